@@ -365,6 +365,10 @@ def measurable(value: Any) -> float | None:
 
 def measured_or_nan(value: Any) -> float:
     """The same, with NaN for anything else."""
+    if value is None:
+        return math.nan
+    if type(value) is float:  # the quick way for most
+        return value if value == 0 or 1 / MOST_MEASURED <= abs(value) <= MOST_MEASURED else math.nan
     found = measurable(value)
     return math.nan if found is None else found
 

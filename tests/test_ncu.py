@@ -542,13 +542,12 @@ def test_a_page_as_text(tmp_path: Path) -> None:
     [
         ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
         ("void ns::copy<float4, (int)4>(const float4 *, unsigned long)", "ns::copy<float4, (int)4>"),
-        ("void at::native::(anonymous namespace)::k<float>(int)", "at::native::k<float>"),
-        ("void at::<unnamed>::k<float, f(int)::[lambda() (instance 1)]::operator ()() const>(T3)", "at::k<...>"),
+        ("void at::native::(anonymous namespace)::k<float>(int)", "k<float>"),
         (
-            "void at::k<4, at::(anonymous namespace)::F<float>, int>(at::(anonymous namespace)::F)",
-            "at::k<4, at::F<float>, int>",
+            "void at::<unnamed>::k<a::b<int>::[lambda() (instance 1)]::operator ()() const>(T1)",
+            "k<a::b<int>::[lambda() (instance 1)]::operator ()() const>",
         ),
-        ("bool ns::operator new(unsigned long)", "ns::operator new"),
+        ("void f<(anonymous namespace)::g>(int)", "f<g>"),
         ("bodyForce(Body*, float, int) [clone .kd]", "bodyForce"),
         ("std::enable_if<(1 > 0), void>::type f<int>(int)", "f<int>"),
         ("void big<" + "float, " * 30 + "int>(int)", "big<...>"),

@@ -178,8 +178,8 @@ def test_a_message_is_one_line_whatever_the_path_is(tmp_path: Path, capsys: pyte
 
 
 def test_a_header_of_others_is_shown_harmlessly(tmp_path: Path) -> None:
-    from bwprof.profilers.anything import read
+    from bwprof.profilers.anything import load
 
     (tmp_path / "x.csv").write_text("a\x1b[31m,b\n1,2\n")
     with pytest.raises(ValueError, match=r"not with 'a\\x1b\[31m,b'"):
-        read(tmp_path / "x.csv")
+        load(tmp_path / "x.csv")

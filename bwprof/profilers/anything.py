@@ -8,8 +8,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bwprof.profilers import saved
+from bwprof.profilers.amd.parsing import parse_rocprof
+from bwprof.profilers.nsight.parse import parse_ncu
 from bwprof.profilers.nsight.reports import is_report
 from bwprof.profilers.reading import csv_files, encoding_of, opened_raw
+from bwprof.profilers.timelines.chrome import parse_chrome_trace
+from bwprof.profilers.timelines.nsys import parse_nsys
+from bwprof.results.others.profiles import is_table
 from bwprof.text import path_of
 
 if TYPE_CHECKING:
@@ -23,12 +29,13 @@ _ROCPROF = ("KernelName", "Kernel_Name")
 _NCU = "Kernel Name"
 _PRINTED = re.compile(r"\), (?:[^,]+, )?Context [0-9]+, Stream [0-9]+")  # ncu's page as text names a launch so
 OURS = "bwprof"
+SAVED = "saved"  # rows that bwprof made of another profiler's file, and wrote
 # The kinds of files of others, and what writes one.
 OTHERS = {"ncu": "ncu", "rocprof": "rocprof or rocprofv3", "trace": "torch.profiler", "nsys": "nsys (as SQLite)"}
 
 
 def kind_of(path: str | PathLike[str]) -> str:
-    """Whose results a file or folder holds: "bwprof", or a name of OTHERS.
+    """Whose results a file or folder holds: "bwprof", "saved" (see `SAVED`), or a name of OTHERS.
 
     Raises
     ------
@@ -50,6 +57,8 @@ def kind_of(path: str | PathLike[str]) -> str:
     if start.startswith(_GZIP):
         return "trace"
     text = start.decode(encoding_of(start), "replace")
+    if saved.begins(text):
+        return SAVED
     if text.lstrip()[:1] in ("{", "[") and not _PRINTED.search(text):  # that page begins with "[its process]"
         return "trace" if '"traceEvents"' in text or '"ph"' in text else OURS
     return _of_table(text)
@@ -59,6 +68,8 @@ def _of_table(text: str) -> str:
     """Whose CSV, by the line that names its columns; lines of ncu's log may come before it."""
     for line in text.splitlines():
         names = [word.strip().strip('"') for word in line.split(",")]
+        if is_table(names):
+            return SAVED
         if (names[0] in ("ID", "Process ID") and _NCU in names) or _PRINTED.search(line):
             return "ncu"
         if any(name in names for name in _ROCPROF):
@@ -87,8 +98,20 @@ def _of_rocprof(path: Path) -> bool:
     return _of_table(start.decode(encoding_of(start), "replace")) == "rocprof"
 
 
-def read(path: str | PathLike[str]) -> pd.DataFrame:
-    """The rows of a file or run folder of bwprof's, of ncu, rocprof, torch.profiler or Nsight Systems.
+def load(path: str | PathLike[str]) -> pd.DataFrame:
+    """The rows of a file, whoever wrote it: ncu, rocprof, torch.profiler, Nsight Systems or bwprof.
+
+    Parameters
+    ----------
+    path : path
+        A page or a report of ncu, a CSV file or a folder of rocprof or rocprofv3, a trace of torch.profiler, an export
+        of nsys; rows of these that bwprof's commands wrote (``--csv``, ``--json``); a run's folder or a result file of
+        bwprof. What is in it says which.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `parse_ncu`, `parse_rocprof`, `parse_chrome_trace`, `parse_nsys` and `bwprof.load` return it.
 
     Raises
     ------
@@ -96,21 +119,28 @@ def read(path: str | PathLike[str]) -> pd.DataFrame:
         For a file that is none of these, or is damaged.
     OSError
         When it cannot be read.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> from bwprof.profilers import load
+    >>> bwprof.diagnose(load("profile.json")).attrs["answers"]  # doctest: +SKIP
     """
-    from bwprof import profilers
-    from bwprof.results import load
+    from bwprof import results
 
     kind = kind_of(path)
     if kind == OURS:
         try:
-            return load(path)
+            return results.load(path)
         except ValueError as error:
             writers = ", ".join(OTHERS.values())
             raise ValueError(f"{error} (read are results of bwprof, and files of {writers})") from None
+    if kind == SAVED:
+        return saved.read(path_of(path, "path"))
     parse: dict[str, Callable[[str | PathLike[str]], pd.DataFrame]] = {
-        "ncu": profilers.parse_ncu,
-        "rocprof": profilers.parse_rocprof,
-        "trace": profilers.parse_chrome_trace,
-        "nsys": profilers.parse_nsys,
+        "ncu": parse_ncu,
+        "rocprof": parse_rocprof,
+        "trace": parse_chrome_trace,
+        "nsys": parse_nsys,
     }
     return parse[kind](path)

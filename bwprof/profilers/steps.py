@@ -18,6 +18,7 @@ from bwprof.results.schema import is_missing
 from bwprof.text import finite_number, is_truth
 
 PROGRAM = "YOUR_PROGRAM"
+_NO_KERNELS = ("copy", "fill")  # of a time line
 _ROOFS = ("memory_bound", "compute_bound")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\(anonymous\)")
@@ -80,10 +81,10 @@ def _ncu(target: list[str], kernel: str | None, needs: Sequence[Need]) -> list[s
 
 
 def _is_countable(row: Mapping[str, Any]) -> bool:
-    """Neither a CPU's row, which nothing is counted of, nor an AMD card's, which ncu knows nothing of."""
+    """Neither a CPU's row or a copy's, which nothing is counted of, nor an AMD card's, which ncu knows nothing of."""
     status = row.get("status")
     figures = Figures(row)
-    if figures.of_amd or figures.on_host:
+    if figures.of_amd or figures.on_host or figures.word("kind") in _NO_KERNELS:
         return False
     return is_missing(status) or status == "ok"
 

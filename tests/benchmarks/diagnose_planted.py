@@ -26,6 +26,7 @@ from bwprof.analysis.diagnosis.judging import SUPPORTED
 from bwprof.results.row import Row
 
 SOURCE = Path(__file__).with_suffix(".cu")
+SECONDS = 0.5  # of samples a kernel: medians are needed, not their last percent
 PRODUCTS = {"M": 2048, "N": 2048, "K": 2048}
 PREFILL = {"batch": 1, "seq_len": 2048, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "causal": 1}
 DECODE = {"batch": 1, "kv_len": 32768, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
@@ -108,6 +109,7 @@ def measured(planted: Planted) -> list[tuple[str, list[str], Row]]:
             roofs="auto",
             precision="fp32",
             device="cuda",
+            max_seconds=SECONDS,
             **planted.work(at),
         )
         found.append((planted.name(at), planted.causes(at), row))
@@ -119,7 +121,14 @@ def rungs() -> list[tuple[str, list[str], dict[str, Any]]]:
     found = []
     for operation, variant, params, causes in RUNGS:
         frame = bwprof.sweep(
-            operation, variant=variant, precision="fp16", device="cuda", counters=True, metrics="all", **params
+            operation,
+            variant=variant,
+            precision="fp16",
+            device="cuda",
+            counters=True,
+            metrics="all",
+            max_seconds=SECONDS,
+            **params,
         )
         found.append((f"{operation} {variant}", causes.split(), frame.iloc[0].to_dict()))
     return found

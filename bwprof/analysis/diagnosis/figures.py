@@ -56,10 +56,11 @@ class Figures:
     def number(self, *names: str) -> float:
         """The first of some columns that has a number; none that is measured is negative."""
         for name in names:
-            if name not in self._numbers:
-                self._numbers[name] = measured_or_nan(self.row.get(name))
-            if self._numbers[name] >= 0:
-                return self._numbers[name]
+            found = self._numbers.get(name)
+            if found is None:
+                found = self._numbers[name] = measured_or_nan(self.row.get(name))
+            if found >= 0:
+                return found
         return math.nan
 
     def word(self, name: str) -> str:
@@ -74,9 +75,14 @@ class Figures:
     @cached_property
     def on_host(self) -> bool:
         """Whether it ran on a CPU."""
-        return _runs_on_host(self.word("backend"))
+        return self.is_operator or _runs_on_host(self.word("backend"))
 
     @property
+    def is_operator(self) -> bool:
+        """Whether it is a time line's operator on a CPU, with whatever that called."""
+        return self.word("kind") == "operator"
+
+    @cached_property
     def of_amd(self) -> bool:
         """Whether it has columns that only AMD's profilers write."""
         return any(self.has(name) for name in _OF_AMD) or any(
@@ -115,6 +121,11 @@ class Figures:
         """What the kernel has to move, its intermediates included."""
         read, written = self.number("algorithmic_bytes_read"), self.number("algorithmic_bytes_written")
         return self.moved if math.isnan(read) and math.isnan(written) else read + written
+
+    @cached_property
+    def written(self) -> float:
+        """What the kernel has to write, its intermediates included."""
+        return self.number("algorithmic_bytes_written", "bytes_written")
 
     @cached_property
     def counted(self) -> float:
@@ -169,7 +180,7 @@ class Figures:
             return Share(math.nan)
         if not math.isnan(self.attained):
             excess = ratio(self.counted, self.moved)
-            counted = self.attained * excess if excess > 1 else ratio(self.number("dram_pct"), self._stream_of_peak)
+            counted = self._of_stream(excess) if excess > 1 else ratio(self.number("dram_pct"), self._stream_of_peak)
             least = math.isnan(excess) and math.isnan(counted)
             value = max(self.attained, 0.0 if math.isnan(counted) else counted)
             return Share(value, "of what a stream of its bytes reaches", measured=True, least=least)
@@ -177,6 +188,15 @@ class Figures:
         if not math.isnan(by_ceiling):
             return Share(by_ceiling, "of what the best stream reaches", measured=True)
         return Share(self.of_peak, "of the theoretical bandwidth", least=self._is_stated)
+
+    def _of_stream(self, excess: float) -> float:
+        """Percent of a stream of the bytes that DRAM moved, `excess` times those stated.
+
+        A stream takes a time of its own, which is why few bytes reach less, and then moves at the best rate: the bytes
+        beyond those stated cost it that rate's time, however few were stated.
+        """
+        slower = ratio(self.number("attainable_gb_s"), self.number("ceiling_gb_s"))
+        return self.attained * (1 + (excess - 1) * (1.0 if math.isnan(slower) else min(1.0, slower)))
 
     @property
     def _stream_of_peak(self) -> float:
@@ -205,7 +225,7 @@ class Figures:
         own = self.number("tflops")
         rate = ratio(self.number("flops"), self.number("time_ms")) / 1e9 if math.isnan(own) else own
         best = 100 * ratio(rate, self.number("measured_tflops"))
-        if not math.isnan(best):
+        if best <= 105 or (not math.isnan(best) and not self.has("peak_tflops")):  # a product's; loops may beat it
             return Share(best, "of the best arithmetic rate", measured=True)
         return Share(100 * ratio(rate, self.number("peak_tflops")), "of the theoretical arithmetic rate")
 
@@ -268,6 +288,27 @@ class Figures:
         if not math.isnan(own) or self.fitting is None:
             return own
         return ratio(self.number("blocks"), self.units * self.fitting.active_blocks)
+
+    @cached_property
+    def evenness(self) -> float:
+        """Of the time in which the busiest multiprocessor was at work, the mean's: what is counted over active cycles
+        says nothing of those that had none. Where that was not counted, of fewer blocks than multiprocessors."""
+        if self.has("sm_cycles_ratio"):
+            return 1 / max(1.0, self.number("sm_cycles_ratio"))
+        idle = ratio(self.number("blocks"), self.units)
+        return min(1.0, idle) if idle > 0 else 1.0
+
+    def busy(self, name: str) -> float:
+        """A column of what is busy in percent of the active cycles, of the whole time."""
+        return self.number(name) * self.evenness
+
+    @cached_property
+    def shared_busy(self) -> float:
+        """How busy shared memory is in percent of the whole time; else by its turns, of which a cycle has one."""
+        if self.has("shared_pct"):
+            return self.busy("shared_pct")
+        cycles = self.number("time_ms") * self.number("sm_clock_mhz") * 1e3 * self.units
+        return min(100 * ratio(self.number("shared_wavefronts"), cycles), 100.0) if cycles > 0 else math.nan
 
     # Why warps wait
 
@@ -349,6 +390,9 @@ _PERCENTS = (
     "tensor_pct",
     "fma_pct",
     "occupancy_pct",
+    "issue_pct",
+    "shared_pct",
+    "l1_pct",
     "load_efficiency_pct",
     "store_efficiency_pct",
     "valu_busy_pct",

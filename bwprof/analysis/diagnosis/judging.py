@@ -39,6 +39,11 @@ class Need(NamedTuple):
     option: str
     preset: str
 
+    @property
+    def is_told(self) -> bool:
+        """Whether anything tells it."""
+        return bool(self.option or self.preset)
+
     def __str__(self) -> str:
         ways = filter(None, (self.option, f"ncu preset {self.preset}" if self.preset else ""))
         return f"{self.figure} ({' or '.join(ways) or 'no counter of this device is read for it'})"
@@ -52,6 +57,7 @@ class Judgement:
     evidence: str
     gain: float = math.nan
     needs: tuple[Need, ...] = ()
+    follows: bool = False  # from another cause that is supported, too: it comes behind that
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,7 @@ WAITING = Band(50.0, 40.0)  # of the stalls: what most warps wait for
 
 STALLS = Need("stall_reasons", "--metrics stalls", "stalls")
 BANDWIDTH = Need("DRAM bytes and time", "--counters, with roofs", "memory")
+ISSUE = Need("issue_pct", "--metrics sm", "compute")
 PIPES = Need("tensor_pct, fma_pct, sm_pct", "--metrics tensor,fma,sm", "compute")
 
 
@@ -119,8 +126,13 @@ def near_rate(figures: Figures, *, doubted: bool = False) -> str:
 def pipes(figures: Figures) -> dict[str, float]:
     """Arithmetic pipes, and how busy they are in percent, the busiest first; only those that are known."""
     named = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}
-    found = {pipe: figures.number(name) for pipe, name in named.items()}
+    found = {pipe: figures.busy(name) for pipe, name in named.items()}
     return dict(sorted(((pipe, pct) for pipe, pct in found.items() if not math.isnan(pct)), key=lambda item: -item[1]))
+
+
+def busiest(figures: Figures) -> float:
+    """How busy the busiest arithmetic pipe is, in percent; 0 where none is known."""
+    return next(iter(pipes(figures).values()), 0.0)
 
 
 def at_roof(figures: Figures) -> str:

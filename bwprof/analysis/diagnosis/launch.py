@@ -33,7 +33,7 @@ _RESOURCES = {
     "warps": "the size of its blocks",
     "blocks": "the number of blocks that fit",
 }
-_GRID = Need("waves", "bwprof variants", "full")
+_GRID = Need("waves", "--metrics sm", "full")
 _RESIDENT = Need("theoretical_occupancy_pct, occupancy_limiter", "bwprof variants", "full")
 
 

@@ -158,6 +158,22 @@ FIGURES: dict[str, tuple[Of, ...]] = {
         )
         for what, op in (("load", "ld"), ("store", "st"))
     },
+    "issue_pct": _share(
+        "sm__inst_issued.avg.pct_of_peak_sustained_active",
+        "smsp__issue_active.avg.pct_of_peak_sustained_active",
+        "Issue Slots Busy",
+    ),
+    "shared_pct": _share(f"{_WAVEFRONTS}.avg.pct_of_peak_sustained_active"),
+    "l1_pct": _share(
+        "l1tex__throughput.avg.pct_of_peak_sustained_active",
+        "l1tex__throughput.avg.pct_of_peak_sustained_elapsed",
+        "L1/TEX Cache Throughput",
+    ),
+    "l2_pct": _share("lts__throughput.avg.pct_of_peak_sustained_elapsed", "L2 Cache Throughput"),
+    "turns_per_load": (
+        Of((f"l1tex__t_output_wavefronts_{_GLOBAL}_ld.sum",), over=(f"l1tex__t_requests_{_GLOBAL}_ld.sum",)),
+    ),
+    "sm_cycles_ratio": (Of(("sm__cycles_active.max",), over=("sm__cycles_active.avg",)),),
     "local_bytes": (Of((f"{_LOCAL}_ld.sum", f"{_LOCAL}_st.sum"), 32),),
     "l1_hit_pct": _share("l1tex__t_sector_hit_rate.pct", "L1/TEX Hit Rate"),
     "l2_hit_pct": _share("lts__t_sector_hit_rate.pct", "L2 Hit Rate"),
