@@ -7,7 +7,6 @@ import math
 import random
 import stat
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -234,51 +233,60 @@ def test_a_report_through_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         parse_ncu(report, timeout_s=0.05)
 
 
+_STAND_IN = """
+import sys
+assert "numpy" not in sys.modules, "beside NumPy the real one ends its process"
+FIGURES = {
+    "gpu__time_duration.sum": (5000, "ns"), "dram__bytes_read.sum": (640.0, "byte"), "none": (None, ""),
+    "launch__func_cache_config": ("CachePreferNone", ""), "launch__stream_id": (13, ""),
+    "launch__block_dim_x": (256, "block"), "launch__block_dim_y": (2, "block"), "launch__block_dim_z": (1, "block"),
+    "device__attribute_compute_capability_major": (9, ""), "device__attribute_compute_capability_minor": (0, ""),
+}
+class Metric:
+    def __init__(self, name): self.name = name
+    def value(self): return FIGURES[self.name][0]
+    def unit(self): return FIGURES[self.name][1]
+class Action:
+    NameBase_FUNCTION, NameBase_DEMANGLED = 0, 1
+    def name(self, base=0): return ("k", "k(int)")[base]
+    def metric_names(self): return tuple(FIGURES)
+    def metric_by_name(self, name): return Metric(name) if name in FIGURES else None
+class Range:
+    def num_actions(self): return 2
+    def action_by_idx(self, index): return Action()
+    def range_by_idx(self, index): return self
+    def __init__(self, name): self.count = "empty" not in name
+    def num_ranges(self): return self.count
+def load_report(name):
+    if "bad" in name: raise RuntimeError("no such format")
+    return Range(name)
+"""
+
+
 @pytest.mark.usefixtures("nothing_installed")
 def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NVIDIA's names of what is asked for, on a stand-in: the module itself comes with Nsight Compute."""
-    figures: dict[str, tuple[Any, str]] = {
-        "gpu__time_duration.sum": (5000, "ns"),
-        "dram__bytes_read.sum": (640.0, "byte"),
-        "launch__func_cache_config": ("CachePreferNone", ""),
-        "none": (None, ""),
-        "launch__stream_id": (13, ""),
-        **{f"launch__block_dim_{axis}": (size, "block") for axis, size in zip("xyz", (256, 2, 1), strict=True)},
-        "device__attribute_compute_capability_major": (9, ""),
-        "device__attribute_compute_capability_minor": (0, ""),
-    }
-
-    def metric(name: str) -> Any:
-        value, unit = figures[name]
-        return types.SimpleNamespace(value=lambda: value, unit=lambda: unit)
-
-    action = types.SimpleNamespace(
-        NameBase_DEMANGLED=1,
-        name=lambda base=0: ("k", "k(int)")[base],
-        metric_names=lambda: list(figures),
-        metric_by_name=metric,
-    )
-    part = types.SimpleNamespace(num_actions=lambda: 2, action_by_idx=lambda index: action)
-    report = types.SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda index: part)
-    module = types.ModuleType("ncu_report")
-    module.__spec__ = types.SimpleNamespace(name="ncu_report")  # type: ignore[assignment]
-    module.load_report = lambda name: report  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "ncu_report", module)
-    path = tmp_path / "x.ncu-rep"
-    path.write_bytes(b"NVR\0")
-    found = parse_ncu(path)
+    (tmp_path / "module").mkdir()
+    (tmp_path / "module" / "ncu_report.py").write_text(_STAND_IN)
+    monkeypatch.syspath_prepend(str(tmp_path / "module"))
+    paths = [tmp_path / f"{name}.ncu-rep" for name in ("good", "empty", "bad")]
+    for path in paths:
+        path.write_bytes(b"NVR\0")
+    found = parse_ncu(paths[0])
     assert found["time_ms"].tolist() == [0.005, 0.005]
     assert found["dram_bytes_read"].tolist() == [640, 640]
     assert (found["kernel"][0], found.attrs["tool"]) == ("k(int)", "ncu_report")
     assert found[["block", "threads", "stream", "compute_capability"]].iloc[0].tolist() == ["256x2x1", 512, 13, "9.0"]
-    module.load_report = lambda name: types.SimpleNamespace(num_ranges=lambda: 0)  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="holds no launch"):
-        parse_ncu(path)
-    (tmp_path / "ncu_report.py").write_text("import _no_such_library\n")
-    monkeypatch.delitem(sys.modules, "ncu_report")
-    monkeypatch.syspath_prepend(str(tmp_path))
+        parse_ncu(paths[1])
+    with pytest.raises(ValueError, match="ncu_report cannot read it: RuntimeError: no such format"):
+        parse_ncu(paths[2])
+    (tmp_path / "module" / "ncu_report.py").write_text("import os\nos.abort()\n")
+    with pytest.raises(ValueError, match="ncu_report cannot read it: exit code -6"):
+        parse_ncu(paths[0])
+    (tmp_path / "module" / "ncu_report.py").write_text("import _no_such_library\n")
     with pytest.raises(UnavailableError, match="cannot be imported: No module named '_no_such_library'"):
-        parse_ncu(path)
+        parse_ncu(paths[0])
 
 
 def test_command_lines() -> None:

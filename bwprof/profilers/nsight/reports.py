@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
+import json
 import shlex
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from bwprof.errors import UnavailableError
-from bwprof.profilers.nsight import pages
+from bwprof.profilers.nsight import module, pages
 from bwprof.profilers.nsight.launches import Launches
 from bwprof.profilers.nsight.running import find, run
-from bwprof.profilers.reading import opened_raw, wrong
+from bwprof.profilers.reading import Lines, opened, opened_raw, wrong
 from bwprof.profilers.units import unit
 from bwprof.text import quoted, seconds
 
@@ -60,8 +61,9 @@ def read(path: Path, timeout_s: float) -> tuple[Launches, str]:
     ncu = find("ncu")
     if ncu is not None:
         return _through_ncu(path, ncu, limit), "ncu"
-    if importlib.util.find_spec(_MODULE) is not None:
-        return _through_module(path), _MODULE
+    found = importlib.util.find_spec(_MODULE)
+    if found is not None and found.origin:
+        return _through_module(path, found.origin, limit), _MODULE
     raise UnavailableError(
         f"{quoted(path)} is a report, which only ncu can read, and there is none here. Where there is: "
         f"{shlex.join(import_command(path))} > {shlex.quote(path.stem + '.csv')}; that file can be read anywhere"
@@ -89,38 +91,32 @@ def _said_in(page: Path) -> str:
         return quoted(stream.read(400).decode("utf-8", "replace").strip())
 
 
-def _through_module(path: Path) -> Launches:
-    try:
-        module: Any = importlib.import_module(_MODULE)
-    except ImportError as error:  # its shared library is of another machine or Python
-        raise UnavailableError(f"{_MODULE}, which reads {quoted(path)}, cannot be imported: {quoted(error)}") from None
-    launches = Launches(path, "report")
-    try:
-        report = module.load_report(str(path))
-        for number in range(report.num_ranges()):
-            part = report.range_by_idx(number)
-            for index in range(part.num_actions()):
-                _take(launches, part.action_by_idx(index))
-    except (AttributeError, RuntimeError, TypeError) as error:
-        raise wrong(path, None, f"{_MODULE} cannot read it: {error}") from None
+def _through_module(path: Path, origin: str, limit: float) -> Launches:
+    """What the module that lies there says, in a process of its own: see `module`."""
+    command = [sys.executable, "-P", module.__file__, str(Path(origin).parent), str(path.absolute())]
+    with tempfile.TemporaryDirectory(prefix="bwprof-ncu-") as folder:
+        page = Path(folder) / "launches.json"
+        with page.open("wb") as stream:
+            ended = run(command, limit, stream)
+        said = quoted(ended.said.splitlines()[-1] if ended.said else f"exit code {ended.code}")
+        if ended.code == module.NO_MODULE:  # its shared library is of another machine or Python
+            raise UnavailableError(f"{_MODULE}, which reads {quoted(path)}, cannot be imported: {said}")
+        if ended.code:
+            raise wrong(path, None, f"{_MODULE} cannot read it: {said}")
+        launches = Launches(path, "report")
+        with opened(page) as text:
+            for line in Lines(page, text):
+                _take(launches, json.loads(line))
     if not launches.count:
         raise wrong(path, None, "the report holds no launch: did ncu profile any kernel?")
     return launches.finish()
 
 
-def _take(launches: Launches, action: Any) -> None:
-    """A kernel as a page has it; by itself it would give its name without what it takes."""
-    base = getattr(action, "NameBase_DEMANGLED", None)
-    kernel = action.name() if base is None else action.name(base)
-    figures = {str(name): _figure(action.metric_by_name(name)) for name in action.metric_names()}
-    told = {column: [figures.get(name, ("", ""))[0] for name in names] for column, names in _IDENTITY.items()}
-    written = {column: _FORMS[len(parts)].format(*parts) for column, parts in told.items() if all(parts)}
-    launch = launches.begin({"ID": str(launches.count), "Kernel Name": str(kernel), **written})
+def _take(launches: Launches, told: dict[str, Any]) -> None:
+    """A kernel as a page has it."""
+    figures = told["figures"]
+    parts = {column: [figures.get(name, ("", ""))[0] for name in names] for column, names in _IDENTITY.items()}
+    written = {column: _FORMS[len(of)].format(*of) for column, of in parts.items() if all(of)}
+    launch = launches.begin({"ID": str(launches.count), "Kernel Name": told["kernel"], **written})
     for name, (value, of) in figures.items():
         launches.put(launch + 1, launch, launches.shared(name), value, unit(of))
-
-
-def _figure(metric: Any) -> tuple[str, str]:
-    """A metric's value, empty where there is none, and its unit."""
-    value = None if metric is None else metric.value()
-    return ("", "") if value is None else (str(value), str(metric.unit() or ""))

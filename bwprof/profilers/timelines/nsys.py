@@ -58,7 +58,7 @@ _COPY_KINDS = {
 }
 _SETUP = ("deviceId", "registersPerThread", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _SHARED = ("staticSharedMemory", "dynamicSharedMemory")
-_BATCH = 500  # rows, of which each may have a value of _MOST_BYTES
+_BATCH = 200  # rows, of which each may have a value of _MOST_BYTES
 _MOST_BYTES = 4 << 20  # of one value: longer ones are refused
 _LONGEST_TEXT = 1 << 20  # bytes of a name
 _UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "\u03bcs": 1e-3, "\u00b5s": 1e-3, "ns": 1e-6}
