@@ -51,3 +51,16 @@ def test_a_quote_is_what_is_printed(
     assert len(found) >= 2
     missing = [line for line in found if line not in printed]
     assert missing == [], f"{page} quotes what `bwprof {' '.join(command)}` no longer prints"
+
+
+@pytest.mark.parametrize("page", ["notebooks/guide.md", "notebooks/04_your_kernel.ipynb"])
+def test_a_quoted_row_says_what_rows_say(page: str) -> None:
+    """A row of the figures that the line quotes is that line: what a row says of itself has not changed since."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (line,) = re.findall(r"<rms_norm: .*?>", text)
+    figures = re.match(r"<rms_norm: (\S+) ms \((\S+) to (\S+)\), (\d+) GB/s, (\d+) % of limit \((\w+)\), (.*)>", line)
+    assert figures is not None
+    names = ("time_ms", "time_ms_lo", "time_ms_hi", "bandwidth_gb_s", "pct_limit")
+    known = {name: float(value) for name, value in zip(names, figures.groups(), strict=False)}
+    rest = {"cache": "cold", "timer": "cupti", "device": "NVIDIA H200", "flags": "unverified", "limiter": figures[6]}
+    assert repr(bwprof.Row({"case": "rms_norm"} | known | rest)) == line
