@@ -390,7 +390,13 @@ static void check_metrics(void) {
     /* What it has written is still in the cache. */
     CHECK(fabs(metric(&found, "dram_pct") / (100 * READ / (seconds * most)) - 1) < 1e-12);
     CHECK(metric(&found, "sm_pct") == strlen("sm__throughput.avg.pct_of_peak_sustained_active"));
+    toy.launches = 0;
+    toy.books->passes = 1;
     CHECK(!bw_cuda_metrics(&device, &once, ALL, &found) && found.count > 20 && found.status[0] == '\0');
+    CHECK(found.passes == 2 && toy.launches == 2 * 2); /* what one pass must see is counted apart from the others */
+    for (int i = 0; i < found.count; i++) CHECK(found.metric[i].value > 0);
+    CHECK(metric(&found, "sm_pct") == strlen("sm__throughput.avg.pct_of_peak_sustained_active"));
+    CHECK(metric(&found, "l1_pct") == strlen("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active"));
     toy.books->passes = 1;
     CHECK(counted(&device, &c) && c.dram_bytes_read == READ && c.dram_bytes_written == WRITTEN);
     toy.books->old_pipes = 1;
