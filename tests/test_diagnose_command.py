@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shlex
 import sqlite3
 from pathlib import Path
@@ -171,14 +172,14 @@ def test_what_several_cases_have_in_common_is_said_once(recorded: Path, capsys: 
     answer = told.partition("\nEvidence\n")[0]
     assert answer.startswith("stream_copy fp32, fp16, bf16: limited by the memory's bandwidth (100 %")
     assert "each of these 3 cases" in told
-    assert told.count("ncu preset full") == 1, "what one cannot be told of none of them can"
+    assert told.count("missing: local_bytes") == 1, "what cannot be told of any of them is said once"
     alone = said(capsys, recorded, "--only", "stream_copy", "--precision", "fp32")
     assert "each of these" not in alone
 
 
 def test_long_lists_of_what_is_missing_are_cut_short() -> None:
     (found,) = diagnoses({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})
-    assert "missing: stall_reasons, waves, local_bytes and 5 more figures." in found.sentence
+    assert re.search(r"missing: stall_reasons, \w+, \w+ and [0-9]+ more figures\.$", found.sentence)
 
 
 def test_an_operator_of_a_cpu_is_no_launch_and_a_copy_no_kernel(
@@ -217,9 +218,10 @@ def test_what_the_caller_states(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = tmp_path / "results.csv"
     path.write_text(ROCPROF.replace(",68.1,", ",8.1,").replace("0.0044", "60"))
     counted = 1024 * (7872.0 + 9429.2)  # bytes, in 26.326497 ms: 0.673 GB/s
-    told = said(capsys, path, "--peak", "0.7", "--bytes", "body*=1000k,2000k")
-    assert told.startswith("bodyForce: limited by")
-    assert f"{counted / 3e6:.3g} times" in told
+    for written in (1, 8):  # of 8 million that went there
+        told = said(capsys, path, "--peak", "0.7", "--bytes", f"body*=1000k,{written}M")
+        assert told.startswith("bodyForce: limited by")
+        assert f"{counted / (1 + written) / 1e6:.3g} times the bytes that it must move" in " ".join(told.split())
     assert "--bytes is 'body': NAME=READ,WRITTEN is needed" in refused(capsys, path, "--bytes", "body")
     assert "--bytes a* is given twice" in refused(capsys, path, "--bytes", "a*=1,1", "--bytes", "a*=1,1")
     assert "bytes: unknown name 'copy'" in refused(capsys, path, "--bytes", "copy=1,1")
@@ -276,7 +278,7 @@ def test_a_file_of_rocprof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert told.startswith("bodyForce: limited by arithmetic (vector pipe 68.1 %; memory units hardly stalled)")
     assert "Next steps" not in told, "ncu knows nothing of this card"
     assert "--metrics" not in told
-    assert told.count("no counter of this device is read for it") == 1
+    assert " ".join(told.split()).count("no counter of this device is read for it") == 1
 
 
 def test_bytes_that_rocprof_did_not_count_have_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
