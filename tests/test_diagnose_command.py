@@ -214,6 +214,19 @@ def test_launches_with_one_answer_stand_together(tmp_path: Path, capsys: pytest.
     assert said(capsys, path).startswith("copy (launch 0, 1, 2): limited by the memory's bandwidth (88 %")
 
 
+def test_of_very_many_cases_those_that_take_longest_are_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    rows = [f"k{at}(),{at},k{at},ok,{1000 + at},{at / 10}" for at in range(110)]
+    path.write_text("\n".join(["kernel,launch,case,status,time_ms,dram_pct", *rows, ""]))
+    told = said(capsys, path).partition("\nEvidence\n")[0]
+    names = re.findall(r"^k(\d+):", told, re.MULTILINE)
+    assert names == [str(at) for at in range(10, 110)]
+    assert "these 100 of 110 cases take longest: --all, or --only, shows the others" in " ".join(told.split())
+    assert len(re.findall(r"^k\d+:", said(capsys, path, "--all"), re.MULTILINE)) == 110
+
+
 def test_what_the_caller_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results.csv"
     path.write_text(ROCPROF.replace(",68.1,", ",8.1,").replace("0.0044", "60"))
