@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
 from bwprof.cli.shared.outputs import targets_of, write_each
-from bwprof.text import as_markdown, counted, quoted, read_number, spelt, words
+from bwprof.text import as_markdown, counted, finite_number, quoted, read_number, spelt, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.diagnosis.function import Diagnosis, Verdict
     from bwprof.profilers.steps import Step
 
+_ANSWERS = 100  # cases whose answer is printed, without --all
 _SHOWN = 20  # cases whose evidence is printed, without --all
 _LAUNCH = re.compile(r"(.* \(launch )([0-9]+)(\))")
 _NAMED = 12  # names of cases that a complaint lists
@@ -81,12 +82,28 @@ class _Told:
     @property
     def closer(self) -> list[tuple[Diagnosis, list[Step]]]:
         """The cases whose evidence is shown."""
-        return self.found if self.everything else self.found[:_SHOWN]
+        return self.found if self.everything else self.answered[:_SHOWN]
+
+    @property
+    def answered(self) -> list[tuple[Diagnosis, list[Step]]]:
+        """The cases whose answer is printed: of very many those that take longest."""
+        if self.everything or len(self.found) <= _ANSWERS:
+            return self.found
+        longest = sorted(self.found, key=lambda one: -_time(one[0].row))[:_ANSWERS]
+        kept = {one.place for one, _ in longest}
+        return [one for one in self.found if one[0].place in kept]
 
     @property
     def open(self) -> list[tuple[Diagnosis, list[Step]]]:
         """The cases with next steps, those of which nothing is known first."""
         return sorted((one for one in self.found if one[1]), key=lambda one: bool(one[0].of("supported")))
+
+
+def _time(row: Mapping[str, Any]) -> float:
+    """Of all launches of a row; 0 where it is not known."""
+    time = finite_number(row.get("time_ms")) or 0.0
+    often = finite_number(row.get("count"))
+    return time * (1.0 if often is None else often)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -166,7 +183,7 @@ def _evidence(held: Verdict) -> str:
         parts.append(f"at most {gain_text(told.gain)} as fast")
     if held.verdict == "supported":
         parts.append(f"helps: {', '.join(held.hypothesis.fixes)}")
-    if told.needs and not any(need.is_told for need in told.needs):
+    if told.needs and not any(need.is_told for need in told.needs) and not any(map(str.isdigit, told.evidence)):
         return "no counter of this device is read for it"
     if told.needs:
         parts.append(f"missing: {', '.join(map(str, told.needs))}")
@@ -199,10 +216,10 @@ def _untold(found: Sequence[list[_Said]]) -> list[_Said]:
     return [one for one in found[0] if one[0] == CANNOT_TELL and all(one in other for other in found[1:])]
 
 
-def _sentences(told: _Told) -> list[str]:
+def _sentences(cases: Sequence[tuple[Diagnosis, list[Step]]]) -> list[str]:
     """The answers; one that precisions or launches side by side have in common is said once."""
     found: list[tuple[str, list[str], str]] = []
-    for one, _ in told.found:
+    for one, _ in cases:
         head, last, end = _parts(one)
         rest = end + one.sentence.removeprefix(one.case)
         if last and found and (found[-1][0], found[-1][2]) == (head, rest):
@@ -226,8 +243,11 @@ def _show(told: _Told, screen: Console) -> None:
     """As plain text."""
     from bwprof.cli.analyze import wrapped
 
-    for sentence in _sentences(told):
+    for sentence in _sentences(told.answered):
         screen.print(wrapped(sentence, screen))
+    if len(told.answered) < len(told.found):
+        hint = f"these {_ANSWERS} of {len(told.found)} cases take longest: --all, or --only, shows the others"
+        screen.print(wrapped(hint, screen))
     if not told.found:
         screen.print("nothing was measured: there is nothing to tell")
     if told.note:
