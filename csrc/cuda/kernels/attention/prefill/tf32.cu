@@ -90,37 +90,48 @@ struct sums_of {
     }
 };
 
-// scores = Q K^T of a tile. The addresses are a lane's in its first fragments.
-template <int padded, int blocks, int keys, bool exact, bool whole>
-BW_DEVICE void multiply_keys(uint32_t queries, uint32_t tile, int head_dim, float (&scores)[blocks][keys / 8][4]) {
+// A group of columns of Q K^T; the addresses are a lane's in its first fragments.
+template <int padded, int blocks, int keys, bool exact>
+BW_DEVICE void multiply_columns(uint32_t queries, uint32_t tile, sums_of<exact> (&sums)[blocks][keys / 8]) {
     constexpr int row_bytes = (padded + 4) * (int)sizeof(float);
-    sums_of<exact> sums[blocks][keys / 8] = {};
-    const int turns = whole ? padded / group : (head_dim + group - 1) / group;
-#pragma unroll(whole ? padded / group : 1)
-    for (int d = 0; d < turns; d++, queries += group * 4, tile += group * 4) {
 #pragma unroll
-        for (int step = 0; step < group / 8; step++) {
-            factors<4, exact> left[blocks];
+    for (int step = 0; step < group / 8; step++) {
+        factors<4, exact> left[blocks];
+#pragma unroll
+        for (int b = 0; b < blocks; b++) {
+            uint32_t bits[4];
+            bw_load_matrix(bits, queries + 16 * b * row_bytes + 32 * step);
+#pragma unroll
+            for (int i = 0; i < 4; i++) left[b].set(i, bits[i]);
+        }
+#pragma unroll
+        for (int n = 0; n < keys / 16; n++) {
+            uint32_t bits[4];
+            factors<4, exact> right;
+            bw_load_matrix(bits, tile + 16 * n * row_bytes + 32 * step);
+#pragma unroll
+            for (int i = 0; i < 4; i++) right.set(i, bits[i]);
 #pragma unroll
             for (int b = 0; b < blocks; b++) {
-                uint32_t bits[4];
-                bw_load_matrix(bits, queries + 16 * b * row_bytes + 32 * step);
-#pragma unroll
-                for (int i = 0; i < 4; i++) left[b].set(i, bits[i]);
+                sums[b][2 * n].multiply_add(left[b], right, 0);
+                sums[b][2 * n + 1].multiply_add(left[b], right, 2);
             }
+        }
+    }
+}
+
+// scores = Q K^T of a tile.
+template <int padded, int blocks, int keys, bool exact, bool whole>
+BW_DEVICE void multiply_keys(uint32_t queries, uint32_t tile, int head_dim, float (&scores)[blocks][keys / 8][4]) {
+    sums_of<exact> sums[blocks][keys / 8] = {};
+    if constexpr (whole) {
 #pragma unroll
-            for (int n = 0; n < keys / 16; n++) {
-                uint32_t bits[4];
-                factors<4, exact> right;
-                bw_load_matrix(bits, tile + 16 * n * row_bytes + 32 * step);
-#pragma unroll
-                for (int i = 0; i < 4; i++) right.set(i, bits[i]);
-#pragma unroll
-                for (int b = 0; b < blocks; b++) {
-                    sums[b][2 * n].multiply_add(left[b], right, 0);
-                    sums[b][2 * n + 1].multiply_add(left[b], right, 2);
-                }
-            }
+        for (int d = 0; d < padded; d += group) {
+            multiply_columns<padded, blocks, keys, exact>(queries + 4 * d, tile + 4 * d, sums);
+        }
+    } else {
+        for (int d = 0; d < head_dim; d += group, queries += group * 4, tile += group * 4) {
+            multiply_columns<padded, blocks, keys, exact>(queries, tile, sums);
         }
     }
 #pragma unroll
