@@ -97,6 +97,7 @@ def test_luminance_is_that_of_wcag() -> None:
     assert (luminance("white") + 0.05) / (luminance("black") + 0.05) == pytest.approx(21)
     assert (luminance("white") + 0.05) / (luminance("#777777") + 0.05) == pytest.approx(4.48, abs=0.005)
     assert (readable("#000080"), readable("#ffff00")) == ("#FFFFFF", "#000000")
+    assert readable("#228833") == "#FFFFFF"  # either is 4.6 times as bright or dark: small black letters on green blur
 
 
 def test_inks_follow_the_ground() -> None:
