@@ -62,7 +62,7 @@ COLUMNS: tuple[Column, ...] = (
     *_shared("sectors_per_load", "sectors_per_store"),
     Column("load_efficiency_pct", "%", "number", "bytes used, of the sectors that loads from global memory fetched"),
     Column("store_efficiency_pct", "%", "number", "bytes written, of the sectors that stores to global memory took"),
-    *_shared("local_bytes", "turns_per_load", "shared_pct", "l1_pct", "l2_pct"),
+    *_shared("local_bytes", "lines_per_load", "shared_pct", "l1_pct", "l2_pct"),
     Column("l1_hit_pct", "%", "number", "sectors found in the L1 cache"),
     Column("l2_hit_pct", "%", "number", "sectors found in the L2 cache"),
     *_shared("l2_bytes"),

@@ -101,7 +101,8 @@ class Diagnosis:
         parts = [self.position] if self.position else []
         far = [found.hypothesis.said for found in self.of(REFUTED) if found.hypothesis.name in _ROOFS]
         parts += [f"not limited by {' or '.join(far)}"] if far else []
-        needs = Counter(need.figure for found in open_ones for need in found.judgement.needs if need.is_told)
+        named = [need for found in open_ones for need in found.judgement.needs if need.is_told]
+        needs = Counter(need.figure for need in [need for need in named if need.is_asked] or named)
         if any(found.judgement.evidence == _HOST for found in open_ones):
             return "; ".join([*parts, f"more cannot be told: {_HOST}"])
         parts.append(f"more cannot be told yet, missing: {_few(needs)}" if needs else "nothing else stands out")

@@ -165,13 +165,12 @@ FIGURES: dict[str, tuple[Of, ...]] = {
     ),
     "shared_pct": _share(f"{_WAVEFRONTS}.avg.pct_of_peak_sustained_active"),
     "l1_pct": _share(
-        "l1tex__throughput.avg.pct_of_peak_sustained_active",
-        "l1tex__throughput.avg.pct_of_peak_sustained_elapsed",
-        "L1/TEX Cache Throughput",
+        "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
+        "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
     ),
-    "l2_pct": _share("lts__throughput.avg.pct_of_peak_sustained_elapsed", "L2 Cache Throughput"),
-    "turns_per_load": (
-        Of((f"l1tex__t_output_wavefronts_{_GLOBAL}_ld.sum",), over=(f"l1tex__t_requests_{_GLOBAL}_ld.sum",)),
+    "l2_pct": _share("lts__t_sectors.avg.pct_of_peak_sustained_elapsed"),
+    "lines_per_load": (
+        Of((f"l1tex__t_set_accesses_{_GLOBAL}_ld.sum",), over=(f"l1tex__t_requests_{_GLOBAL}_ld.sum",)),
     ),
     "sm_cycles_ratio": (Of(("sm__cycles_active.max",), over=("sm__cycles_active.avg",)),),
     "local_bytes": (Of((f"{_LOCAL}_ld.sum", f"{_LOCAL}_st.sum"), 32),),
