@@ -172,7 +172,7 @@ def test_what_several_cases_have_in_common_is_said_once(recorded: Path, capsys: 
     answer = told.partition("\nEvidence\n")[0]
     assert answer.startswith("stream_copy fp32, fp16, bf16: limited by the memory's bandwidth (100 %")
     assert "each of these 3 cases" in told
-    assert told.count("missing: local_bytes") == 1, "what cannot be told of any of them is said once"
+    assert told.count("missing: active_threads") == 1, "what one cannot be told of none of them can"
     alone = said(capsys, recorded, "--only", "stream_copy", "--precision", "fp32")
     assert "each of these" not in alone
 

@@ -7,6 +7,7 @@ with it, too.
 from __future__ import annotations
 
 import csv
+import ctypes
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -471,3 +473,27 @@ def test_the_classic_benchmark(tmp_path: Path) -> None:
     assert len((tmp_path / "classic.csv").read_text().splitlines()[0].split(",")) == 9
     specs = plan.make(plan.Request(), "cuda").specs
     assert frame["operation"].tolist() == [spec.case for spec in specs]
+
+
+@pytest.mark.cuda
+def test_marks_in_a_thread_that_has_used_no_cuda() -> None:
+    """On the legacy default stream and on the thread's own: the driver has no context there until the runtime makes
+    one.
+    """
+    library = ctypes.CDLL(bwprof.get_library())
+    profiler, answers = ctypes.c_void_p(), []
+    assert library.bwprof_profiler_create(b"cuda", 0, ctypes.byref(profiler)) == 0
+
+    def mark() -> None:
+        for stream in (0, 1, 2):  # cudaStreamLegacy, cudaStreamPerThread
+            for call in (library.bwprof_profiler_start, library.bwprof_profiler_stop):
+                answers.append(call(profiler, b"range", ctypes.c_void_p(stream)))
+
+    for _ in range(2):
+        thread = threading.Thread(target=mark)
+        thread.start()
+        thread.join()
+    count = ctypes.c_int64()
+    assert library.bwprof_profiler_count(profiler, b"range", ctypes.byref(count)) == 0
+    assert library.bwprof_profiler_destroy(profiler) == 0
+    assert (answers, count.value) == ([0] * 12, 6)

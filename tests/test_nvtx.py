@@ -180,7 +180,7 @@ def sweep_told(recorder: Path, log: Path, *options: str) -> list[str]:
 
 
 MOVED = 4 * (256 + 256 * 256 + 256)
-LAUNCH = [f"push gemm fp32 naive gemm bytes {MOVED}", f"push measure gemm bytes {MOVED}", "pop", "pop"]
+LAUNCH = [f"push gemm N=256 K=256 fp32 naive gemm bytes {MOVED}", f"push measure gemm bytes {MOVED}", "pop", "pop"]
 
 
 @pytest.mark.cuda
@@ -221,7 +221,7 @@ with bwprof.Profiler(device="cuda", nvtx=True) as profiler:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("named", ["measure", "gemm fp32 naive"])
+@pytest.mark.parametrize("named", ["measure", "gemm N=256 K=256 fp32 naive"])
 def test_ncu_sees_the_measured_launches_only(named: str) -> None:
     tool = shutil.which("ncu")
     if tool is None:

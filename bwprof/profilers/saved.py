@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.profilers.columns import COLUMNS, frame_of_columns
+from bwprof.profilers.columns import COLUMNS, frame_of
 from bwprof.profilers.reading import Lines, batches, line_of, opened, wrong
 from bwprof.results import schema
 from bwprof.results.csvfile import quoted_formula, unquoted_formula
@@ -228,7 +228,7 @@ def _frame(path: Path, data: Mapping[str, Sequence[Any]], told: Mapping[str, Any
     tool = told.get("tool")
     known = next((one for name, one in _TOOLS.items() if name in data), "ncu")
     notes = told.get("notes")
-    frame = frame_of_columns(
+    frame = frame_of(
         made,
         source=str(told.get("source") or path.name),
         tool=tool if isinstance(tool, str) and tool else known,

@@ -138,11 +138,11 @@ def sweep(
     Parameters
     ----------
     operations : str, iterable of str, or callable, optional
-        Names from `bwprof.operations()`; the default suite when neither these nor `suite` are given. A callable is
-        measured as `bwprof.measure` does it, takes its further arguments here (bytes_read, bytes_written, flops,
-        footprint_bytes: numbers, or functions of the parameters; check, called with them; stream, sets, name,
-        roof_threads), and knows no suite, variant, seed or kv_lens. A point that raises an exception becomes a failed
-        row.
+        Names from `bwprof.operations()`, or of a suite's cases; the default suite when neither these nor `suite` are
+        given. A callable is measured as `bwprof.measure` does it, takes its further arguments here (bytes_read,
+        bytes_written, flops, footprint_bytes: numbers, or functions of the parameters; check, called with them; stream,
+        sets, name, roof_threads), and knows no suite, variant, seed or kv_lens. A point that raises an exception
+        becomes a failed row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     only : str or iterable of str, optional

@@ -150,6 +150,18 @@ def at_roof(figures: Figures) -> str:
     return f"the {busiest[0]} pipe is busy ({busiest[1]:.0f} %)" if busiest[1] >= NEAR_PIPE.yes else ""
 
 
+def at_part(figures: Figures) -> str:
+    """Which part near the multiprocessors is busy, in words: more warps would only wait longer for it; "" for none."""
+    parts = {
+        "the L1 cache": figures.busy("l1_pct"),
+        "shared memory": figures.shared_busy,
+        "instruction issue": figures.busy("issue_pct"),
+        "the L2 cache": figures.number("l2_pct"),
+    }
+    said, busy = max(parts.items(), key=lambda part: 0.0 if math.isnan(part[1]) else part[1])
+    return f"{said} is busy ({busy:.0f} %)" if busy >= NEAR_PIPE.yes else ""
+
+
 def share_text(share: Share) -> str:
     """'88 % of the theoretical bandwidth'."""
     return f"{share.pct:.3g} % {share.of}"

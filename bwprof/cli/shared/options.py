@@ -21,7 +21,9 @@ Group = argparse.ArgumentParser | argparse._ArgumentGroup
 
 def add_operations(parser: argparse.ArgumentParser) -> None:
     """The words that name operations."""
-    parser.add_argument("operations", nargs="*", metavar="OPERATION", help="operations (see bwprof --list)")
+    parser.add_argument(
+        "operations", nargs="*", metavar="OPERATION", help="operations, or a suite's cases (see bwprof sweep --list)"
+    )
 
 
 def add_cases(what: Group) -> None:
