@@ -106,6 +106,7 @@ def test_a_loop_may_be_faster_than_the_best_product() -> None:
     """120 % of the library's rate are 91 % of what the card can do."""
     assert names(LOOP) == ["compute_bound"]
     assert Figures(LOOP).contradictions == []
+    assert Figures(LOOP | {"tflops": 54.0}).arithmetic.measured, "106 %: its clock was a bit higher"
     impossible = LOOP | {"tflops": 80.0, "fma_pct": None, "sm_pct": None}
     assert verdict(impossible, "compute_bound") == CANNOT_TELL, "120 % of what the card can do"
 
@@ -113,6 +114,7 @@ def test_a_loop_may_be_faster_than_the_best_product() -> None:
 def test_the_power_limit_follows_from_a_busy_pipe() -> None:
     """A tensor pipe at 98 % is the cause, and the clock that it gets its symptom; heat is a cause of its own."""
     assert names(PRODUCT) == ["compute_bound", "clock_held_down"]
+    assert "(in doubt: not_converged)" in diagnoses(PRODUCT)[0].sentence, "the clock is told of"
     assert names(PRODUCT | {"throttle": "sw_thermal"}) == ["clock_held_down", "compute_bound"]
     assert names(PRODUCT | {"throttle": "sw_power_cap;hw_thermal"})[0] == "clock_held_down"
     idle = PRODUCT | {"tensor_pct": 20.0, "sm_pct": 20.0, "tflops": 100.0}
@@ -211,6 +213,8 @@ def test_busy_shared_memory_is_the_cause_whatever_warps_wait_for() -> None:
     derived = SHARED | {"shared_pct": None}
     assert Figures(derived).shared_busy == pytest.approx(100 * 555754978 / (2.521e-3 * 1980e6 * 132), rel=1e-6)
     assert names(derived) == ["shared_memory_bound"]
+    ready = SHARED | {"stall_reasons": "not_selected=1.76;short_scoreboard=0.92;dispatch_stall=0.82;wait=1.08"}
+    assert names(ready) == [], "busy, but hardly a warp waits for it"
 
 
 def test_lines_of_a_load_tell_that_it_is_scattered() -> None:

@@ -180,7 +180,7 @@ def shared_memory_bound(figures: Figures) -> Judgement:
     if figures.number("shared_wavefronts") == 0 or figures.number("shared_bytes") == 0:
         return refuted("it uses no shared memory")
     verdict, conflicts, busy = SHARED_BOUND.place(waiting), bank_conflicts(figures), figures.shared_busy
-    if busy >= NEAR_PIPE.yes:
+    if busy >= NEAR_PIPE.yes and waiting >= SHARED_BOUND.no:  # nobody queues for what is merely busy
         verdict, said = SUPPORTED, f"shared memory is busy {busy:.3g} % of the cycles; {said}"
     elif busy < NEAR_PIPE.no and figures.busy("sm_pct") >= NEAR_PIPE.yes:
         other = f"another part {figures.busy('sm_pct'):.3g} %: special functions wait in that queue, too"

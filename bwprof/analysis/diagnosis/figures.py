@@ -230,7 +230,7 @@ class Figures:
         own = self.number("tflops")
         rate = ratio(self.number("flops"), self.number("time_ms")) / 1e9 if math.isnan(own) else own
         best = 100 * ratio(rate, self.number("measured_tflops"))
-        if best <= 105 or (not math.isnan(best) and not self.has("peak_tflops")):  # a product's; loops may beat it
+        if best <= BEYOND or (not math.isnan(best) and not self.has("peak_tflops")):  # a product's; loops may beat it
             return Share(best, "of the best arithmetic rate", measured=True)
         return Share(100 * ratio(rate, self.number("peak_tflops")), "of the theoretical arithmetic rate")
 

@@ -73,7 +73,8 @@ class Diagnosis:
     def sentence(self) -> str:
         """The answer."""
         told = self.of(SUPPORTED)
-        named = [flag for flag in self.doubts if flag != "throttled" or not told or told[0].hypothesis.name != CLOCK]
+        clock = CLOCK in (found.hypothesis.name for found in told)
+        named = [flag for flag in self.doubts if flag != "throttled" or not clock]
         doubt = f" (in doubt: {', '.join(named)})" if named else ""
         if not told:
             return f"{self.case}{doubt}: {self._open()}."

@@ -122,8 +122,8 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         "shared_memory_bound",
         "loads from shared memory",
         ("shared_pct", "shared_wavefronts", *_WAITS),
-        f"shared memory busy {NEAR_PIPE.yes:g} % of the cycles, or {access.SHARED_BOUND.yes:g} % of the stalls wait "
-        "for it, without conflicts to blame",
+        f"{access.SHARED_BOUND.yes:g} % of the stalls wait for shared memory ({access.SHARED_BOUND.no:g} % where it is "
+        f"busy {NEAR_PIPE.yes:g} % of the cycles), without conflicts to blame",
         "a load for each product or two: its pipe gives 128 bytes a cycle, whatever the arithmetic could do",
         ("more sums a thread in registers", "wider loads (16 bytes)", "tensor cores fed by ldmatrix"),
         access.shared_memory_bound,
