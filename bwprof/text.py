@@ -61,8 +61,8 @@ def as_markdown(text: str) -> str:
 
 
 def quoted(given: object) -> str:
-    """What was given as a message repeats it: so that it can be shown, and no longer than a line or two."""
-    text = spelt(str(given))
+    """What was given as a message repeats it: so that it can be shown, in one line of a bounded length."""
+    text = spelt(str(given)).replace("\n", "\\n")
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}\u2026 ({len(text)} characters)"
 
 

@@ -90,7 +90,7 @@ def kernel(draw: Draw, share: float, useful: float, **changes: Any) -> Row:
         "sectors_per_store": 16.0,
         "load_efficiency_pct": draw.between(96, 100),
         "store_efficiency_pct": 100.0,
-        "turns_per_load": 4.0,
+        "lines_per_load": 4.0,
         "local_bytes": 0,
         "l2_bytes": 1.5 * counted,
         "issue_pct": draw.between(3, 35),

@@ -200,9 +200,8 @@ def test_what_changed_is_drawn_on_the_first_page_of_paper(shown: Browser, pages:
     shown.resize(700)
     shown.open(pages["two"])
     assert 500 < shown.run("document.querySelector('#change2 figure').getBoundingClientRect().bottom") <= LETTER
-    apart = (
-        "Array.from(document.querySelectorAll('main > section'), one => [one.id, getComputedStyle(one).breakBefore])"
-    )
+    headings = "Array.from(document.querySelectorAll('main > section > h2'), one => "
+    apart = f"{headings} [one.parentElement.id, getComputedStyle(one).breakBefore])"
     assert dict(shown.run(apart)) == {"runs": "auto", "change2": "auto", "run1": "page", "run2": "page"}
 
 

@@ -436,3 +436,6 @@ def test_files_are_known_by_what_is_in_them(tmp_path):
         assert load(tmp_path / name)["kernel"].tolist() == [GEMM]
     assert kind_of(export(tmp_path, NOW)) == "nsys"
     assert load(tmp_path / "s.csv")["kernel"].tolist() == ["gemm"]
+    page = "[8366] k@127.0.0.1\n  add(int) (1, 1, 1)x(32, 1, 1), Context 1, Stream 7, Device 0, CC 9.0\n"
+    (tmp_path / "page.txt").write_text(page)
+    assert kind_of(tmp_path / "page.txt") == "ncu"  # and no list of JSON

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
 from bwprof.cli.shared.outputs import targets_of, write_each
-from bwprof.text import as_markdown, counted, quoted, read_number, spelt, words
+from bwprof.text import as_markdown, counted, finite_number, quoted, read_number, spelt, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from bwprof.analysis.diagnosis.function import Diagnosis, Verdict
     from bwprof.profilers.steps import Step
 
+_ANSWERS = 100  # cases whose answer is printed, without --all
 _SHOWN = 20  # cases whose evidence is printed, without --all
+_LAUNCH = re.compile(r"(.* \(launch )([0-9]+)(\))")
 _NAMED = 12  # names of cases that a complaint lists
 _STEPS = 3  # cases whose next steps are, likewise
 
@@ -79,7 +82,16 @@ class _Told:
     @property
     def closer(self) -> list[tuple[Diagnosis, list[Step]]]:
         """The cases whose evidence is shown."""
-        return self.found if self.everything else self.found[:_SHOWN]
+        return self.found if self.everything else self.answered[:_SHOWN]
+
+    @property
+    def answered(self) -> list[tuple[Diagnosis, list[Step]]]:
+        """The cases whose answer is printed: of very many those that take longest."""
+        if self.everything or len(self.found) <= _ANSWERS:
+            return self.found
+        longest = sorted(self.found, key=lambda one: -_time(one[0].row))[:_ANSWERS]
+        kept = {one.place for one, _ in longest}
+        return [one for one in self.found if one[0].place in kept]
 
     @property
     def open(self) -> list[tuple[Diagnosis, list[Step]]]:
@@ -87,10 +99,17 @@ class _Told:
         return sorted((one for one in self.found if one[1]), key=lambda one: bool(one[0].of("supported")))
 
 
+def _time(row: Mapping[str, Any]) -> float:
+    """Of all launches of a row; 0 where it is not known."""
+    time = finite_number(row.get("time_ms")) or 0.0
+    often = finite_number(row.get("count"))
+    return time * (1.0 if often is None else often)
+
+
 def _run(options: argparse.Namespace) -> int:
     from bwprof.analysis.diagnosis.function import diagnoses
     from bwprof.profilers import anything
-    from bwprof.profilers.steps import steps
+    from bwprof.profilers.steps import rocprof_steps, steps
     from bwprof.terminal import console
 
     targets = targets_of(argparse.Namespace(md=options.md, force=options.force), options.results)
@@ -102,8 +121,8 @@ def _run(options: argparse.Namespace) -> int:
     data = apply(anything.load(options.results), options)
     chosen = _chosen(data, options)
     measured = _measured(chosen)
-    told_by_ncu = not str(data.attrs.get("tool", "")).startswith("rocprof")
-    found = [(one, steps(one) if told_by_ncu else []) for one in diagnoses(measured, latency_us=latency)]
+    next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
+    found = [(one, next_steps(one)) for one in diagnoses(measured, latency_us=latency)]
     told = _Told(options.results, found, len(chosen) - len(measured), options.all)
     written = write_each(targets, lambda _: spelt(_markdown(told)) + "\n")
     if options.json:
@@ -164,7 +183,7 @@ def _evidence(held: Verdict) -> str:
         parts.append(f"at most {gain_text(told.gain)} as fast")
     if held.verdict == "supported":
         parts.append(f"helps: {', '.join(held.hypothesis.fixes)}")
-    if told.needs and not any(need.is_told for need in told.needs):
+    if told.needs and not any(need.is_told for need in told.needs) and not any(map(str.isdigit, told.evidence)):
         return "no counter of this device is read for it"
     if told.needs:
         parts.append(f"missing: {', '.join(map(str, told.needs))}")
@@ -197,25 +216,38 @@ def _untold(found: Sequence[list[_Said]]) -> list[_Said]:
     return [one for one in found[0] if one[0] == CANNOT_TELL and all(one in other for other in found[1:])]
 
 
-def _sentences(told: _Told) -> list[str]:
-    """The answers; one that cases side by side have in common is said once where their last word alone differs."""
+def _sentences(cases: Sequence[tuple[Diagnosis, list[Step]]]) -> list[str]:
+    """The answers; one that precisions or launches side by side have in common is said once."""
     found: list[tuple[str, list[str], str]] = []
-    for one, _ in told.found:
-        head, _, last = one.case.rpartition(" ")
-        rest = one.sentence.removeprefix(one.case)
-        if head and found and (found[-1][0], found[-1][2]) == (head, rest):
+    for one, _ in cases:
+        head, last, end = _parts(one)
+        rest = end + one.sentence.removeprefix(one.case)
+        if last and found and (found[-1][0], found[-1][2]) == (head, rest):
             found[-1][1].append(last)
         else:
             found.append((head, [last], rest))
-    return [f"{head}{' ' if head else ''}{', '.join(lasts)}{rest}" for head, lasts, rest in found]
+    return [f"{head}{', '.join(lasts)}{rest}" for head, lasts, rest in found]
+
+
+def _parts(one: Diagnosis) -> tuple[str, str, str]:
+    """A case's name before its precision or launch, that, and what is behind it."""
+    if launch := _LAUNCH.fullmatch(one.case):
+        return launch[1], launch[2], launch[3]
+    precision = one.row.get("precision")
+    if isinstance(precision, str) and one.case.endswith(f" {precision}"):
+        return one.case.removesuffix(precision), precision, ""
+    return one.case, "", ""
 
 
 def _show(told: _Told, screen: Console) -> None:
     """As plain text."""
     from bwprof.cli.analyze import wrapped
 
-    for sentence in _sentences(told):
+    for sentence in _sentences(told.answered):
         screen.print(wrapped(sentence, screen))
+    if len(told.answered) < len(told.found):
+        hint = f"these {_ANSWERS} of {len(told.found)} cases take longest: --all, or --only, shows the others"
+        screen.print(wrapped(hint, screen))
     if not told.found:
         screen.print("nothing was measured: there is nothing to tell")
     if told.note:
@@ -253,7 +285,8 @@ def _show_steps(told: _Told, screen: Console) -> None:
             screen.print(f"      {step.command}", soft_wrap=True)
     if len(open_ones) < len(told.open):
         screen.print(f"  ... and {counted(len(told.open) - len(open_ones), 'case')} more: --all, or --only")
-    screen.print("  then: bwprof diagnose RUN, or profile.ncu-rep")
+    amd = any(step.command.startswith("rocprof") for _, listed in open_ones for step in listed)
+    screen.print(f"  then: bwprof diagnose {'counted --peak GB/S' if amd else 'RUN, or profile.ncu-rep'}")
 
 
 def _markdown(told: _Told) -> str:

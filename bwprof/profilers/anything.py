@@ -12,7 +12,7 @@ from bwprof.profilers import saved
 from bwprof.profilers.amd.parsing import parse_rocprof
 from bwprof.profilers.nsight.parse import parse_ncu
 from bwprof.profilers.nsight.reports import is_report
-from bwprof.profilers.reading import encoding_of
+from bwprof.profilers.reading import csv_files, encoding_of, opened_raw
 from bwprof.profilers.timelines.chrome import parse_chrome_trace
 from bwprof.profilers.timelines.nsys import parse_nsys
 from bwprof.results.others.profiles import is_table
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _BEGINNING = 1 << 16  # bytes in which a file says what it is
+_MOST_TABLES = 100
 _SQLITE = b"SQLite format 3\0"
 _GZIP = b"\x1f\x8b"  # of bwprof's own files none is packed
 _ROCPROF = ("KernelName", "Kernel_Name")
@@ -44,7 +45,7 @@ def kind_of(path: str | PathLike[str]) -> str:
     place = path_of(path, "path")
     if place.is_dir():
         ours = (place / "results.json").exists()
-        return "rocprof" if not ours and any(map(_of_rocprof, sorted(place.rglob("*.csv"))[:100])) else OURS
+        return "rocprof" if not ours and any(map(_of_rocprof, _tables(place))) else OURS
     if not place.is_file():
         return OURS  # whose reader says what is wrong with it
     with place.open("rb") as stream:
@@ -58,7 +59,7 @@ def kind_of(path: str | PathLike[str]) -> str:
     text = start.decode(encoding_of(start), "replace")
     if saved.begins(text):
         return SAVED
-    if text.lstrip()[:1] in ("{", "["):
+    if text.lstrip()[:1] in ("{", "[") and not _PRINTED.search(text):  # that page begins with "[its process]"
         return "trace" if '"traceEvents"' in text or '"ph"' in text else OURS
     return _of_table(text)
 
@@ -80,12 +81,21 @@ def _of_table(text: str) -> str:
     return "ncu" if "==PROF==" in text else OURS
 
 
+def _tables(folder: Path) -> list[Path]:
+    """The first CSV files below a folder; none where there are too many files to look at."""
+    try:
+        return csv_files(folder)[:_MOST_TABLES]
+    except ValueError:
+        return []
+
+
 def _of_rocprof(path: Path) -> bool:
     try:
-        with path.open("rb") as stream:
-            return _of_table(stream.read(_BEGINNING).decode("utf-8", "replace")) == "rocprof"
-    except OSError:
+        with opened_raw(path) as stream:
+            start = stream.read(_BEGINNING)
+    except (OSError, ValueError):  # ValueError: no file, but a pipe, say
         return False
+    return _of_table(start.decode(encoding_of(start), "replace")) == "rocprof"
 
 
 def load(path: str | PathLike[str]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.profilers.columns import COLUMNS, frame_of_columns
+from bwprof.profilers.columns import COLUMNS, frame_of
 from bwprof.profilers.reading import Lines, batches, line_of, opened, wrong
 from bwprof.results import schema
 from bwprof.results.csvfile import quoted_formula, unquoted_formula
@@ -168,12 +168,11 @@ class _Values:
     def add(self, cells: Sequence[str]) -> int | None:
         """Some more cells; the place of the first that cannot stand there, if any."""
         if self._texts is None:
-            made = [math.nan if not cell else _number(cell) for cell in cells]
-            wrong_ones = (place for place, value in enumerate(made) if value is None)
-            place = next(wrong_ones, None)
-            if place is None:
-                self._numbers.extend(value for value in made if value is not None)
+            found = _numbers(cells)
+            if isinstance(found, array):
+                self._numbers.extend(found)
                 return None
+            place = found
             if self._kind is not None:
                 return place
             self._texts = [None if math.isnan(value) else repr(value) for value in self._numbers]
@@ -185,12 +184,30 @@ class _Values:
         return self._numbers if self._texts is None else self._texts
 
 
+def _numbers(cells: Sequence[str]) -> array[float] | int:
+    """Cells as numbers, NaN for those that are empty; the place of the first that is none."""
+    if not any(cells):
+        return array("d", [math.nan]) * len(cells)
+    if "" not in cells and "_" not in "".join(cells):  # the quick way for most
+        try:
+            found = array("d", map(float, cells))
+        except ValueError:
+            pass
+        else:
+            if -math.inf < min(found) and max(found) < math.inf and not any(map(math.isnan, found)):
+                return found
+    made = [_number(cell) if cell else math.nan for cell in cells]
+    wrong_ones = (place for place, value in enumerate(made) if value is None)
+    place = next(wrong_ones, None)
+    return array("d", (math.nan if value is None else value for value in made)) if place is None else place
+
+
 def _number(cell: str) -> float | None:
     try:
         found = float(cell)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return found if -math.inf < found < math.inf and "_" not in cell else None  # to Python 1_0 is 10
 
 
 def _frame(path: Path, data: Mapping[str, Sequence[Any]], told: Mapping[str, Any]) -> pd.DataFrame:
@@ -201,15 +218,17 @@ def _frame(path: Path, data: Mapping[str, Sequence[Any]], told: Mapping[str, Any
         raise wrong(path, None, "it has no column kernel: rows that bwprof made of a profiler's file are needed")
     made: dict[str, Any] = {}
     for name, values in data.items():
-        kind = _KINDS.get(name, "text" if any(isinstance(value, str) for value in values) else "number")
-        if kind == "text":
+        words = not isinstance(values, array) and any(isinstance(value, str) for value in values)
+        if isinstance(values, array) and _KINDS.get(name) != "text":
+            made[name] = np.frombuffer(values)
+        elif _KINDS.get(name, "text" if words else "number") == "text":
             made[name] = [schema.free(value) for value in values]
         else:
             made[name] = np.array([math.nan if value is None else value for value in values], np.float64)
     tool = told.get("tool")
     known = next((one for name, one in _TOOLS.items() if name in data), "ncu")
     notes = told.get("notes")
-    frame = frame_of_columns(
+    frame = frame_of(
         made,
         source=str(told.get("source") or path.name),
         tool=tool if isinstance(tool, str) and tool else known,

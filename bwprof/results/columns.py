@@ -392,8 +392,8 @@ _LATEST_METRICS = [
         "%",
         issue_pct="cycles in which the schedulers issued an instruction, of those in which warps were there",
         shared_pct="shared memory's turns, of the most possible over the active cycles",
-        l1_pct="the busiest part of the L1 caches, shared memory in it, likewise",
-        l2_pct="the busiest part of the L2 cache, of its peak in the time in which multiprocessors were at work",
+        l1_pct="turns of the L1 caches' data, shared memory's in them, likewise",
+        l2_pct="sectors that the L2 cache moved, of the most possible in the time of the multiprocessors' work",
     ),
     *_columns(
         "number", "metrics", "threads", active_threads="threads of a warp, of 32, that took part in an instruction"
@@ -401,7 +401,7 @@ _LATEST_METRICS = [
     *_columns(
         "number",
         "metrics",
-        turns_per_load="turns in the L1 cache for each load request of a warp to global memory: lines that it touches",
+        lines_per_load="lines of 128 bytes for each load request of a warp to global memory",
         sm_cycles_ratio="active cycles of the busiest multiprocessor / their mean",
     ),
     *_columns(

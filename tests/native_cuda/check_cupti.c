@@ -373,16 +373,16 @@ static void check_metrics(void) {
           strlen("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"));
     const double local = strlen("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum"); /* of either name */
     CHECK(metric(&found, "local_bytes") == 32 * (local + local));
-    const double turns = strlen("l1tex__t_output_wavefronts_pipe_lsu_mem_global_op_ld.sum");
+    const double lines = strlen("l1tex__t_set_accesses_pipe_lsu_mem_global_op_ld.sum");
     const double loads = strlen("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum");
-    CHECK(metric(&found, "turns_per_load") == turns / loads);
+    CHECK(metric(&found, "lines_per_load") == lines / loads);
     CHECK(!bw_cuda_metrics(&device, &once, DRAM | SM | CACHES, &found) && found.count == 7);
     CHECK(found.status[0] == '\0');
     CHECK(metric(&found, "sm_cycles_ratio") == 1); /* names of one length */
     CHECK(metric(&found, "issue_pct") == strlen("sm__inst_issued.avg.pct_of_peak_sustained_active"));
     CHECK(metric(&found, "active_threads") == strlen("smsp__average_thread_inst_executed_per_inst_executed.ratio"));
-    CHECK(metric(&found, "l1_pct") == strlen("l1tex__throughput.avg.pct_of_peak_sustained_active"));
-    const double l2 = strlen("lts__throughput.avg.pct_of_peak_sustained_elapsed");
+    CHECK(metric(&found, "l1_pct") == strlen("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active"));
+    const double l2 = strlen("lts__t_sectors.avg.pct_of_peak_sustained_elapsed");
     CHECK(metric(&found, "l2_pct") == l2 * strlen("sm__cycles_elapsed.max") / (double)strlen("sm__cycles_active.max"));
     const double seconds = (double)strlen("sm__cycles_active.max") / strlen("sm__cycles_elapsed.avg.per_second");
     const double most =
@@ -390,7 +390,13 @@ static void check_metrics(void) {
     /* What it has written is still in the cache. */
     CHECK(fabs(metric(&found, "dram_pct") / (100 * READ / (seconds * most)) - 1) < 1e-12);
     CHECK(metric(&found, "sm_pct") == strlen("sm__throughput.avg.pct_of_peak_sustained_active"));
+    toy.launches = 0;
+    toy.books->passes = 1;
     CHECK(!bw_cuda_metrics(&device, &once, ALL, &found) && found.count > 20 && found.status[0] == '\0');
+    CHECK(found.passes == 2 && toy.launches == 2 * 2); /* what one pass must see is counted apart from the others */
+    for (int i = 0; i < found.count; i++) CHECK(found.metric[i].value > 0);
+    CHECK(metric(&found, "sm_pct") == strlen("sm__throughput.avg.pct_of_peak_sustained_active"));
+    CHECK(metric(&found, "l1_pct") == strlen("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active"));
     toy.books->passes = 1;
     CHECK(counted(&device, &c) && c.dram_bytes_read == READ && c.dram_bytes_written == WRITTEN);
     toy.books->old_pipes = 1;
@@ -398,7 +404,7 @@ static void check_metrics(void) {
     CHECK(metric(&found, "tensor_pct") == strlen("sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"));
     CHECK(isnan(metric(&found, "sectors_per_store")) && !isnan(metric(&found, "sectors_per_load")));
     CHECK(strcmp(found.status, "CUPTI does not know for this GPU: sectors_per_store, local_bytes") == 0);
-    CHECK(isnan(metric(&found, "local_bytes")) && !isnan(metric(&found, "turns_per_load")));
+    CHECK(isnan(metric(&found, "local_bytes")) && !isnan(metric(&found, "lines_per_load")));
     CHECK(!bw_cuda_metrics(&device, &once, STALLS, &found) && found.status[0] == '\0');
     CHECK(isnan(metric(&found, "stall_gmma")) && !isnan(metric(&found, "stall_wait"))); /* no such units there */
     close_toy(&device);

@@ -190,7 +190,7 @@ static int known(const char *name) {
                               : 1;
     }
     if (strcmp(name, "lts__t_bytes.sum") == 0) return !fake.no_l2;
-    if (strncmp(name, "lts__throughput", 15) == 0) return 1;
+    if (strncmp(name, "lts__t_sectors", 14) == 0) return 1;
     if (fake.no_dram) return 0;
     if (strcmp(name, "dram__bytes.sum.peak_sustained") == 0) return 1;
     if (strcmp(name, "dram__cycles_elapsed.avg.per_second") == 0) return 1;

@@ -30,7 +30,7 @@ from bwprof.text import bytes_text
 
 EFFICIENCY = Band(rule("uncoalesced").threshold, 80.0)
 WIDEST = 16.0  # sectors of a request in which each lane loads 16 bytes, the most that it can
-LINES = 4.0  # of 128 bytes, of such a request
+LINES = 4.0  # of 128 bytes, that such a request touches
 SLACK = 1.25  # over the ideal: rows that begin in the midst of a sector
 L2_OF_STREAM = 1.8  # L2 counts what passes it and what it fetches: 1.4 to 1.6 bytes for a byte of a stream
 CONFLICTS = rule("bank_conflicts").threshold  # percent of the wavefronts
@@ -48,8 +48,10 @@ _OF_MEMORY = ("long_scoreboard", "lg_throttle", "mio_throttle", "tex_throttle", 
 _OF_SHARED = ("short_scoreboard", "mio_throttle")
 _EFFICIENCY = Need("load_efficiency_pct", "", "full")
 _SHARED = Need("shared_pct", "--metrics bank_conflicts", "full")
+_L1 = Need("l1_pct", "--metrics caches", "full")
 _LOCAL = Need("local_bytes", "--metrics sectors", "full")
 _COUNTERS = Need("counted DRAM bytes beside stated ones", "--counters, with bytes_read= and bytes_written=", "memory")
+STATED = Need("the bytes that it must move", "--bytes NAME=READ,WRITTEN; bytes_read= and bytes_written=", "")
 
 
 def uncoalesced(figures: Figures) -> Judgement:
@@ -72,19 +74,17 @@ def uncoalesced(figures: Figures) -> Judgement:
     return refuted(evidence) if verdict == REFUTED else untold(f"{evidence}: partly in vain")
 
 
-def _by_turns(figures: Figures) -> Judgement | None:
-    """What the turns of a load in the L1 cache tell, each of a line of 128 bytes; None where nothing."""
-    turns, sectors = figures.number("turns_per_load"), figures.number("sectors_per_load")
-    if not turns > SLACK * LINES or not sectors <= 2 * turns:
+def _by_lines(figures: Figures) -> Judgement | None:
+    """What the lines that a load touches tell, each of which takes the L1 cache a turn; None where nothing."""
+    lines, sectors = figures.number("lines_per_load"), figures.number("sectors_per_load")
+    if not lines > SLACK * LINES or not sectors < 2 * lines:
         return None
-    said = f"{turns:.3g} turns in the L1 cache for a load, where even 16 bytes a lane side by side take {LINES:.0f}"
+    said = f"a load touches {lines:.3g} lines, {sectors / lines:.3g} of 4 sectors of each; side by side lanes {LINES:g}"
     busy, queued = figures.busy("l1_pct"), figures.waiting("lg_throttle")
     if busy >= NEAR_PIPE.yes or queued >= WAITING.yes:
-        why = f"which is busy {busy:.3g} %" if busy >= NEAR_PIPE.yes else f"{queued:.0f} % of the stalls queue for it"
-        return _unfelt(figures, said) or supported(f"{said}; {why}", figures.bounded(turns))
-    if math.isnan(busy):
-        return untold(said, Need("l1_pct", "--metrics caches", "full"))
-    return None
+        why = f"L1 is busy {busy:.3g} %" if busy >= NEAR_PIPE.yes else f"{queued:.0f} % of the stalls queue for L1"
+        return _unfelt(figures, said) or supported(f"{said}; {why}", figures.bounded(lines))
+    return untold(said, _L1) if math.isnan(busy) else None
 
 
 def _unfelt(figures: Figures, said: str) -> Judgement | None:
@@ -110,9 +110,9 @@ def _by_sectors(figures: Figures) -> Judgement:
         said = f"{said}, where even 16 bytes a lane need {WIDEST:.0f}"
         gain = figures.bounded(most / (ideal or WIDEST), useless=True)
         return _unfelt(figures, said) or supported(said, gain)
-    by_turns = _by_turns(figures)
-    if by_turns:
-        return by_turns
+    by_lines = _by_lines(figures)
+    if by_lines:
+        return by_lines
     if most == 0:
         return refuted("no requests of single lanes: nothing but bulk copies")
     if most <= SLACK * (ideal or 2.0):
@@ -180,7 +180,7 @@ def shared_memory_bound(figures: Figures) -> Judgement:
     if figures.number("shared_wavefronts") == 0 or figures.number("shared_bytes") == 0:
         return refuted("it uses no shared memory")
     verdict, conflicts, busy = SHARED_BOUND.place(waiting), bank_conflicts(figures), figures.shared_busy
-    if busy >= NEAR_PIPE.yes:
+    if busy >= NEAR_PIPE.yes and waiting >= SHARED_BOUND.no:  # nobody queues for what is merely busy
         verdict, said = SUPPORTED, f"shared memory is busy {busy:.3g} % of the cycles; {said}"
     elif busy < NEAR_PIPE.no and figures.busy("sm_pct") >= NEAR_PIPE.yes:
         other = f"another part {figures.busy('sm_pct'):.3g} %: special functions wait in that queue, too"
@@ -239,7 +239,8 @@ def cache_thrash(figures: Figures) -> Judgement:
     """DRAM moved more than the kernel has to: the caches did not keep what is used again."""
     found = figures.traffic_ratio
     if figures.hot or math.isnan(found):
-        return untold("counted bytes beside those that it must move are not known", _COUNTERS)
+        known = not math.isnan(figures.counted) and math.isnan(figures.moved)
+        return untold("counted bytes beside those that it must move are not known", STATED if known else _COUNTERS)
     said = f"{found:.3g} times the bytes that it must move came from or went to DRAM"
     if found <= THRASH or figures.counted - figures.algorithmic < _LEAST_EXCESS:
         return refuted(said)

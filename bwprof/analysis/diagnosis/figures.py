@@ -21,8 +21,11 @@ LATENCY_US = 0.7  # of DRAM under load where nobody says it: between 0.6 and 0.8
 _HARMLESS = {"near_timer_floor", ""}  # of the flags those that doubt no figure
 BEYOND = 115.0  # percent of a roof: what is counted and what is stated do not belong together
 _OF_DRAM = {"dram_bytes_read", "pct_attainable", "traffic_ratio"}
+_MOST = 105.0  # percent that a counter tells of what is full, counted in another pass than its whole
 _SMALL = 0.6  # of the theoretical bandwidth
-_LONG_MS = 0.02  # from here on times and busy cycles tell the same share of the peak
+# From here on times and busy cycles tell the same share of the peak: a counted range lasts up to 45 us longer than its
+# kernel (H200, in 70 passes or so), and in which of the passes its clock is told is CUPTI's choice.
+_LONG_MS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,9 @@ class Figures:
 
     @cached_property
     def local_bytes(self) -> float:
-        """Traffic of local memory."""
+        """Traffic of local memory; none where no thread has any."""
+        if self.number("scratch_size") == 0:
+            return 0.0
         return self.number("local_bytes") if self.has("local_bytes") else SECTOR * self.number("local_sectors")
 
     # Roofs
@@ -225,7 +230,7 @@ class Figures:
         own = self.number("tflops")
         rate = ratio(self.number("flops"), self.number("time_ms")) / 1e9 if math.isnan(own) else own
         best = 100 * ratio(rate, self.number("measured_tflops"))
-        if best <= 105 or (not math.isnan(best) and not self.has("peak_tflops")):  # a product's; loops may beat it
+        if best <= BEYOND or (not math.isnan(best) and not self.has("peak_tflops")):  # a product's; loops may beat it
             return Share(best, "of the best arithmetic rate", measured=True)
         return Share(100 * ratio(rate, self.number("peak_tflops")), "of the theoretical arithmetic rate")
 
@@ -299,13 +304,14 @@ class Figures:
         return min(1.0, idle) if idle > 0 else 1.0
 
     def busy(self, name: str) -> float:
-        """A column of what is busy in percent of the active cycles, of the whole time."""
-        return self.number(name) * self.evenness
+        """A column of what is busy in percent of the active cycles, of the whole time; NaN for what cannot be."""
+        found = self.number(name)
+        return found * self.evenness if found <= _MOST else math.nan
 
     @cached_property
     def shared_busy(self) -> float:
         """How busy shared memory is in percent of the whole time; else by its turns, of which a cycle has one."""
-        if self.has("shared_pct"):
+        if self.number("shared_pct") <= _MOST:
             return self.busy("shared_pct")
         cycles = self.number("time_ms") * self.number("sm_clock_mhz") * 1e3 * self.units
         return min(100 * ratio(self.number("shared_wavefronts"), cycles), 100.0) if cycles > 0 else math.nan
@@ -350,7 +356,7 @@ class Figures:
         found: list[tuple[set[str], str]] = []
         for name in _PERCENTS:
             value = self.number(name)
-            if value > 105:
+            if value > _MOST:
                 found.append(({name}, f"{name} is {value:.4g}"))
         for part, whole in (("bank_conflicts", "shared_wavefronts"), ("dram_gb_s", "peak_gb_s")):
             if self.number(part) > 1.05 * self.number(whole):
@@ -391,8 +397,6 @@ _PERCENTS = (
     "fma_pct",
     "occupancy_pct",
     "issue_pct",
-    "shared_pct",
-    "l1_pct",
     "load_efficiency_pct",
     "store_efficiency_pct",
     "valu_busy_pct",

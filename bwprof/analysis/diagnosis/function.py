@@ -73,7 +73,8 @@ class Diagnosis:
     def sentence(self) -> str:
         """The answer."""
         told = self.of(SUPPORTED)
-        named = [flag for flag in self.doubts if flag != "throttled" or not told or told[0].hypothesis.name != CLOCK]
+        clock = CLOCK in (found.hypothesis.name for found in told)
+        named = [flag for flag in self.doubts if flag != "throttled" or not clock]
         doubt = f" (in doubt: {', '.join(named)})" if named else ""
         if not told:
             return f"{self.case}{doubt}: {self._open()}."
@@ -101,7 +102,8 @@ class Diagnosis:
         parts = [self.position] if self.position else []
         far = [found.hypothesis.said for found in self.of(REFUTED) if found.hypothesis.name in _ROOFS]
         parts += [f"not limited by {' or '.join(far)}"] if far else []
-        needs = Counter(need.figure for found in open_ones for need in found.judgement.needs if need.is_told)
+        named = [need for found in open_ones for need in found.judgement.needs if need.is_told]
+        needs = Counter(need.figure for need in [need for need in named if need.is_asked] or named)
         if any(found.judgement.evidence == _HOST for found in open_ones):
             return "; ".join([*parts, f"more cannot be told: {_HOST}"])
         parts.append(f"more cannot be told yet, missing: {_few(needs)}" if needs else "nothing else stands out")

@@ -55,9 +55,9 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     Hypothesis(
         "uncoalesced",
         "uncoalesced accesses",
-        ("load_efficiency_pct", "store_efficiency_pct", "sectors_per_load", "sectors_per_store", "turns_per_load"),
+        ("load_efficiency_pct", "store_efficiency_pct", "sectors_per_load", "sectors_per_store", "lines_per_load"),
         f"less than {access.EFFICIENCY.yes:g} % of the sectors used (fine from {access.EFFICIENCY.no:g} %), or more "
-        f"than {access.SLACK * access.WIDEST:g} sectors a request, or {access.SLACK * access.LINES:g} turns in busy L1",
+        f"than {access.SLACK * access.WIDEST:g} sectors a request, or {access.SLACK * access.LINES:g} lines in busy L1",
         "32 lanes of 4, 8 or 16 bytes side by side need 4, 8 or 16 sectors: no width explains more than 16; fewer may "
         "still be too many for narrow lanes, which the efficiency tells",
         rule("uncoalesced").fixes,
@@ -122,8 +122,8 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         "shared_memory_bound",
         "loads from shared memory",
         ("shared_pct", "shared_wavefronts", *_WAITS),
-        f"shared memory busy {NEAR_PIPE.yes:g} % of the cycles, or {access.SHARED_BOUND.yes:g} % of the stalls wait "
-        "for it, without conflicts to blame",
+        f"{access.SHARED_BOUND.yes:g} % of the stalls wait for shared memory ({access.SHARED_BOUND.no:g} % where it is "
+        f"busy {NEAR_PIPE.yes:g} % of the cycles), without conflicts to blame",
         "a load for each product or two: its pipe gives 128 bytes a cycle, whatever the arithmetic could do",
         ("more sums a thread in registers", "wider loads (16 bytes)", "tensor cores fed by ldmatrix"),
         access.shared_memory_bound,

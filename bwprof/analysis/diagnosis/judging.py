@@ -44,6 +44,11 @@ class Need(NamedTuple):
         """Whether anything tells it."""
         return bool(self.option or self.preset)
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether an option or a preset of ncu asks for it: not what only rows of another kind have."""
+        return bool(self.preset) or self.option.startswith("--")
+
     def __str__(self) -> str:
         ways = filter(None, (self.option, f"ncu preset {self.preset}" if self.preset else ""))
         return f"{self.figure} ({' or '.join(ways) or 'no counter of this device is read for it'})"
@@ -143,6 +148,18 @@ def at_roof(figures: Figures) -> str:
         return f"at the arithmetic roof ({share_text(figures.arithmetic)})"
     busiest = next(iter(pipes(figures).items()), ("", 0.0))
     return f"the {busiest[0]} pipe is busy ({busiest[1]:.0f} %)" if busiest[1] >= NEAR_PIPE.yes else ""
+
+
+def at_part(figures: Figures) -> str:
+    """Which part near the multiprocessors is busy, in words: more warps would only wait longer for it; "" for none."""
+    parts = {
+        "the L1 cache": figures.busy("l1_pct"),
+        "shared memory": figures.shared_busy,
+        "instruction issue": figures.busy("issue_pct"),
+        "the L2 cache": figures.number("l2_pct"),
+    }
+    said, busy = max(parts.items(), key=lambda part: 0.0 if math.isnan(part[1]) else part[1])
+    return f"{said} is busy ({busy:.0f} %)" if busy >= NEAR_PIPE.yes else ""
 
 
 def share_text(share: Share) -> str:

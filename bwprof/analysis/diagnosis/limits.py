@@ -20,6 +20,7 @@ from bwprof.analysis.diagnosis.judging import (
     Band,
     Judgement,
     Need,
+    at_part,
     at_roof,
     busiest,
     near_memory,
@@ -169,8 +170,8 @@ def latency_bound(figures: Figures) -> Judgement:
         return untold(f"{said}: neither near the memory roof nor far")
     if launch.verdict != REFUTED:
         return untold(f"{said}; {launch.evidence}", *launch.needs)
-    if figures.number("l2_pct") >= NEAR_PIPE.yes:
-        return refuted(f"{said}; the L2 cache is busy ({figures.number('l2_pct'):.0f} %)")
+    if at_part(figures):
+        return refuted(f"{said}, but {at_part(figures)}")
     if not figures.has("l2_pct") and figures.l2_gb_s > BY_L2 * figures.number("peak_gb_s"):
         need = Need("l2_pct", "--metrics caches", "full")
         return untold(f"{said}; L2 moved {figures.l2_gb_s:.0f} GB/s, and may be what is full", need)

@@ -22,6 +22,13 @@ usage: bwprof ncu show FILE             what ncu printed, or its report, as rows
        bwprof ncu compare BASE NEW      two of them, launch beside launch (bwprof ncu compare --help)
        bwprof ncu diagnose FILE         what limits its kernels: the same as bwprof diagnose FILE
 """
+_EPILOG = """\
+examples:
+  %(prog)s -o before --kernel regex:softmax_kernel --launches 3 -- python3 bench.py --n 4096
+then what limits it, and after a change what that brought:
+  bwprof diagnose before.ncu-rep
+  bwprof ncu compare before.ncu-rep after.ncu-rep
+"""
 _COMMANDS = ("show", "capture", "compare", "diagnose")
 
 
@@ -52,7 +59,9 @@ def _capture(given: Sequence[str]) -> int:
     parser = Parser(
         "bwprof ncu capture",
         "Run a program under Nsight Compute, and show what it measured. Every launch costs up to dozens of passes.",
+        _EPILOG,
     )
+    parser.usage = "bwprof ncu capture [options] -- PROGRAM [ARGUMENT ...]"
     parser.add_argument("program", nargs="+", metavar="PROGRAM", help="and its arguments, behind --")
     parser.add_argument("--preset", default="full", metavar="NAME", help=f"{', '.join(PRESETS)} (default: full)")
     parser.add_argument("--kernel", metavar="NAME", help="only kernels of this name, or regex:...")

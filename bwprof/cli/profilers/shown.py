@@ -156,13 +156,19 @@ def _occupancy(row: _Launch) -> str:
 
 
 def _access(row: _Launch) -> str:
-    there = {name for name, value in row.items() if value is not None}
     return _joined(
-        _said(row, "sectors_per_load", ".4g", "{} sectors a load"),
-        _said(row, "sectors_per_store", ".4g", "{} a store" if "sectors_per_load" in there else "{} sectors a store"),
+        _requests(row, "load", "{} sectors a load"),
+        _requests(row, "store", "{} a store" if row.get("sectors_per_load") else "{} sectors a store"),
         _used(row, "load_efficiency_pct", "{} % of loaded bytes used"),
         _used(row, "store_efficiency_pct", "{} % of stored sectors written"),
     )
+
+
+def _requests(row: _Launch, what: str, form: str) -> str:
+    """Sectors a request; none at all where there was no request, of a bulk copy for example."""
+    if row.get(f"sectors_per_{what}") == 0:
+        return f"no {what} requests"
+    return _said(row, f"sectors_per_{what}", ".4g", form)
 
 
 def _used(row: _Launch, name: str, form: str) -> str:

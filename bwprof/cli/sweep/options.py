@@ -119,7 +119,7 @@ def add_what(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="M,…",
         help="what else to count, by replaying each launch many times: tensor, fma, occupancy, stalls, bank_conflicts, "
-        "sectors, dram, sm, or all (GPU; needs privileges)",
+        "sectors, dram, sm, caches, or all (GPU; needs privileges)",
     )
     what.add_argument("--seed", default="0", metavar="N", help="of the generated inputs (default: 0)")
     where = parser.add_argument_group("where")
