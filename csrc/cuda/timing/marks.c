@@ -64,22 +64,9 @@ static bw_status take(bw_marks *self, int64_t index) {
                           __LINE__);
 }
 
-#if CUDART_VERSION >= 12080
-/* An event's distance to itself is known once the stream has passed it: 0.07 us, where a query takes 1.3. */
-static bw_status passed(bw_marks *self, int64_t index, bool *out) {
-    bw_cuda_api *api = &self->device->api;
-    float none = 0;
-    cudaError_t error = BW_CUDA_ERROR(api, event_elapsed(&none, self->events[index], self->events[index]));
-    *out = error == cudaSuccess;
-    if (error != cudaErrorNotReady) return bw_cuda_status(api, error, "event_elapsed", __FILE__, __LINE__);
-    (void)api->last_error();
-    return BW_OK;
-}
-#else
 static bw_status passed(bw_marks *self, int64_t index, bool *out) {
     return bw_cuda_passed(&self->device->api, self->events[index], out);
 }
-#endif
 
 static bw_status elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {
     bw_cuda_api *api = &self->device->api;
