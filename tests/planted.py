@@ -100,9 +100,9 @@ def kernel(draw: Draw, share: float, useful: float, **changes: Any) -> Row:
         "active_threads": draw.between(30, 32),
         "sm_cycles_ratio": draw.between(1.0, 1.05),
         "registers": registers,
-        "threads": threads,
+        "block_threads": threads,
         "shared_bytes": 0,
-        "blocks": blocks,
+        "grid_blocks": blocks,
         "waves": blocks / (card.units * (card.warps * resident / 100) / (threads / 32)),
         "multiprocessors": card.units,
         "compute_capability": card.arch,
@@ -169,7 +169,7 @@ def one_block(draw: Draw) -> Row:
     row = kernel(draw, 100 / draw.card.units * draw.between(0.4, 1.0), 1.0)
     waves = 1 / (draw.card.units * draw.card.warps / 8)
     return row | {
-        "blocks": 1,
+        "grid_blocks": 1,
         "waves": waves,
         "occupancy_pct": 800 / draw.card.warps,
         "sm_cycles_ratio": float(draw.card.units),
@@ -181,7 +181,7 @@ def tail(draw: Draw) -> Row:
     waves = draw.between(1.05, 1.25)
     waits = draw.waits(long_scoreboard=draw.between(20, 35), short_scoreboard=5.0)
     return kernel(draw, 95 * waves / 2 * draw.between(0.75, 0.98), 1.0, waves=waves, stall_reasons=waits) | {
-        "blocks": int(waves * draw.card.units * 8),
+        "grid_blocks": int(waves * draw.card.units * 8),
         "sm_cycles_ratio": 2 / waves,
     }
 
@@ -192,7 +192,7 @@ def quarter(draw: Draw) -> Row:
     blocks = draw.card.units // 4
     resident = draw.card.warps // 32
     return row | {
-        "blocks": blocks,
+        "grid_blocks": blocks,
         "waves": blocks / (resident * draw.card.units),
         "sm_cycles_ratio": draw.card.units / blocks,
         "tflops": row["tflops"] / 4,
@@ -248,7 +248,7 @@ def tiny(draw: Draw) -> Row:
     scale = time_ms / row["time_ms"]
     for name in ("dram_bytes_read", "dram_bytes_written", "bytes_read", "bytes_written", "l2_bytes"):
         row[name] *= scale
-    return row | {"time_ms": time_ms, "flags": "near_timer_floor", "blocks": 1, "waves": 0.001, "registers": 16}
+    return row | {"time_ms": time_ms, "flags": "near_timer_floor", "grid_blocks": 1, "waves": 0.001, "registers": 16}
 
 
 def fma_bound(draw: Draw) -> Row:

@@ -38,7 +38,7 @@ CASES: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {
             "algorithmic_bytes_written": 1,
         },
     ),
-    12: ({"threads": 256}, {"threads": 100}),
+    12: ({"block_threads": 256}, {"block_threads": 100}),
     13: ({"waves_per_sm": 1.8}, {"waves_per_sm": 2.1}),
     14: ({"theoretical_occupancy_pct": 50.0}, {"theoretical_occupancy_pct": 37.5}),
 }

@@ -155,7 +155,7 @@ def test_littles_law() -> None:
     told = bwprof.diagnose(row, latency_us=0.5).set_index("hypothesis").loc["latency_bound", "evidence"]
     assert "of 1.91 MiB that the full bandwidth needs (0.5 us of latency)" in told
     # one block of 4 warps has 4 loads of 128 bytes in flight, whatever its occupancy
-    assert Figures(row | {"blocks": 1, "threads": 128}).in_flight_least == 512
+    assert Figures(row | {"grid_blocks": 1, "block_threads": 128}).in_flight_least == 512
     # as many bytes in flight as it takes, and yet far from the roof: not for want of them
     assert verdicts(row | {"sectors_per_load": 32.0, "latency": 1})["latency_bound"] == CANNOT_TELL
 
@@ -208,7 +208,7 @@ def test_conflicts_count_by_their_share_and_where_warps_wait_for_them() -> None:
 def test_low_occupancy_matters_only_far_from_roofs() -> None:
     waits = {"stall_reasons": "long_scoreboard=70;wait=28;not_selected=2"}
     # one block of 8 of 64 warps, by registers: 256 threads of 168 take 43 008 of 65 536
-    launch = {"registers": 168, "threads": 256, "shared_bytes": 0, "compute_capability": "9.0", "waves": 20.0}
+    launch = {"registers": 168, "block_threads": 256, "shared_bytes": 0, "compute_capability": "9.0", "waves": 20.0}
     row = {"time_ms": 1.0, "dram_pct": 30.0, "sm_pct": 20.0, "occupancy_pct": 12.0, **launch, **waits}
     found = said_of(row, "low_occupancy")
     assert found["verdict"] == SUPPORTED
@@ -222,16 +222,16 @@ def test_low_occupancy_matters_only_far_from_roofs() -> None:
 
 def test_grids_and_tails() -> None:
     row = {"time_ms": 1.0, "dram_pct": 20.0, "multiprocessors": 132, "compute_capability": "9.0"}
-    one = said_of(row | {"blocks": 1}, "small_grid")
+    one = said_of(row | {"grid_blocks": 1}, "small_grid")
     assert (one["verdict"], one["expected_gain"]) == (SUPPORTED, 5.0)  # 132 times, but the roof is 5 times away
     assert "1 block for 132 multiprocessors" in one["evidence"]
     # 256 threads of 32 registers: 8 blocks a multiprocessor, 1 056 at once; 1 200 take two rounds, 43 % empty
-    fits = {"registers": 32, "threads": 256, "shared_bytes": 0}
-    found = said_of(row | fits | {"blocks": 1200}, "small_grid")
+    fits = {"registers": 32, "block_threads": 256, "shared_bytes": 0}
+    found = said_of(row | fits | {"grid_blocks": 1200}, "small_grid")
     assert found["verdict"] == SUPPORTED
     assert found["expected_gain"] == pytest.approx(2 * 1056 / 1200)
     assert "43 % of 2 rounds are empty" in found["evidence"]
-    assert verdicts(row | fits | {"blocks": 2112})["small_grid"] == REFUTED
+    assert verdicts(row | fits | {"grid_blocks": 2112})["small_grid"] == REFUTED
     assert verdicts(row | {"sm_cycles_ratio": 4.0})["small_grid"] == SUPPORTED
     assert verdicts(row)["small_grid"] == CANNOT_TELL
 

@@ -94,7 +94,7 @@ def test_a_short_kernel_at_the_memory_roof_is_not_called_a_launch() -> None:
 )
 def test_a_grid_that_all_but_fills_the_device_is_not_too_small(waves: float, verdict: str) -> None:
     # 0.99 waves leave a hundredth empty; 1.05 leave 48 % of two rounds, 4.01 a fifth of five less a bit.
-    assert held({"time_ms": 1.0, "waves": waves, "blocks": 5000}, "small_grid")["verdict"] == verdict
+    assert held({"time_ms": 1.0, "waves": waves, "grid_blocks": 5000}, "small_grid")["verdict"] == verdict
 
 
 def test_no_waves_are_no_grid() -> None:

@@ -243,7 +243,7 @@ def test_a_busy_pipe_of_a_quarter_of_the_device_is_a_small_grid() -> None:
     """Shares of the active cycles say nothing of the 99 multiprocessors that had no block."""
     row = LOOP | {"tflops": 15.2, "issue_pct": 99.6, "sm_cycles_ratio": 4.02, "time_ms": 0.58}
     assert names(row) == ["small_grid"]
-    assert names(row | {"sm_cycles_ratio": None, "blocks": 33}) == ["small_grid"]
+    assert names(row | {"sm_cycles_ratio": None, "grid_blocks": 33}) == ["small_grid"]
     assert verdict(row, "issue_bound") == REFUTED
 
 

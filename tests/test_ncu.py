@@ -33,7 +33,12 @@ def test_the_raw_page_of_a_copy() -> None:
     assert row["pct_peak"] == pytest.approx(88.03, abs=0.01)
     assert (row["dram_pct"], row["sm_pct"], row["tensor_pct"], row["fma_pct"]) == (88.03, 9.70, 0, 1.62)
     assert (row["occupancy_pct"], row["theoretical_occupancy_pct"], row["occupancy_limiter"]) == (77.89, 100, "warps")
-    assert (row["registers"], row["threads"], row["blocks"], row["multiprocessors"]) == (16, 256, 262_144, 132)
+    assert (row["registers"], row["block_threads"], row["grid_blocks"], row["multiprocessors"]) == (
+        16,
+        256,
+        262_144,
+        132,
+    )
     assert (row["waves"], row["shared_bytes"], row["active_threads"]) == (248.24, 0, 32)
     assert (row["sectors_per_load"], row["sectors_per_store"]) == (33_554_432 / 2_097_152, 16)
     assert (row["load_efficiency_pct"], row["store_efficiency_pct"]) == (100, 100)
@@ -237,7 +242,7 @@ def test_the_details_page_with_sections(tmp_path: Path) -> None:
         25,
     )
     assert (row["Memory Throughput"], row["Memory Throughput (byte/s)"]) == (45.7, 202.5e9)
-    assert (row["grid"], row["blocks"]) == ("128x2x1", 256)
+    assert (row["grid"], row["grid_blocks"]) == ("128x2x1", 256)
     notes = " ".join(found.attrs["notes"])
     assert "rule" in notes
     assert "has already" in notes  # the second Achieved Occupancy
@@ -426,7 +431,7 @@ def test_several_launches_processes_and_devices(tmp_path: Path) -> None:
     assert found["pid"].tolist() == [682, 99]
     assert found["device_index"].tolist() == [0, 3]
     assert found["device"].tolist() == ["cuda:0", "cuda:3"]
-    assert found["threads"].tolist() == [256, 64]
+    assert found["block_threads"].tolist() == [256, 64]
     assert found["time_ms"].tolist() == [0.005, 0.007]
     lines = [("S", "gpu__time_duration.sum", "ns", "5000")]
     same_id = details_page(lines) + quoted([[*FIRST[:1], "700", *FIRST[2:], *lines[0], "", ""]])
@@ -528,7 +533,7 @@ def test_a_page_as_text(tmp_path: Path) -> None:
     found = parsed(tmp_path, TEXT_PAGE)
     row, other = found.iloc[0], found.iloc[1]
     assert (row["kernel"], row["case"]) == ("void k<float, (int)4>(const T1 *, unsigned long)", "k<float, (int)4>")
-    assert (row["grid"], row["block"], row["threads"], row["device"]) == ("128x1x1", "32x2x1", 64, "cuda:2")
+    assert (row["grid"], row["block"], row["block_threads"], row["device"]) == ("128x1x1", "32x2x1", 64, "cuda:2")
     assert (row["mem_clock_mhz"], row["sm_clock_mhz"], row["time_ms"]) == (6710, 1380, 0.00189)
     assert (row["dram_pct"], row["registers"], row["Elapsed Cycles"]) == (1.42, 16, 56_344_784)
     assert (row["SM Active Cycles"], row["Function Cache Configuration"]) == (23_123.58, "CachePreferNone")

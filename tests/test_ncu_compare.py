@@ -127,7 +127,7 @@ def test_the_command_says_what_became_of_each_figure(tmp_path: Path, capsys: pyt
         "occupancy_pct": 50.0,
         "registers": 40,
         "bank_conflicts": 0,
-        "threads": 256,
+        "block_threads": 256,
         "stall_reasons": "long_scoreboard=9;wait=1;selected=1",
     }
     base = saved(tmp_path / "base.json", figures)
@@ -141,11 +141,11 @@ def test_the_command_says_what_became_of_each_figure(tmp_path: Path, capsys: pyt
     assert cell(text, "registers") == ["40", "80", "2 x"]
     assert cell(text, "bank conflicts") == ["0", "7", "from none"]
     assert cell(text, "stall long_scoreboard, %") == ["90.0", "0.0", "-90.0 points"]
-    assert "threads" not in text
+    assert "block_threads" not in text
     assert "(1 figure more, hardly changed or of one side alone: --all)" in text
     assert "compare with each other alone" in text
     assert max(map(len, text.partition("\nnote:")[0].splitlines())) <= 80
-    assert cell(said(capsys, base, new, "--all"), "threads") == ["256", "256", "="]
+    assert cell(said(capsys, base, new, "--all"), "block_threads") == ["256", "256", "="]
     assert "1.25 times as long" in said(capsys, new, base)
     assert "the same\n" in said(capsys, base, base)
 

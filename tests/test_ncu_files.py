@@ -276,7 +276,12 @@ def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.Mon
     assert found["time_ms"].tolist() == [0.005, 0.005]
     assert found["dram_bytes_read"].tolist() == [640, 640]
     assert (found["kernel"][0], found.attrs["tool"]) == ("k(int)", "ncu_report")
-    assert found[["block", "threads", "stream", "compute_capability"]].iloc[0].tolist() == ["256x2x1", 512, 13, "9.0"]
+    assert found[["block", "block_threads", "stream", "compute_capability"]].iloc[0].tolist() == [
+        "256x2x1",
+        512,
+        13,
+        "9.0",
+    ]
     with pytest.raises(ValueError, match="holds no launch"):
         parse_ncu(paths[1])
     with pytest.raises(ValueError, match="ncu_report cannot read it: RuntimeError: no such format"):

@@ -153,7 +153,7 @@ def test_nothing_is_learnt_of_what_does_not_differ(tmp_path: Path, no_pictures: 
 
 
 def test_a_kernels_own_columns_are_told(tmp_path: Path, no_pictures: None) -> None:
-    more = {"tile": "64x32", "threads": 256, "shared_bytes": 4096, "theoretical_occupancy_pct": 100.0}
+    more = {"tile": "64x32", "block_threads": 256, "shared_bytes": 4096, "theoretical_occupancy_pct": 100.0}
     given = [bwprof.frame([step(BEFORE, "stored", 1, **more)]), bwprof.frame([step(AFTER, "fused", 3, **more)])]
     text = write_report(given, tmp_path / "r.md", kind="optimisation").path.read_text()
     assert "Kernel: tile: 64x32, threads a block: 256, bytes of shared memory a block: 4096" in text

@@ -73,7 +73,7 @@ def test_a_file_of_version_1_gives_the_worked_values(tmp_path):
     assert row["l2_hit_pct"] == pytest.approx(96.57, abs=5e-3)
     assert row["mem_unit_stalled_pct"] == pytest.approx(0.0044, abs=5e-5)
     assert row["valu_busy_pct"] == pytest.approx(68.1, abs=0.05)
-    assert (row["blocks"], row["threads"], row["registers"], row["shared_bytes"]) == (256, 256, 24, 0)
+    assert (row["grid_blocks"], row["block_threads"], row["registers"], row["shared_bytes"]) == (256, 256, 24, 0)
     assert row["FetchSize"] == 9429.1875  # a counter stays under its own name, in its own unit
     assert "estimated" not in found
     assert found.attrs == {"source": "results.csv", "tool": "rocprof", "notes": ()}
@@ -97,7 +97,7 @@ def test_a_file_of_version_3_gives_a_row_for_each_launch(tmp_path):
     assert found["launch"].tolist() == [1, 2]
     assert found["SQ_WAVES"].tolist() == [16384.0, 16384.0]
     assert found["time_ms"].tolist() == [0.052152, 0.050174]
-    assert found["blocks"].tolist() == [16384, 16384]  # a grid is counted in work-items
+    assert found["grid_blocks"].tolist() == [16384, 16384]  # a grid is counted in work-items
     assert "dram_bytes_read" not in found
     assert "dram_bytes_written" not in found
     assert any("FETCH_SIZE" in note for note in found.attrs["notes"])

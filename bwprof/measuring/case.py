@@ -102,8 +102,8 @@ def _launch(device: _core.Device, case: _core.Case, spec: Spec) -> Row:
     (kernel,) = kernels
     held = kernel["resident_blocks"] * device.facts()["units"]
     return {
-        "blocks": kernel["blocks"],
-        "threads": kernel["threads"],
+        "grid_blocks": kernel["blocks"],
+        "block_threads": kernel["threads"],
         "registers": kernel["registers"],
         "shared_bytes": kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"],
         "waves": kernel["blocks"] / held if held else None,

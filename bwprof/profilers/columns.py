@@ -42,7 +42,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("pid", "", "integer", "process of the launch"),
     Column("grid", "blocks", "text", "blocks of the grid: 128x1x1"),
     Column("block", "threads", "text", "threads of a block: 256x1x1"),
-    *_shared("blocks", "threads", "registers", "shared_bytes"),
+    *_shared("grid_blocks", "block_threads", "registers", "shared_bytes"),
     Column("kind", "", "text", "what a time line's row is of: kernel, copy or fill; operator, on a CPU"),
     Column("count", "", "integer", "how often a time line has it"),
     *_shared("status", "time_ms"),

@@ -415,8 +415,8 @@ _LATEST_METRICS = [
 
 # Of a launch of one kernel: what it is made of, and what it takes of the device.
 LAUNCH = (
-    *_columns("integer", "metrics", "blocks", blocks="blocks of the grid, altogether"),
-    *_columns("integer", "metrics", "threads", threads="threads of a block, altogether"),
+    *_columns("integer", "metrics", "blocks", grid_blocks="blocks of the grid, altogether"),
+    *_columns("integer", "metrics", "threads", block_threads="threads of a block, altogether"),
     *_columns("integer", "metrics", "registers", registers="of a thread"),
     *_columns("integer", "metrics", "B", shared_bytes="shared memory of a block, static and dynamic"),
     *_columns("number", "metrics", "waves", waves="blocks of the grid / blocks that the device holds at once"),

@@ -210,10 +210,10 @@ ITEMS: tuple[Item, ...] = (
     Item(
         "Configuration",
         "the block is a multiple of 32 threads",
-        lambda facts: facts.column("threads") % 32,
+        lambda facts: facts.column("block_threads") % 32,
         _at_most(0),
         "remainder {:.0f}",
-        _ncu("threads", "launch__block_size"),
+        _ncu("block_threads", "launch__block_size"),
     ),
     Item(
         "Configuration",

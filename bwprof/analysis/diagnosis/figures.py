@@ -269,7 +269,7 @@ class Figures:
     @cached_property
     def fitting(self) -> Occupancy | None:
         """What its registers, shared memory and threads let a multiprocessor hold."""
-        threads, registers, shared = (self.number(name) for name in ("threads", "registers", "shared_bytes"))
+        threads, registers, shared = (self.number(name) for name in ("block_threads", "registers", "shared_bytes"))
         if not self.arch or not 1 <= threads <= MOST_THREADS or not 0 <= registers <= 255 or not shared >= 0:
             return None
         return occupancy(int(registers), int(shared), int(threads), self.arch)
@@ -292,7 +292,7 @@ class Figures:
         own = self.number("waves", "waves_per_sm")
         if not math.isnan(own) or self.fitting is None:
             return own
-        return ratio(self.number("blocks"), self.units * self.fitting.active_blocks)
+        return ratio(self.number("grid_blocks"), self.units * self.fitting.active_blocks)
 
     @cached_property
     def evenness(self) -> float:
@@ -300,7 +300,7 @@ class Figures:
         says nothing of those that had none. Where that was not counted, of fewer blocks than multiprocessors."""
         if self.has("sm_cycles_ratio"):
             return 1 / max(1.0, self.number("sm_cycles_ratio"))
-        idle = ratio(self.number("blocks"), self.units)
+        idle = ratio(self.number("grid_blocks"), self.units)
         return min(1.0, idle) if idle > 0 else 1.0
 
     def busy(self, name: str) -> float:
@@ -345,7 +345,11 @@ class Figures:
         if held is None or not size > 0:
             return math.nan
         warps = self.number("occupancy_pct") / 100 * held * self.units
-        launched = self.number("blocks") * math.ceil(self.number("threads") / WARP) if self.has("threads") else math.nan
+        launched = (
+            self.number("grid_blocks") * math.ceil(self.number("block_threads") / WARP)
+            if self.has("block_threads")
+            else math.nan
+        )
         return size * (warps if math.isnan(launched) else min(warps, launched))
 
     # What cannot be

@@ -37,7 +37,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     Hypothesis(
         "small_grid",
         "too small a grid",
-        ("blocks", "waves", "multiprocessors", "sm_cycles_ratio"),
+        ("grid_blocks", "waves", "multiprocessors", "sm_cycles_ratio"),
         f"fewer blocks than multiprocessors, or over {100 * launch.TAIL:g} % of all rounds empty, of a single one, too",
         "multiprocessors without a block add nothing; blocks of equal work take whole rounds",
         ("more, smaller blocks", "split the reduction among blocks", "a persistent grid of as many blocks as fit"),

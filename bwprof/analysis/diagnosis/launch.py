@@ -73,7 +73,7 @@ def low_occupancy(figures: Figures) -> Judgement:
 def small_grid(figures: Figures) -> Judgement:
     """Fewer blocks than the device holds at once, or a last round that leaves most of it idle."""
     waves = figures.waves if figures.waves > 0 else math.nan
-    blocks, units = figures.number("blocks"), figures.units
+    blocks, units = figures.number("grid_blocks"), figures.units
     near = at_roof(figures)
     if math.isnan(waves) and not blocks < units:
         return _by_units(figures, near)

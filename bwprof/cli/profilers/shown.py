@@ -96,7 +96,9 @@ def _joined(*parts: str) -> str:
 
 
 def _launched(row: _Launch) -> str:
-    grid, block = (row.get(shape) or row.get(whole) for shape, whole in (("grid", "blocks"), ("block", "threads")))
+    grid, block = (
+        row.get(shape) or row.get(whole) for shape, whole in (("grid", "grid_blocks"), ("block", "block_threads"))
+    )
     size = f"{grid} blocks of {block} threads" if grid and block else ""
     shared = row.get("shared_bytes")
     return _joined(

@@ -247,9 +247,9 @@ def _of_launches(given: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
             number[name] = axes[0] * axes[1] * axes[2]  # type: ignore[operator]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if "grid" in number and "block" in number:
-            data["blocks"] = _finite(np.ceil(number["grid"] / number["block"]))
+            data["grid_blocks"] = _finite(np.ceil(number["grid"] / number["block"]))
         if "block" in number:
-            data["threads"] = _finite(number["block"])
+            data["block_threads"] = _finite(number["block"])
         if "registers" in number:
             data["registers"] = number["registers"] + np.nan_to_num(number.get("accumulators", np.zeros(1)))
     if "shared" in number:

@@ -152,7 +152,10 @@ def _sizes(launches: Launches, found: _Figures) -> dict[str, Figures | None]:
     import numpy as np
 
     result: dict[str, Figures | None] = {}
-    for column, name, of in (("blocks", "Grid Size", metrics.GRID), ("threads", "Block Size", metrics.BLOCK)):
+    for column, name, of in (
+        ("grid_blocks", "Grid Size", metrics.GRID),
+        ("block_threads", "Block Size", metrics.BLOCK),
+    ):
         told = launches.identity.get(name)
         sizes = None if told is None else np.array([_product(text) for text in told])
         of_metric = found.first(of)

@@ -34,7 +34,7 @@ _NEEDS = {
 # Columns that rows may have beside the schema's (of Nsight Compute, say): what a kernel takes of a multiprocessor.
 _KERNEL = {
     "tile": "tile",
-    "threads": "threads a block",
+    "block_threads": "threads a block",
     "shared_bytes": "bytes of shared memory a block",
     "registers": "registers a thread",
 }
