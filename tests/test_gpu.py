@@ -198,6 +198,8 @@ def test_a_traced_graph(gpu: _core.Device, precision: str) -> None:
     [
         ("fp16", 16, 151936, 896, "cublaslt"),
         ("fp16", 16, 4096, 4096, "skinny"),
+        ("fp16", 16, 4096, 14336, "skinny"),
+        ("fp16", 16, 14336, 4096, "cublaslt"),
         ("fp16", 8, 14336, 4096, "skinny"),
         ("fp16", 2, 151936, 896, "skinny"),
         ("fp16", 2, 896, 896, "gemv"),
