@@ -75,6 +75,12 @@ BW_DEVICE void bw_copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
+// What is worked out from it is not kept over a whole loop: that would take more registers than there are.
+BW_DEVICE uint32_t bw_forget(uint32_t address) {
+    asm volatile("" : "+r"(address));
+    return address;
+}
+
 // Four 8 x 8 blocks of 16-bit elements; lane l gives the address of row l % 8 of block l / 8.
 BW_DEVICE void bw_load_matrix(uint32_t (&out)[4], uint32_t row_shared) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

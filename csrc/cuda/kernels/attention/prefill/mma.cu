@@ -57,12 +57,6 @@ BW_DEVICE uint32_t move_address(uint32_t address, int row, int step) {
     return (address ^ step * 32) + row * padded * 2;
 }
 
-// What is worked out from it is not kept over a whole loop: that would take more registers than there are.
-BW_DEVICE uint32_t forget(uint32_t address) {
-    asm volatile("" : "+r"(address));
-    return address;
-}
-
 template <int padded, int blocks, int eights, typename T>
 BW_DEVICE void multiply_values(const uint32_t (&weights)[blocks][eights / 2][4], uint32_t values,
                                bw_softmax_sums<padded, 2> (&sums)[blocks], T) {
@@ -197,12 +191,12 @@ __global__ void __launch_bounds__(threads, resident)
         bool softened = false;
         // Most tiles: behind the first, and nothing masks them.
         if (vectors && key0 > 0 && key0 + tile_keys <= open_keys) {
-            multiply_keys<padded, blocks>(forget(q_fragment), forget(k_fragment), left, scores, T());
+            multiply_keys<padded, blocks>(bw_forget(q_fragment), bw_forget(k_fragment), left, scores, T());
             softened = bw_flash_soften_quickly(scores, shape.scale, sums);
             pack_weights(scores, weights, T());
         }
         if (!softened) {
-            multiply_keys<padded, blocks>(forget(q_fragment), forget(k_fragment), left, scores, T());
+            multiply_keys<padded, blocks>(bw_forget(q_fragment), bw_forget(k_fragment), left, scores, T());
             bw_flash_soften(scores, all_keys - 1 - key0, first_last - key0, shape.causal, shape.scale, sums);
             pack_weights(scores, weights, T());
         }
@@ -212,12 +206,12 @@ __global__ void __launch_bounds__(threads, resident)
             fetch<padded, tile_keys, vectors>(keys, k + kv_at, kv_stride, all_keys - key0 - tile_keys, shape.head_dim);
         }
         bw_copy_commit();
-        multiply_values<padded, blocks, tile_keys / 8>(weights, forget(v_fragment), sums, T());
+        multiply_values<padded, blocks, tile_keys / 8>(weights, bw_forget(v_fragment), sums, T());
         bw_copy_wait<0>();
         __syncthreads();
     }
     // Worked out again: kept, it would take registers from the loop.
-    bw_flash_place(shape, order, forget(blockIdx.x), &pair, &tile_index);
+    bw_flash_place(shape, order, bw_forget(blockIdx.x), &pair, &tile_index);
     const int64_t out_row = pair / shape.heads * shape.queries + tile_index * rows;
     T *to = out + out_row * q_stride + pair % shape.heads * shape.head_dim;
 #pragma unroll

@@ -15,7 +15,7 @@ struct bw_flash_order {
     int64_t sections;  // the last one holds all pairs that are left
 };
 
-// `slots`: blocks that run at once.
+// `slots`: blocks that run at once; 0: the last section is what is left.
 static inline bw_flash_order bw_flash_order_make(const bw_attention_shape &shape, int64_t query_tiles,
                                                  int64_t element_bytes, int64_t cache_bytes, int64_t slots) {
     const int64_t head_bytes = 2 * shape.keys * shape.head_dim * element_bytes;

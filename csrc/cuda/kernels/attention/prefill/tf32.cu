@@ -22,18 +22,21 @@ constexpr int group = 32;  // columns of head_dim that are met at once: those be
 template <int padded, int blocks, int keys, int warps>
 struct tf32_layout {
     static constexpr int stride = padded + 4, rows = warps * 16 * blocks, threads = warps * 32;
-    static constexpr int shared_bytes = (rows + 2 * keys) * stride * (int)sizeof(float);
+    // Q and K, which ldmatrix reads, with permuted chunks instead of padded rows, where every byte counts.
+    static constexpr bool tight = padded == 256 && keys == 48;
+    static constexpr int tight_stride = tight ? padded : stride;
+    static constexpr int shared_bytes = ((rows + keys) * tight_stride + keys * stride) * (int)sizeof(float);
 };
 
 // Rows [0, valid) of a strided matrix into shared memory, everything else zero; asynchronous where rows are aligned.
-template <int padded, int rows, int threads>
+template <int padded, int rows, int threads, bool tight>
 BW_DEVICE void fetch(float *to, const float *from, int64_t stride, int64_t valid, int head_dim, bool vectors) {
     constexpr int chunks = padded / 4;
     for (int i = (int)threadIdx.x; i < rows * chunks; i += threads) {
         const int row = i / chunks, column = i % chunks * 4;
         const bool there = row < valid && column < head_dim;
         const float *at = there ? from + row * stride + column : from;
-        float *cell = to + row * (padded + 4) + column;
+        float *cell = tight ? to + row * padded + (column ^ row % 8 * 4) : to + row * (padded + 4) + column;
         if (vectors) {
             bw_copy_async(cell, at, there);
         } else {
@@ -91,16 +94,16 @@ struct sums_of {
 };
 
 // A group of columns of Q K^T; the addresses are a lane's in its first fragments.
-template <int padded, int blocks, int keys, bool exact>
+template <int padded, int blocks, int keys, bool exact, bool tight>
 BW_DEVICE void multiply_columns(uint32_t queries, uint32_t tile, sums_of<exact> (&sums)[blocks][keys / 8]) {
-    constexpr int row_bytes = (padded + 4) * (int)sizeof(float);
+    constexpr int row_bytes = (tight ? padded : padded + 4) * (int)sizeof(float);
 #pragma unroll
     for (int step = 0; step < group / 8; step++) {
         factors<4, exact> left[blocks];
 #pragma unroll
         for (int b = 0; b < blocks; b++) {
             uint32_t bits[4];
-            bw_load_matrix(bits, queries + 16 * b * row_bytes + 32 * step);
+            bw_load_matrix(bits, (tight ? queries ^ 32 * step : queries + 32 * step) + 16 * b * row_bytes);
 #pragma unroll
             for (int i = 0; i < 4; i++) left[b].set(i, bits[i]);
         }
@@ -108,7 +111,7 @@ BW_DEVICE void multiply_columns(uint32_t queries, uint32_t tile, sums_of<exact> 
         for (int n = 0; n < keys / 16; n++) {
             uint32_t bits[4];
             factors<4, exact> right;
-            bw_load_matrix(bits, tile + 16 * n * row_bytes + 32 * step);
+            bw_load_matrix(bits, (tight ? tile ^ 32 * step : tile + 32 * step) + 16 * n * row_bytes);
 #pragma unroll
             for (int i = 0; i < 4; i++) right.set(i, bits[i]);
 #pragma unroll
@@ -121,17 +124,17 @@ BW_DEVICE void multiply_columns(uint32_t queries, uint32_t tile, sums_of<exact> 
 }
 
 // scores = Q K^T of a tile.
-template <int padded, int blocks, int keys, bool exact, bool whole>
+template <int padded, int blocks, int keys, bool exact, bool whole, bool tight>
 BW_DEVICE void multiply_keys(uint32_t queries, uint32_t tile, int head_dim, float (&scores)[blocks][keys / 8][4]) {
     sums_of<exact> sums[blocks][keys / 8] = {};
     if constexpr (whole) {
 #pragma unroll
         for (int d = 0; d < padded; d += group) {
-            multiply_columns<padded, blocks, keys, exact>(queries + 4 * d, tile + 4 * d, sums);
+            multiply_columns<padded, blocks, keys, exact, tight>(queries + 4 * d, tile + 4 * d, sums);
         }
     } else {
         for (int d = 0; d < head_dim; d += group, queries += group * 4, tile += group * 4) {
-            multiply_columns<padded, blocks, keys, exact>(queries, tile, sums);
+            multiply_columns<padded, blocks, keys, exact, tight>(queries, tile, sums);
         }
     }
 #pragma unroll
@@ -255,9 +258,11 @@ __global__ void __launch_bounds__(warps * 32, resident)
                           bw_flash_order order) {
     using layout = tf32_layout<padded, blocks, keys, warps>;
     constexpr int stride = layout::stride, rows = layout::rows, threads = layout::threads;
+    constexpr int tight_stride = layout::tight_stride;
+    constexpr bool tight = layout::tight;
     const int lane = (int)threadIdx.x % 32, warp_row = (int)threadIdx.x / 32 * 16 * blocks;
-    float *queries = (float *)bw_dynamic_shared(), *key_tile = queries + rows * stride;
-    float *value_tile = key_tile + keys * stride;
+    float *queries = (float *)bw_dynamic_shared(), *key_tile = queries + rows * tight_stride;
+    float *value_tile = key_tile + keys * tight_stride;
     int64_t pair, tile_index;
     bw_flash_place(shape, order, blockIdx.x, &pair, &tile_index);
     const int64_t query0 = tile_index * rows;
@@ -274,51 +279,59 @@ __global__ void __launch_bounds__(warps * 32, resident)
 #pragma unroll
     for (int b = 0; b < blocks; b++) sums[b].top[0] = sums[b].top[1] = -INFINITY;
 
-    fetch<padded, rows, threads>(queries, q + q_at, q_stride, shape.queries - query0, shape.head_dim, shape.vectors);
-    fetch<padded, keys, threads>(key_tile, k + kv_at, kv_stride, all_keys, shape.head_dim, shape.vectors);
+    fetch<padded, rows, threads, tight>(queries, q + q_at, q_stride, shape.queries - query0, shape.head_dim,
+                                        shape.vectors);
+    fetch<padded, keys, threads, tight>(key_tile, k + kv_at, kv_stride, all_keys, shape.head_dim, shape.vectors);
     bw_copy_commit();
     bw_copy_wait<0>();
     __syncthreads();
     if (!exact) {  // a warp's own queries
-        for (int i = lane; i < 16 * blocks * stride; i += 32) {
-            float *cell = &queries[warp_row * stride + i];
+        for (int i = lane; i < 16 * blocks * tight_stride; i += 32) {
+            float *cell = &queries[warp_row * tight_stride + i];
             *(uint32_t *)cell = round_tf32(*cell);
         }
         __syncwarp();
     }
-    const uint32_t q_fragment = bw_shared_address(&queries[(warp_row + lane % 16) * stride + lane / 16 * 4]);
-    const uint32_t k_fragment = bw_shared_address(&key_tile[(lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 4]);
+    const int turn = tight ? lane % 8 * 4 : 0;  // of a row's chunks
+    const int q_row = warp_row + lane % 16, k_row = lane % 8 + lane / 16 * 8;
+    const uint32_t q_fragment = bw_shared_address(&queries[q_row * tight_stride + (lane / 16 * 4 ^ turn)]);
+    const uint32_t k_fragment = bw_shared_address(&key_tile[k_row * tight_stride + (lane / 8 % 2 * 4 ^ turn)]);
     const float *v_fragment = &value_tile[lane % 4 * 2 * stride + lane / 4 * (exact ? 4 : 1)];
     for (int key0 = 0; key0 < key_end; key0 += keys) {
         // This tile's K is there, and nobody reads the last tile's V any more.
-        fetch<padded, keys, threads>(value_tile, v + kv_at, kv_stride, all_keys - key0, shape.head_dim, shape.vectors);
+        fetch<padded, keys, threads, false>(value_tile, v + kv_at, kv_stride, all_keys - key0, shape.head_dim,
+                                            shape.vectors);
         bw_copy_commit();
         kv_at += keys * kv_stride;
         float scores[blocks][keys / 8][4];
         bool softened = false;
         // Most tiles: behind the first, and nothing masks them.
         if (key0 > 0 && key0 + keys <= open_keys) {
-            multiply_keys<padded, blocks, keys, exact, whole>(q_fragment, k_fragment, shape.head_dim, scores);
+            multiply_keys<padded, blocks, keys, exact, whole, tight>(q_fragment, k_fragment, shape.head_dim, scores);
             softened = bw_flash_soften_quickly(scores, shape.scale, sums);
         }
         if (!softened) {
-            multiply_keys<padded, blocks, keys, exact, whole>(q_fragment, k_fragment, shape.head_dim, scores);
+            multiply_keys<padded, blocks, keys, exact, whole, tight>(q_fragment, k_fragment, shape.head_dim, scores);
             bw_flash_soften(scores, all_keys - 1 - key0, first_last - key0, shape.causal, shape.scale, sums);
         }
         bw_copy_wait<0>();
         __syncthreads();  // V is there, and nobody reads this tile's K any more
         if (key0 + keys < key_end) {
-            fetch<padded, keys, threads>(key_tile, k + kv_at, kv_stride, all_keys - key0 - keys, shape.head_dim,
-                                         shape.vectors);
+            fetch<padded, keys, threads, tight>(key_tile, k + kv_at, kv_stride, all_keys - key0 - keys, shape.head_dim,
+                                                shape.vectors);
         }
         bw_copy_commit();
         multiply_values<padded, blocks, keys, exact, whole>(scores, v_fragment, shape.head_dim, sums);
         bw_copy_wait<0>();
         __syncthreads();
     }
+    // Worked out again: kept, it would take registers from the loop.
+    bw_flash_place(shape, order, bw_forget(blockIdx.x), &pair, &tile_index);
+    const int64_t out_row = pair / shape.heads * shape.queries + tile_index * rows;
+    float *to = out + out_row * q_stride + pair % shape.heads * shape.head_dim;
 #pragma unroll
     for (int b = 0; b < blocks; b++) {
-        store_rows<exact>(sums[b], out + q_at, q_stride, warp_row + 16 * b + lane / 4, shape.queries - query0,
+        store_rows<exact>(sums[b], to, q_stride, warp_row + 16 * b + lane / 4, shape.queries - tile_index * rows,
                           shape.head_dim, shape.vectors);
     }
 }
@@ -336,18 +349,21 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
     return BW_OK;
 }
 
+// At 256 columns eight warps read K and V once for 128 queries, and their queries once for 32 or 48 keys, where shared
+// memory holds so much; tiles of 16 keys for 64 queries fit into 99 KiB.
+bool eight_warps_fit(const bw_device_facts *facts) {
+    return facts->own && facts->own->shared_bytes >= tf32_layout<256, 1, 48, 8>::shared_bytes;
+}
+
 }  // namespace
 
 bw_status bw_flash_tf32_choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
     if (shape.head_dim == 64) return choose<64, 2, 64, false, true, 2>(shape, facts, out);
     if (shape.head_dim < 64) return choose<64, 2, 64, false, false, 2>(shape, facts, out);
     if (shape.head_dim <= 128) return choose<128, 2, 32, false, false, 2>(shape, facts, out);
-    // Eight warps read K and V once for 128 queries, and queries once for 32 keys, where shared memory holds so much;
-    // short tiles of keys fit into 99 KiB.
-    const int64_t room = facts->own ? facts->own->shared_bytes : 0;
-    if (room < tf32_layout<256, 1, 32, 8>::shared_bytes) return choose<256, 1, 16, false, false, 2>(shape, facts, out);
-    if (shape.head_dim == 256) return choose<256, 1, 32, false, true, 1, 8>(shape, facts, out);
-    return choose<256, 1, 32, false, false, 1, 8>(shape, facts, out);
+    if (!eight_warps_fit(facts)) return choose<256, 1, 16, false, false, 2>(shape, facts, out);
+    if (shape.head_dim == 256) return choose<256, 1, 48, false, true, 1, 8>(shape, facts, out);
+    return choose<256, 1, 48, false, false, 1, 8>(shape, facts, out);
 }
 
 bw_status bw_split_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
@@ -355,5 +371,6 @@ bw_status bw_split_choose(const bw_dims *dims, const bw_precision *precision, co
     const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
     if (shape.head_dim <= 64) return choose<64, 1, 64, true, false, 2>(shape, facts, out);
     if (shape.head_dim <= 128) return choose<128, 1, 64, true, false, 2>(shape, facts, out);
-    return choose<256, 1, 16, true, false, 2>(shape, facts, out);
+    if (!eight_warps_fit(facts)) return choose<256, 1, 16, true, false, 2>(shape, facts, out);
+    return choose<256, 1, 32, true, false, 1, 8>(shape, facts, out);
 }
