@@ -107,6 +107,7 @@ class Device:
     backend: str
     index: int
     stream: int  # that its work is enqueued on: a cudaStream_t; 0 on a CPU
+    watched: bool  # a tool took NVTX ranges when it was opened
     def facts(self) -> dict[str, Any]:
         """Fields of bw_device_facts by name, and what only its backend has (a GPU: major, minor, ...); peak_tflops
         is a dict precision -> float; NaN = unknown."""
@@ -187,8 +188,11 @@ class Profiler:
     def __init__(self) -> None:
         """Closed and switched off."""
     on: bool
-    def open(self, device: Device, stream: int = 0, capacity: int = 4096) -> None:
-        """Makes marks for so many ranges; more are made when all are in use."""
+    watched: bool  # a tool is told of its ranges
+    def open(self, device: Device, stream: int = 0, capacity: int = 4096, nvtx: bool = True) -> None:
+        """Makes marks for so many ranges; more are made when all are in use. nvtx False: no tool is told of them."""
+    def move(self, name: str, bytes: int, /) -> None:
+        """What a tool that watches is told that ranges of this name move."""
     def switch(self, on: object, /) -> None:
         """Whether start and stop do anything. Off: ranges that run are dropped."""
     def start(self, name: str, /) -> None:
@@ -219,8 +223,13 @@ class Case:
         kv_lens: Sequence[int] | None = None,
         variant: str | None = None,
         seed: int = 0,
+        name: str | None = None,
+        nvtx: bool = True,
     ) -> None:
-        """Checks everything, chooses the variant, allocates nothing."""
+        """Checks everything, chooses the variant, allocates nothing.
+
+        name: what tools that watch the process call it, in place of the operation; nvtx False: they are not told.
+        """
     operation: str
     precision: str
     variant: str

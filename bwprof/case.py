@@ -316,9 +316,12 @@ class Case:
             What else to count, by replaying the launch: "tensor" and "fma" (tensor_pct, fma_pct: how busy the pipes
             are, % of the active cycles' peak), "occupancy" (occupancy_pct: resident warps, % of the most possible),
             "stalls" (stall_*: warps per issued instruction that wait, by reason), "bank_conflicts" (bank_conflicts of
-            so many shared_wavefronts in shared memory), "sectors" (sectors_per_load, sectors_per_store: of 32 bytes,
-            for each request of a warp to global memory), "dram" and "sm" (dram_pct, sm_pct: throughput of DRAM and of
-            the multiprocessors' busiest pipe, % of its peak: high and low of what memory limits), or "all".
+            so many shared_wavefronts in shared memory; shared_pct: how busy it is), "sectors" (sectors_per_load,
+            sectors_per_store: of 32 bytes, and lines_per_load: of 128, for each request of a warp to global memory;
+            local_bytes: traffic of local memory), "dram" and "sm" (dram_pct, sm_pct: throughput of DRAM and of the
+            multiprocessors' busiest pipe, % of its peak: high and low of what memory limits; with the latter issue_pct,
+            active_threads of a warp, sm_cycles_ratio of the busiest multiprocessor to the mean), "caches" (l1_pct,
+            l2_pct: how busy they are), or "all".
 
         Returns
         -------

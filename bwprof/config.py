@@ -58,18 +58,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bwprof.config",
         description="What a compiler needs for programs that use bwprof's C library."
+        " cc, c++ and nvcc take them alike: nvcc engine.cu $(python -m bwprof.config --cflags --libs)."
         " Flags whose paths have spaces are quoted, for a shell's eval.",
     )
     for option, text in {
         "--cflags": "where bwprof.h is, as a flag",
-        "--libs": "the library, and where programs look for it when they run",
+        "--libs": "the library, and where programs look for it when they run; behind the sources",
         "--include": "the folder of bwprof.h and bwprof.hpp",
+        "--rustc": "both for rustc: rustc example.rs $(python -m bwprof.config --rustc)",
         "--library": "the file libbwprof.so",
     }.items():
         parser.add_argument(option, dest="asked", action="append_const", const=option, help=text)
     asked = parser.parse_args(arguments).asked
     if not asked:
-        parser.error("ask for --cflags, --libs, --include or --library")
+        parser.error("ask for --cflags, --libs, --include, --rustc or --library")
     try:
         words = [_answer(option) for option in asked]
     except FileNotFoundError as error:
@@ -94,7 +96,9 @@ def _answer(option: str) -> str:
     if option == "--library":
         return library
     folder = str(Path(library).parent)
-    return shlex.join([f"-L{folder}", f"-Wl,-rpath,{folder}", "-lbwprof"])
+    if option == "--rustc":
+        return shlex.join(["-L", folder, "-l", "bwprof", "-C", f"link-arg=-Wl,-rpath,{folder}"])
+    return shlex.join([f"-L{folder}", "-Xlinker", f"-rpath={folder}", "-lbwprof"])  # nvcc knows no -Wl
 
 
 if __name__ == "__main__":

@@ -39,6 +39,12 @@ class Devices(Listing):
         }
 
 
+UNWATCHED = (
+    "no tool takes NVTX ranges of this process: start it under nsys or ncu --nvtx, on a GPU; or name the tool's "
+    "library in NVTX_INJECTION64_PATH"
+)
+
+
 def devices() -> Devices:
     """Every device that this build can use, the preferred one first.
 

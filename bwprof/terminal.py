@@ -133,3 +133,29 @@ def table(screen: Console, title: str, headers: Sequence[str], *, numbers: Seque
         right = header in numbers
         result.add_column(header, justify="right" if right else "left", overflow="fold", no_wrap=right)
     return result
+
+
+def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> str:
+    """What a console that is no terminal prints of such a `table`, a hundred times as fast: for a row of each of many
+    names. Cells of the first column alone may be of several lines, or wider than there is room for.
+    """
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    screen = console(io.StringIO())
+    split = [[spelt(cell).split("\n") for cell in row] for row in [headers, *rows]]
+    widths = [max(cell_len(line) for cell in column for line in cell) for column in zip(*split, strict=True)]
+    widths[0] = min(widths[0], PLAIN_WIDTH - sum(widths[1:]) - 2 * len(widths[1:]))
+    right = [header in numbers for header in headers]
+    lines = []
+    for cells in split:
+        first = cells[0]
+        if any("\t" in line or cell_len(line) > widths[0] for line in first):
+            first = [line.plain for line in Text("\n".join(first)).wrap(screen, widths[0], overflow="fold")]
+        for height, line in enumerate(first):
+            texts = [line, *("\n".join(cell) if height == 0 else "" for cell in cells[1:])]
+            padding = [" " * (width - cell_len(text)) for width, text in zip(widths, texts, strict=True)]
+            both = zip(texts, padding, right, strict=True)
+            lines.append(" |".join(pad + text if to_right else text + pad for text, pad, to_right in both) + "\n")
+    ruler = "-+".join("-" * width for width in widths) + "\n"
+    return "".join([lines[0], ruler, *lines[1:]])

@@ -61,8 +61,8 @@ def as_markdown(text: str) -> str:
 
 
 def quoted(given: object) -> str:
-    """What was given as a message repeats it: so that it can be shown, and no longer than a line or two."""
-    text = spelt(str(given))
+    """What was given as a message repeats it: so that it can be shown, in one line of a bounded length."""
+    text = spelt(str(given)).replace("\n", "\\n")
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}\u2026 ({len(text)} characters)"
 
 
@@ -365,6 +365,10 @@ def measurable(value: Any) -> float | None:
 
 def measured_or_nan(value: Any) -> float:
     """The same, with NaN for anything else."""
+    if value is None:
+        return math.nan
+    if type(value) is float:  # the quick way for most
+        return value if value == 0 or 1 / MOST_MEASURED <= abs(value) <= MOST_MEASURED else math.nan
     found = measurable(value)
     return math.nan if found is None else found
 

@@ -86,7 +86,7 @@ def device_params() -> list[Any]:
 
 
 # Files whose tests share what takes seconds to make, a program, a browser or a kernel; some with each other.
-_SHARING = ("cublaslt", "cuda_host", "cupti", "library", "native", "notebooks", "packaging", "report_page")
+_SHARING = ("build", "cublaslt", "cuda_host", "cupti", "library", "native", "notebooks", "packaging", "report_page")
 _TOGETHER = {**{f"test_{name}.py": name for name in _SHARING}, "test_plan_call.py": "cupti", "test_nvtx.py": "cupti"}
 
 

@@ -90,8 +90,15 @@ def kernel(draw: Draw, share: float, useful: float, **changes: Any) -> Row:
         "sectors_per_store": 16.0,
         "load_efficiency_pct": draw.between(96, 100),
         "store_efficiency_pct": 100.0,
+        "lines_per_load": 4.0,
         "local_bytes": 0,
         "l2_bytes": 1.5 * counted,
+        "issue_pct": draw.between(3, 35),
+        "shared_pct": draw.between(0, 10),
+        "l1_pct": draw.between(10, 45),
+        "l2_pct": draw.between(20, 60),
+        "active_threads": draw.between(30, 32),
+        "sm_cycles_ratio": draw.between(1.0, 1.05),
         "registers": registers,
         "threads": threads,
         "shared_bytes": 0,
@@ -150,6 +157,8 @@ def conflicts(draw: Draw) -> Row:
         bank_conflicts=accesses * (ways - 1),
         shared_wavefronts=accesses * ways,
         shared_bytes=4096,
+        shared_pct=draw.between(75, 100),
+        l1_pct=100.0,
         sm_pct=draw.between(20, 45),
         stall_reasons=waits,
     )
@@ -172,8 +181,51 @@ def tail(draw: Draw) -> Row:
     waves = draw.between(1.05, 1.25)
     waits = draw.waits(long_scoreboard=draw.between(20, 35), short_scoreboard=5.0)
     return kernel(draw, 95 * waves / 2 * draw.between(0.75, 0.98), 1.0, waves=waves, stall_reasons=waits) | {
-        "blocks": int(waves * draw.card.units * 8)
+        "blocks": int(waves * draw.card.units * 8),
+        "sm_cycles_ratio": 2 / waves,
     }
+
+
+def quarter(draw: Draw) -> Row:
+    """The FMA pipe of every fourth multiprocessor is busy, the others have no block."""
+    row = fma_bound(draw)
+    blocks = draw.card.units // 4
+    resident = draw.card.warps // 32
+    return row | {
+        "blocks": blocks,
+        "waves": blocks / (resident * draw.card.units),
+        "sm_cycles_ratio": draw.card.units / blocks,
+        "tflops": row["tflops"] / 4,
+        "flops": row["flops"] / 4,
+        "occupancy_pct": 3200 / draw.card.warps,
+        "dram_pct": row["dram_pct"] / 4,
+        "dram_gb_s": row["dram_gb_s"] / 4,
+        "time_ms": row["time_ms"] * 4,
+    }
+
+
+def special_functions(draw: Draw) -> Row:
+    """Their unit is busy; warps wait in the queue that loads from shared memory go through, too."""
+    busy = draw.between(78, 98)
+    waits = draw.waits(mio_throttle=draw.between(20, 40), short_scoreboard=draw.between(15, 35))
+    changes = {"sm_pct": busy, "fma_pct": busy / 4, "issue_pct": busy / 3, "l1_pct": draw.between(1, 30)}
+    return kernel(draw, draw.between(1, 20), 1.0, stall_reasons=waits, shared_pct=draw.between(0, 3), **changes)
+
+
+def issuing(draw: Draw) -> Row:
+    """Addresses, loops and loads: an instruction in nearly every cycle, few of them arithmetic."""
+    busy = draw.between(78, 95)
+    waits = draw.waits(not_selected=draw.between(20, 28), wait=draw.between(20, 28), short_scoreboard=15.0)
+    changes = {"sm_pct": busy, "issue_pct": busy, "fma_pct": busy * draw.between(0.2, 0.5), "shared_bytes": 32768}
+    return kernel(draw, draw.between(1, 30), 1.0, stall_reasons=waits, shared_pct=draw.between(20, 55), **changes)
+
+
+def divergent(draw: Draw) -> Row:
+    """Threads of a warp that each go their own way."""
+    busy = draw.between(40, 90)
+    waits = draw.waits(branch_resolving=draw.between(15, 30), wait=draw.between(20, 40))
+    changes = {"sm_pct": busy, "issue_pct": busy, "fma_pct": busy * draw.between(0.1, 0.4)}
+    return kernel(draw, draw.between(1, 30), 1.0, stall_reasons=waits, active_threads=draw.between(1.2, 12), **changes)
 
 
 def spilling(draw: Draw) -> Row:
@@ -202,7 +254,7 @@ def tiny(draw: Draw) -> Row:
 def fma_bound(draw: Draw) -> Row:
     busy = draw.between(75, 97)
     waits = draw.waits(not_selected=draw.between(25, 50), math_pipe_throttle=draw.between(10, 30))
-    changes = {"fma_pct": busy, "sm_pct": busy + 1, "stall_reasons": waits, "l1_hit_pct": 90.0}
+    changes = {"fma_pct": busy, "sm_pct": busy + 1, "issue_pct": busy + 1, "stall_reasons": waits, "l1_hit_pct": 90.0}
     row = kernel(draw, draw.between(2, 40), 1.0, **changes)
     tflops = draw.card.tflops * busy / 100
     return row | {"flops": tflops * row["time_ms"] * 1e9, "tflops": tflops, "peak_tflops": draw.card.tflops}
@@ -299,7 +351,14 @@ def synchronising(draw: Draw) -> Row:
 def shared_loads(draw: Draw) -> Row:
     """Two loads from shared memory for each product, in different banks."""
     waits = draw.waits(mio_throttle=draw.between(35, 50), short_scoreboard=draw.between(20, 30))
-    changes = {"shared_bytes": 8448, "fma_pct": draw.between(15, 35), "sm_pct": draw.between(35, 48)}
+    busy = draw.between(60, 95)
+    changes = {
+        "shared_bytes": 8448,
+        "fma_pct": draw.between(15, 35),
+        "sm_pct": busy,
+        "shared_pct": busy,
+        "l1_pct": busy,
+    }
     return kernel(draw, draw.between(2, 25), 1.0, stall_reasons=waits, bank_conflicts=1000, **changes)
 
 
@@ -311,6 +370,10 @@ KERNELS: tuple[tuple[Callable[[Draw], Row], str, set[str]], ...] = (
     (conflicts, "bank_conflicts", set()),
     (one_block, "small_grid", {"latency_bound"}),
     (tail, "small_grid", set()),
+    (quarter, "small_grid", set()),
+    (special_functions, "compute_bound", set()),
+    (issuing, "issue_bound", set()),
+    (divergent, "divergence", {"issue_bound"}),
     (spilling, "spills", {"low_occupancy"}),
     (tiny, "launch_bound", {"small_grid"}),
     (fma_bound, "compute_bound", set()),
@@ -324,22 +387,15 @@ KERNELS: tuple[tuple[Callable[[Draw], Row], str, set[str]], ...] = (
     (shared_loads, "shared_memory_bound", set()),
 )
 
-_OF_BWPROF = {  # what only a profiler that rewrites code, or knows the launch, can tell
+_OF_BWPROF = {  # what only a profiler that rewrites code can tell, or what follows from others
     "load_efficiency_pct",
     "store_efficiency_pct",
-    "local_bytes",
-    "registers",
-    "threads",
-    "shared_bytes",
-    "blocks",
-    "waves",
     "multiprocessors",
     "compute_capability",
     "theoretical_occupancy_pct",
     "occupancy_limiter",
     "l1_hit_pct",
     "l2_hit_pct",
-    "sm_cycles_ratio",
 }
 _OF_PROFILERS = {"timer_floor_us", "throttle", "flags", "verified", "cache", "bytes_read", "bytes_written"}
 

@@ -101,10 +101,10 @@ def test_a_rung_that_fails_costs_no_other(
 ) -> None:
     real, finish = Spec.open, local.measuring.finished
 
-    def opened(spec: Spec, device: Any) -> Any:
+    def opened(spec: Spec, device: Any, **how: Any) -> Any:
         if spec.variant == "gemv" and error is not None:
             raise error
-        return real(spec, device)
+        return real(spec, device, **how)
 
     def finished(row: Any, result: dict[str, Any], *rest: Any) -> Outcome:
         wrong = {"verified": False, "reason": "row 3 is wrong"} if row["variant"] == "gemv" and error is None else {}

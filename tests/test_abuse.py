@@ -30,6 +30,8 @@ QUICK = ["--no-roofs", "--target-seconds", "0.1"]
 SMALL = ["gemm", "-p", "M=1", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--backend", "cpu"]
 TINY = [*SMALL, *QUICK]
 CLASSIC = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
+# The code of the command, when whoever reads what it wrote, in a >(...), has ended as well.
+ENDS = "code=$?; [[ -z $! ]] || wait $!; exit $code"
 HEAD = {"format": "bwprof-results", "schema_version": 1, "run": {}}
 ROW = {"operation": "gemm", "precision": "fp32", "M": 1, "N": 8, "K": 8, "time_ms": 1.0, "status": "ok"}
 
@@ -144,14 +146,14 @@ def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
 )
 def test_a_csv_into_what_is_open_is_all_there(tmp_path: Path, option: str) -> None:
     line = f"$B {shlex.join(TINY)} --output o.json {option} found.csv{')' if '(' in option else ''}"
-    code, said = in_shell(f"{line}; code=$?; sleep 0.2; exit $code", tmp_path, "" if "(" in option else IN_ONE)
+    code, said = in_shell(f"{line}; {ENDS}", tmp_path, "" if "(" in option else IN_ONE)
     assert code == 0, said
     assert bwprof.load(tmp_path / "found.csv")["M"].tolist() == [1]
 
 
 @pytest.mark.parametrize("option", ["--json >(cat > found)", "--json /dev/stdout > found", "--json /dev/fd/3 3> found"])
 def test_a_pipe_gets_one_json_document(tmp_path: Path, option: str) -> None:
-    line = f"$B {shlex.join(TINY)} --output o.csv {option}; code=$?; sleep 0.2; exit $code"
+    line = f"$B {shlex.join(TINY)} --output o.csv {option}; {ENDS}"
     code, said = in_shell(line, tmp_path, "" if "(" in option else IN_ONE)
     assert code == 0, said
     assert len(json.loads((tmp_path / "found").read_text())["rows"]) == 1

@@ -4,12 +4,15 @@ A tiny source tree stands in for csrc, and a shell script for nvcc, so that none
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,13 @@ ISA_HEADER = """
     X(wide, any, "-DWIDE=1") \\
     X(other, no_such_machine, "-mno-such-flag")
 """
+EVERYTHING = {
+    "base/value.o",
+    "base/alone.o",
+    "python/module.o",
+    "cpu/simd/kernel.plain.o",
+    "cpu/simd/kernel.wide.o",
+}
 NVCC = """#!/bin/sh
 case "$*" in
   *--version*) echo "Cuda compilation tools, release $FAKE_CUDA, V$FAKE_CUDA.88";;
@@ -41,10 +51,62 @@ case "$*" in
   *) echo "kernels.cu(7): error: no such thing" >&2; exit 2;;
 esac
 """
+# Runs setup.py for each line it reads, in a process of its own: a fork of one that has loaded setuptools already,
+# which takes longer than most of these builds.
+RUNS = """
+import json, os, runpy, sys, sysconfig, tomllib
+import setuptools.command.build_ext, setuptools.errors
+for line in sys.stdin:
+    tree, environment, said = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(tree)
+        for stream in (1, 2):
+            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+        sys.argv[:] = ["setup.py", "build_ext", "--inplace"]
+        runpy.run_path("setup.py", run_name="__main__")
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+Build = Callable[..., "Done"]
 
 
-@pytest.fixture
-def tree(source_tree: Path, tmp_path: Path) -> Path:
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
+    """`python setup.py build_ext --inplace` in a tree."""
+    said = tmp_path_factory.mktemp("builds") / "said"
+    plain = {
+        "BWPROF_CUDA": "0",
+        "BWPROF_CUDA_ARCHS": "",
+        "BWPROF_SANITIZE": "",
+        "BWPROF_WERROR": "",
+        "FAKE_CUDA": "13.0",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", RUNS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as runs:
+        assert runs.stdin is not None
+        assert runs.stdout is not None
+
+        def call(tree: Path, **environment: str) -> Done:
+            said.unlink(missing_ok=True)
+            print(json.dumps([str(tree), os.environ | plain | environment, str(said)]), file=runs.stdin)
+            return Done(int(runs.stdout.readline()), said.read_text())
+
+        yield call
+        runs.stdin.close()
+
+
+def make_tree(source_tree: Path, tree: Path) -> Path:
     files = {
         "csrc/base/value.h": "int bw_value(void);\n",
         "csrc/base/value.c": '#include "base/value.h"\nint bw_value(void) { return 1; }\n',
@@ -57,11 +119,29 @@ def tree(source_tree: Path, tmp_path: Path) -> Path:
         "README.md": "A tree to build.\n",
     }
     for name, text in files.items():
-        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "tree" / name).write_text(text)
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
     for name in ("setup.py", "pyproject.toml"):
-        shutil.copy(source_tree / name, tmp_path / "tree" / name)
-    return tmp_path / "tree"
+        shutil.copy(source_tree / name, tree / name)
+    return tree
+
+
+@pytest.fixture
+def tree(source_tree: Path, tmp_path: Path) -> Path:
+    return make_tree(source_tree, tmp_path / "tree")
+
+
+@pytest.fixture(scope="module")
+def built_once(source_tree: Path, build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = make_tree(source_tree, tmp_path_factory.mktemp("built") / "tree")
+    assert compiled(build(tree)) == EVERYTHING
+    return tree
+
+
+@pytest.fixture
+def built(built_once: Path, tmp_path: Path) -> Path:
+    """A tree whose objects are all made, and fresh: a copy, its times kept."""
+    return shutil.copytree(built_once, tmp_path / "tree", symlinks=True)
 
 
 @pytest.fixture
@@ -79,26 +159,7 @@ def toolkit(tmp_path: Path) -> Path:
     return home
 
 
-def build(tree: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    settings = {
-        "BWPROF_CUDA": "0",
-        "BWPROF_CUDA_ARCHS": "",
-        "BWPROF_SANITIZE": "",
-        "BWPROF_WERROR": "",
-        "FAKE_CUDA": "13.0",
-    }
-    return subprocess.run(
-        [sys.executable, "setup.py", "build_ext", "--inplace"],
-        cwd=tree,
-        env=os.environ | settings | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-
-
-def compiled(done: subprocess.CompletedProcess[str]) -> set[str]:
+def compiled(done: Done) -> set[str]:
     assert done.returncode == 0, done.stdout
     return set(re.findall(r"^bwprof:   (\S+) [\d.]+ s$", done.stdout, flags=re.MULTILINE))
 
@@ -117,24 +178,16 @@ def touch(path: Path) -> None:
     os.utime(path, (later, later))
 
 
-def test_rebuilds_what_changed_and_nothing_else(tree: Path) -> None:
-    everything = {
-        "base/value.o",
-        "base/alone.o",
-        "python/module.o",
-        "cpu/simd/kernel.plain.o",
-        "cpu/simd/kernel.wide.o",
-    }
-    assert compiled(build(tree)) == everything
-    assert compiled(build(tree)) == set()
-    touch(tree / "csrc/base/alone.c")
-    assert compiled(build(tree)) == {"base/alone.o"}
+def test_rebuilds_what_changed_and_nothing_else(build: Build, built: Path) -> None:
+    assert compiled(build(built)) == set()
+    touch(built / "csrc/base/alone.c")
+    assert compiled(build(built)) == {"base/alone.o"}
 
 
-def test_a_kernel_file_may_be_one_instruction_sets_own(tree: Path) -> None:
+def test_a_kernel_file_may_be_one_instruction_sets_own(build: Build, built: Path) -> None:
     """By its name: `kernel_wide.c` is compiled for `wide` alone, `kernel_other.c` not at all on this machine, and
     `two_words.c`, whose last word names no instruction set, for each. The table of the family takes its variant."""
-    simd = tree / "csrc/cpu/simd"
+    simd = built / "csrc/cpu/simd"
     name = "#define JOIN(a, b) a##b\n#define NAME(isa) JOIN(bw_words_, isa)\n"
     (simd / "kernel_wide.c").write_text(
         "#if !WIDE\n#error\n#endif\nint bw_own_wide(void);\nint bw_own_wide(void) { return 9; }\n"
@@ -144,64 +197,58 @@ def test_a_kernel_file_may_be_one_instruction_sets_own(tree: Path) -> None:
         f"{name}int bw_own_wide(void);\nextern int (*const NAME(BW_ISA)[])(void);\n"
         "int (*const NAME(BW_ISA)[])(void) = {\n#if WIDE\n    bw_own_wide,\n#endif\n    0};\n"
     )
-    made = {file for file in compiled(build(tree)) if file.startswith("cpu/")}
-    assert made == {f"cpu/simd/{file}.{isa}.o" for file in ("kernel", "two_words") for isa in ("plain", "wide")} | {
-        "cpu/simd/kernel_wide.wide.o"
-    }
+    made = {f"cpu/simd/{file}.o" for file in ("two_words.plain", "two_words.wide", "kernel_wide.wide")}
+    assert compiled(build(built)) == made
 
 
-def test_invariants_are_asserted_under_a_sanitizer_alone(tree: Path) -> None:
-    (tree / "csrc/base/alone.c").write_text("#ifdef NDEBUG\n#error released\n#endif\nint bw_alone;\n")
-    assert "error released" in build(tree).stdout.replace("#", "")
-    assert build(tree, BWPROF_SANITIZE="undefined").returncode == 0
+def test_invariants_are_asserted_under_a_sanitizer_alone(build: Build, built: Path) -> None:
+    (built / "csrc/base/alone.c").write_text("#ifdef NDEBUG\n#error released\n#endif\nint bw_alone;\n")
+    assert "error released" in build(built).stdout.replace("#", "")
+    assert build(built, BWPROF_SANITIZE="undefined").returncode == 0
 
 
-def test_a_header_rebuilds_those_who_include_it(tree: Path) -> None:
-    compiled(build(tree))
-    touch(tree / "csrc/base/value.h")
-    assert compiled(build(tree)) == {"base/value.o", "python/module.o"}
+def test_a_header_rebuilds_those_who_include_it(build: Build, built: Path) -> None:
+    touch(built / "csrc/base/value.h")
+    assert compiled(build(built)) == {"base/value.o", "python/module.o"}
 
 
-def test_another_command_rebuilds(tree: Path) -> None:
-    everything = compiled(build(tree))
-    assert compiled(build(tree, BWPROF_WERROR="1")) == everything
-    assert compiled(build(tree, BWPROF_WERROR="1", CFLAGS="-DMORE=1")) == everything
+def test_another_command_rebuilds(build: Build, built: Path) -> None:
+    assert compiled(build(built, BWPROF_WERROR="1")) == EVERYTHING
+    assert compiled(build(built, BWPROF_WERROR="1", CFLAGS="-DMORE=1")) == EVERYTHING
 
 
-def test_one_object_per_instruction_set_of_this_machine(tree: Path) -> None:
-    compiled(build(tree))
-    assert module_doc(tree)[4] == "plain wide"
+def test_one_object_per_instruction_set_of_this_machine(built_once: Path) -> None:
+    assert module_doc(built_once)[4] == "plain wide"
 
 
-def test_version_comes_from_pyproject(tree: Path) -> None:
-    compiled(build(tree))
-    declared = re.search(r'^version = "(.*)"$', (tree / "pyproject.toml").read_text(), flags=re.MULTILINE)
+def test_version_comes_from_pyproject(built_once: Path) -> None:
+    declared = re.search(r'^version = "(.*)"$', (built_once / "pyproject.toml").read_text(), flags=re.MULTILINE)
     assert declared is not None
-    assert module_doc(tree)[0] == declared[1]
+    assert module_doc(built_once)[0] == declared[1]
 
 
-def test_compile_error_shows_the_compilers_words(tree: Path) -> None:
-    (tree / "csrc/base/alone.c").write_text("int bw_alone(void) { return nothing; }\n")
-    done = build(tree)
+def test_compile_error_shows_the_compilers_words(build: Build, built: Path) -> None:
+    (built / "csrc/base/alone.c").write_text("int bw_alone(void) { return nothing; }\n")
+    done = build(built)
     assert done.returncode != 0
     assert "csrc/base/alone.c does not compile" in done.stdout
     assert "nothing" in done.stdout
 
 
-def test_a_missing_definition_is_named(tree: Path) -> None:
+def test_a_missing_definition_is_named(build: Build, built: Path) -> None:
     """What a new operation's line in the list asks for, and nobody wrote."""
-    (tree / "csrc/base/alone.c").write_text("extern int bw_op_new;\nint *bw_alone(void) { return &bw_op_new; }\n")
-    (tree / "csrc/base/value.c").unlink()
-    (tree / "csrc/base/user.c").write_text('#include "base/value.h"\nint bw_user(void) { return bw_value(); }\n')
-    done = build(tree)
+    (built / "csrc/base/alone.c").write_text("extern int bw_op_new;\nint *bw_alone(void) { return &bw_op_new; }\n")
+    (built / "csrc/base/value.c").unlink()
+    (built / "csrc/base/user.c").write_text('#include "base/value.h"\nint bw_user(void) { return bw_value(); }\n')
+    done = build(built)
     assert done.returncode != 0
     assert "nothing under csrc/ defines bw_op_new, bw_value" in done.stdout
 
 
-def test_werror(tree: Path) -> None:
-    (tree / "csrc/base/alone.c").write_text("static int unused(void) { return 1; }\n")
-    assert build(tree).returncode == 0
-    assert build(tree, BWPROF_WERROR="1").returncode != 0
+def test_werror(build: Build, built: Path) -> None:
+    (built / "csrc/base/alone.c").write_text("static int unused(void) { return 1; }\n")
+    assert build(built).returncode == 0
+    assert build(built, BWPROF_WERROR="1").returncode != 0
 
 
 @pytest.mark.parametrize(
@@ -211,7 +258,7 @@ def test_werror(tree: Path) -> None:
         ({"BWPROF_SANITIZE": "adress"}, "BWPROF_SANITIZE: unknown 'adress': allowed are address, undefined"),
     ],
 )
-def test_wrong_settings_are_refused(tree: Path, environment: dict[str, str], message: str) -> None:
+def test_wrong_settings_are_refused(build: Build, tree: Path, environment: dict[str, str], message: str) -> None:
     done = build(tree, **environment)
     assert done.returncode != 0
     assert message in done.stdout
@@ -223,12 +270,12 @@ def with_kernels(tree: Path) -> Path:
     return tree
 
 
-def test_cuda_off_says_why(tree: Path) -> None:
-    compiled(build(with_kernels(tree)))
-    assert module_doc(tree)[1:4] == ["BWPROF_CUDA=0 was set when bwprof was built", "", ""]
+def test_cuda_off_says_why(build: Build, built: Path) -> None:
+    compiled(build(with_kernels(built)))
+    assert module_doc(built)[1:4] == ["BWPROF_CUDA=0 was set when bwprof was built", "", ""]
 
 
-def test_cuda_demanded_but_absent(tree: Path, tmp_path: Path) -> None:
+def test_cuda_demanded_but_absent(build: Build, tree: Path, tmp_path: Path) -> None:
     if Path("/usr/local/cuda/bin/nvcc").exists():
         pytest.skip("this machine has nvcc in its usual place")
     tools = {name: shutil.which(name) for name in ("cc", "gcc", "ld", "as")}
@@ -244,7 +291,7 @@ def test_cuda_demanded_but_absent(tree: Path, tmp_path: Path) -> None:
     assert "nvcc was not found in CUDA_HOME" in module_doc(tree)[1]
 
 
-def test_nvcc_that_fails_is_an_error_that_names_the_way_out(tree: Path, toolkit: Path) -> None:
+def test_nvcc_that_fails_is_an_error_that_names_the_way_out(build: Build, tree: Path, toolkit: Path) -> None:
     done = build(with_kernels(tree), BWPROF_CUDA="auto", CUDA_HOME=str(toolkit))
     assert done.returncode != 0
     assert f"CUDA on: nvcc 13.0.88 at {toolkit}/bin/nvcc" in done.stdout
@@ -270,7 +317,7 @@ SM90 = ["compute_90a,code=sm_90a"]
     ],
 )
 def test_architectures_of_a_generation_share_one_code(
-    tree: Path, toolkit: Path, name: str, archs: str, flags: list[str]
+    build: Build, tree: Path, toolkit: Path, name: str, archs: str, flags: list[str]
 ) -> None:
     with_kernels(tree)
     (tree / "csrc/cuda/kernels.cu").rename(tree / f"csrc/cuda/{name}.cu")
@@ -288,14 +335,14 @@ def test_architectures_of_a_generation_share_one_code(
     ],
 )
 def test_toolkit_and_architectures_are_checked(
-    tree: Path, toolkit: Path, environment: dict[str, str], message: str
+    build: Build, tree: Path, toolkit: Path, environment: dict[str, str], message: str
 ) -> None:
     done = build(with_kernels(tree), BWPROF_CUDA="1", CUDA_HOME=str(toolkit), **environment)
     assert done.returncode != 0
     assert message in done.stdout
 
 
-def test_incomplete_toolkit(tree: Path, toolkit: Path) -> None:
+def test_incomplete_toolkit(build: Build, tree: Path, toolkit: Path) -> None:
     (toolkit / "include/cuda_runtime.h").unlink()
     done = build(with_kernels(tree), BWPROF_CUDA="1", CUDA_HOME=str(toolkit))
     if Path("/usr/include/cuda_runtime.h").exists():

@@ -24,11 +24,13 @@ precisions = ["fp32", "fp16"]
 name = "decode_gemm"
 operation = "gemm"
 params = { M = 1, N = 64, K = 32 }
+cache = "hot"
 
 [[case]]
 name = "append"
 operation = "kv_append"
 params = { batch = 1, seq_len = 4, num_kv_heads = 2, head_dim = 8 }
+cache = "hot"
 """
 
 

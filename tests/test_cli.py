@@ -166,10 +166,10 @@ def test_once_goes_on_after_a_case_that_cannot_run(
 ) -> None:
     real = Spec.open
 
-    def open_case(spec: Spec, device: _core.Device) -> _core.Case:
+    def open_case(spec: Spec, device: _core.Device, **how: bool) -> _core.Case:
         if spec.precision == "fp32":
             raise _core.UnavailableError("no cuBLASLt")
-        return real(spec, device)
+        return real(spec, device, **how)
 
     monkeypatch.setattr(Spec, "open", open_case)
     assert main(["gemm", *TINY, "--once"]) == 3

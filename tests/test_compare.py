@@ -419,8 +419,28 @@ def test_causes_look_the_right_way() -> None:
 def test_what_counters_would_say() -> None:
     counted = {"counters_status": "ok"}
     assert causes.probable(timed("a", 1.0), timed("a", 1.1), slower=True).endswith("whether it moves more bytes")
+    assert causes.probable(timed("a", 1.1), timed("a", 1.0), slower=False).endswith("whether it moves fewer bytes")
     both = causes.probable(timed("a", 1.0, **counted), timed("a", 1.1, **counted), slower=True)
     assert both == "not told by these rows"
+
+
+@pytest.mark.parametrize(
+    ("limiters", "said"),
+    [
+        (("memory", "memory"), ""),
+        (("kernel", "kernel"), ""),
+        (("compute", "compute"), "measured arithmetic rate 755 TFLOP/s, before 690"),
+        (("kernel", "compute"), "measured arithmetic rate 755 TFLOP/s, before 690"),
+        ((None, None), "measured arithmetic rate 755 TFLOP/s, before 690"),
+    ],
+)
+def test_a_roof_that_does_not_limit_explains_nothing(limiters: tuple[str | None, str | None], said: str) -> None:
+    """Arithmetic that became faster is not why a case at its memory roof did."""
+    base, new = (
+        timed("a", time) | {"measured_tflops": rate, "limiter": limiter}
+        for time, rate, limiter in zip((1.1, 1.0), (690.0, 755.0), limiters, strict=True)
+    )
+    assert causes.told(base, new, slower=False) == (f"the device's roof changed: {said}" if said else "")
 
 
 def test_noise_is_a_cause_too() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import math
 import os
@@ -333,6 +334,12 @@ def test_a_picture(bw: Here, sides: tuple[str, str, str], tmp_path: Path) -> Non
     assert names[0] == "a fp32"
     assert names[-1] == "b fp32"
     assert len(names) == 8, "what was not compared has no ratio"
+    found = bwprof.compare(base, worse)
+    far = plot.ratios(found.assign(ratio=[10.0 ** (place % 4 - 3) for place in range(len(found))]))
+    far.figure.canvas.draw()
+    boxes = sorted(label.get_window_extent().extents[[0, 2]].tolist() for label in far.get_xticklabels())
+    assert len(boxes) >= 3
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(boxes)), "the axis' factors run into each other"
     with pytest.raises(ValueError, match="no case was compared"):
         plot.ratios(bwprof.compare(run()[:1], run()[1:2]))
     with pytest.raises(ValueError, match="not a comparison"):

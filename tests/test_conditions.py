@@ -160,7 +160,7 @@ def test_the_cpu_knows_no_conditions(cpu: _core.Device) -> None:
     assert "no sensors" in now["note"]
     assert cpu.management()["ecc"] is None
     assert set(hardware.facts(cpu)) == set(cpu.facts())
-    frame = bwprof.sweep("stream_copy", elements=4096, backend="cpu", roofs=False)
+    frame = bwprof.sweep("stream_copy", elements=4096, cache="hot", backend="cpu", roofs=False)
     assert frame["power_w"].isna().all()
     assert frame["throttle"].isna().all()
     assert not frame["flags"].str.contains("throttled").any()

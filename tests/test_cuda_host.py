@@ -18,7 +18,12 @@ PROGRAMS = {
         "csrc/base/status.c",
         "csrc/cuda/kernels/attention/decode/plan.cc",
     ),
-    "check_prepared": ("csrc/base/status.c", "csrc/cuda/launch/prepared.c", "csrc/cuda/launch/tensor_map.c"),
+    "check_prepared": (
+        "csrc/base/status.c",
+        "csrc/cuda/launch/prepared.c",
+        "csrc/cuda/launch/tensor_map.c",
+        "csrc/cuda/runtime/driver.c",
+    ),
 }
 CHECKS = [
     (name, check)

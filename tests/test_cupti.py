@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -243,7 +244,7 @@ class Uncounted:
 
 def plant(monkeypatch: pytest.MonkeyPatch, fail: Callable[[_core.Case], object]) -> None:
     real = Spec.open
-    monkeypatch.setattr(Spec, "open", lambda spec, device: Uncounted(real(spec, device), fail))
+    monkeypatch.setattr(Spec, "open", lambda spec, device, **how: Uncounted(real(spec, device, **how), fail))
 
 
 def raising(error: Exception) -> Callable[[object], object]:
@@ -351,6 +352,30 @@ def test_columns_of_metrics() -> None:
     assert [row[name] for name in names] == [91.5, 12, None, "long_scoreboard=7.80;wait=2.00", "ok"]
     measured_row._add_metrics(row := empty_row(), {})
     assert (row["stall_reasons"], row["metrics_status"]) == (None, None)
+
+
+def test_a_launch_of_one_kernel_says_what_it_is_made_of() -> None:
+    """132 multiprocessors hold two blocks each: 4 096 are 15.5 waves. Several kernels, or a library's, say nothing."""
+    kernel = {"blocks": 4096, "threads": 1024, "registers": 32, "static_shared_bytes": 8448, "dynamic_shared_bytes": 64}
+    kernels = [kernel | {"resident_blocks": 2}]
+
+    def listed(*given: object) -> list[dict[str, int]]:
+        if given[3] == "library":
+            raise _core.UnsupportedError("a library's kernels are its own")
+        return kernels
+
+    device: Any = SimpleNamespace(kernels=listed, facts=lambda: {"units": 132})
+    spec: Any = SimpleNamespace(operation="gemm", precision="fp16", params={}, kv_lens=None)
+    case: Any = SimpleNamespace(variant="padded")
+    found = measuring._launch(device, case, spec)
+    assert found.pop("waves") == pytest.approx(4096 / 264)
+    assert found == {"blocks": 4096, "threads": 1024, "registers": 32, "shared_bytes": 8512}
+    assert measuring._launch(device, SimpleNamespace(variant="library"), spec) == {}  # type: ignore[arg-type]
+    row = empty_row()
+    measured_row._add_metrics(row, {"metrics": {"local_bytes": 64.0}, "metrics_status": "ok", "launch": found})
+    assert (row["local_bytes"], row["blocks"], row["waves"]) == (64, 4096, None)
+    kernels.append(kernels[0])
+    assert measuring._launch(device, case, spec) == {}
 
 
 def test_a_sweep_refuses_an_unknown_timer() -> None:

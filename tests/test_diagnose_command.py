@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shlex
 import sqlite3
 from pathlib import Path
@@ -26,6 +27,7 @@ DispatchNs,BeginNs,EndNs,CompleteNs
 """
 NCU = '==PROF== Connected\n\n"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
 # A GPU's row far from both roofs, without stalls: what `bwprof sweep --counters` gives.
+WIDE = {"sectors_per_load": 8.0, "sectors_per_store": 2.0}  # of wide lanes, or of scattered narrow ones
 ROW: dict[str, Any] = {
     "operation": "gemm",
     "precision": "fp16",
@@ -86,27 +88,29 @@ def test_the_answer_comes_first_then_evidence_then_next_steps(
 
 
 def test_the_command_that_it_names_is_one(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its part after ncu is taken by the sweep's own parser, and runs the case that it is about."""
+    """Its part after ncu, and the sweep itself, are taken by the sweep's own parser, and run the case."""
     from bwprof.cli.sweep.options import parser
 
     for found in diagnoses(bwprof.load(recorded)):
         for step in steps(found):
             words = shlex.split(step.command)
-            given = parser("bwprof sweep").parse_args(words[words.index("bwprof.sweep") + 1 :])
+            by_ncu = words[0] == "ncu"
+            given = parser("bwprof sweep").parse_args(words[words.index("bwprof.sweep" if by_ncu else "sweep") + 1 :])
             assert given.operations == [found.row["operation"]]
-            assert given.once
+            assert given.once == by_ncu
     assert capsys.readouterr().err == ""
 
 
 def test_a_row_that_lacks_counters_is_measured_again_first() -> None:
-    (found,) = diagnoses(ROW)
-    first, second = steps(found)
+    (only,) = steps(diagnoses(ROW)[0])
+    assert "waves" in only.tells, "bwprof counts what it takes to tell"
+    first, second = steps(diagnoses(ROW | WIDE)[0])
     assert first.command == (
         "bwprof sweep gemm -p M=1 -p N=896 -p K=896 -p beta=0 --precision fp16 --variant gemv --counters --metrics all"
     )
     assert "stall_reasons" in first.tells
     assert second.command.startswith("ncu ")
-    assert "waves" in second.tells
+    assert second.tells == ("load_efficiency_pct",), "of how wide lanes load, an instrumented run knows"
     lens = ROW | {"operation": "attention_decode", "kv_lens": "10;20", "kv_len": 20, "batch": 2}
     assert "--kv-lens 10,20" in steps(diagnoses(lens)[0])[0].command
     assert "kv_len=" not in steps(diagnoses(lens)[0])[0].command
@@ -114,7 +118,7 @@ def test_a_row_that_lacks_counters_is_measured_again_first() -> None:
 
 def test_a_function_and_a_profilers_kernel_have_steps_of_their_own() -> None:
     function = ROW | {"operation": "my $(rm) kernel", "variant": None}
-    first, second = steps(diagnoses(function)[0])
+    first, second = steps(diagnoses(function | WIDE)[0])
     assert first.command == 'bwprof.measure(fn, ..., counters=True, metrics="all", roofs="auto")'
     assert shlex.split(second.command)[-1] == "YOUR_PROGRAM"
     kernel = {"kernel": "void ns::copy<float, 4>(float const*, int)", "time_ms": 1.0, "dram_pct": 20.0}
@@ -150,15 +154,95 @@ def test_markdown_and_json(recorded: Path, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_filters_and_what_is_left_out(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--only and --precision leave none of 63 rows: cases are stream_read" in refused(
-        capsys, recorded, "--only", "nothing"
-    )
+    complaint = refused(capsys, recorded, "--only", "nothing")
+    assert "--only: none is left of 63 rows: cases are stream_read, stream_write, stream_copy, " in complaint
+    assert "and 6 more; precisions are fp32, fp16, bf16, tf32" in complaint
+    both = refused(capsys, recorded, "--only", "ffn_gemm", "--precision", "fp23")
+    assert "--only and --precision: none is left of 63 rows" in both
     short, whole = said(capsys, recorded), said(capsys, recorded, "--all")
     assert "... and 43 cases more: --all, or --only" in short
     assert "more: --all" not in whole
     assert short.partition("\nEvidence")[0] == whole.partition("\nEvidence")[0]
     assert "--latency is '-1': a positive number" in refused(capsys, recorded, "--latency", "-1")
     assert "(1 us of latency)" in " ".join(said(capsys, recorded, "--only", "batch16*", "--latency", "1").split())
+
+
+def test_what_several_cases_have_in_common_is_said_once(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = said(capsys, recorded, "--only", "stream_copy")
+    answer = told.partition("\nEvidence\n")[0]
+    assert answer.startswith("stream_copy fp32, fp16, bf16: limited by the memory's bandwidth (100 %")
+    assert "each of these 3 cases" in told
+    assert told.count("missing: active_threads") == 1, "what one cannot be told of none of them can"
+    alone = said(capsys, recorded, "--only", "stream_copy", "--precision", "fp32")
+    assert "each of these" not in alone
+
+
+def test_long_lists_of_what_is_missing_are_cut_short() -> None:
+    (found,) = diagnoses({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})
+    assert re.search(r"missing: stall_reasons, \w+, \w+ and [0-9]+ more figures\.$", found.sentence)
+
+
+def test_an_operator_of_a_cpu_is_no_launch_and_a_copy_no_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = {"ph": "X", "name": "aten::mm", "ts": 1, "dur": 1, "pid": 0, "tid": 7}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event | {"cat": "cpu_op"}]}))
+    told = said(capsys, path)
+    assert told.startswith("aten::mm: more cannot be told: nothing is counted on a CPU.")
+    assert "ncu" not in told
+    near = said(capsys, path, "--bytes", "*mm=1k,1k", "--peak", "2.2")
+    assert near.startswith("aten::mm: limited by the memory's bandwidth (90.9 % of the theoretical bandwidth)")
+    copy = {"kernel": "Memcpy HtoD (Pageable -> Device)", "kind": "copy", "time_ms": 3.0}
+    assert steps(diagnoses(copy)[0]) == []
+
+
+def test_counted_bytes_want_stated_ones_and_no_other_count() -> None:
+    row = {"kernel": "void ns::copy<float>(float*)", "time_ms": 1.0, "dram_bytes_read": 10**8, "peak_gb_s": 4800.0}
+    row |= {"dram_bytes_written": 0, "sm_pct": 3.0, "launch": 0}
+    commands = [step.command for step in steps(diagnoses(row)[0]) if "the bytes that it must move" in step.tells]
+    assert commands == ["bwprof diagnose FILE --bytes '*copy*=READ,WRITTEN'"]
+    stated = steps(diagnoses(row | {"bytes_read": 10**8, "bytes_written": 0})[0])
+    assert not any("the bytes that it must move" in step.tells for step in stated)
+
+
+def test_launches_with_one_answer_stand_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.csv"
+    launch = "copy(float*),{},copy,ok,0.5,88"
+    rows = [launch.format(at) for at in range(3)]
+    path.write_text("\n".join(["kernel,launch,case,status,time_ms,dram_pct", *rows, ""]))
+    assert said(capsys, path).startswith("copy (launch 0, 1, 2): limited by the memory's bandwidth (88 %")
+
+
+def test_of_very_many_cases_those_that_take_longest_are_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    rows = [f"k{at}(),{at},k{at},ok,{1000 + at},{at / 10}" for at in range(110)]
+    path.write_text("\n".join(["kernel,launch,case,status,time_ms,dram_pct", *rows, ""]))
+    told = said(capsys, path).partition("\nEvidence\n")[0]
+    names = re.findall(r"^k(\d+):", told, re.MULTILINE)
+    assert names == [str(at) for at in range(10, 110)]
+    assert "these 100 of 110 cases take longest: --all, or --only, shows the others" in " ".join(told.split())
+    assert len(re.findall(r"^k\d+:", said(capsys, path, "--all"), re.MULTILINE)) == 110
+
+
+def test_what_the_caller_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text(ROCPROF.replace(",68.1,", ",8.1,").replace("0.0044", "60"))
+    counted = 1024 * (7872.0 + 9429.2)  # bytes, in 26.326497 ms: 0.673 GB/s
+    for written in (1, 8):  # of 8 million that went there
+        told = said(capsys, path, "--peak", "0.7", "--bytes", f"body*=1000k,{written}M")
+        assert told.startswith("bodyForce: limited by")
+        assert f"{counted / (1 + written) / 1e6:.3g} times the bytes that it must move" in " ".join(told.split())
+    assert "--bytes is 'body': NAME=READ,WRITTEN is needed" in refused(capsys, path, "--bytes", "body")
+    assert "--bytes a* is given twice" in refused(capsys, path, "--bytes", "a*=1,1", "--bytes", "a*=1,1")
+    assert "bytes: unknown name 'copy'" in refused(capsys, path, "--bytes", "copy=1,1")
+    assert "--bytes: '1.5' is not a whole number" in refused(capsys, path, "--bytes", "body*=1.5,1")
+    assert "--peak is '0': a bandwidth in GB/s is needed" in refused(capsys, path, "--peak", "0")
+    run = bwprof.save(bwprof.load_example("h200"), tmp_path / "h200.json")
+    assert "all have one, leave it out" in refused(capsys, run, "--peak", "4800")
+    assert "rows of bwprof have theirs" in refused(capsys, run, "--bytes", "a=1,1")
 
 
 def test_rows_of_a_model_stand_once_and_predicted_ones_are_counted(
@@ -207,6 +291,21 @@ def test_a_file_of_rocprof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert told.startswith("bodyForce: limited by arithmetic (vector pipe 68.1 %; memory units hardly stalled)")
     assert "Next steps" not in told, "ncu knows nothing of this card"
     assert "--metrics" not in told
+    assert " ".join(told.split()).count("no counter of this device is read for it") == 1
+
+
+def test_bytes_that_rocprof_did_not_count_have_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text(
+        '"Correlation_Id","Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value","Start_Timestamp",'
+        '"End_Timestamp"\n1,1,"Agent 1","add(float*)","SQ_WAVES",16384,1000,60000\n'
+    )
+    told = said(capsys, path)
+    assert told.startswith("add: more cannot be told yet, missing: DRAM bytes and time.")
+    command = next(line for line in told.splitlines() if line.strip().startswith("rocprofv3 --pmc "))
+    assert {"FETCH_SIZE", "WRITE_SIZE", "YOUR_PROGRAM"} <= set(shlex.split(command))
+    assert "then: bwprof diagnose counted --peak GB/S" in told
+    assert "ncu" not in told
 
 
 def test_a_file_of_ncu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

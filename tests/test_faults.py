@@ -196,13 +196,13 @@ def test_many_threads_on_one_case() -> None:
     """Either it runs or it says busy; nothing else, and the results stay right."""
     wrong: list[BaseException] = []
     refused = done = 0
-    end = time.monotonic() + 0.5
 
     with _core.Device("cpu") as device, _core.Case(device, *SMALL_COPY) as case:
+        end = time.monotonic() + 0.5
 
         def hammer() -> None:
             nonlocal refused, done
-            while time.monotonic() < end:
+            while time.monotonic() < end or not (done or wrong):
                 try:
                     assert case.verify(0.0)["verified"]
                     done += 1
@@ -224,11 +224,11 @@ def test_many_threads_on_one_case() -> None:
 
 def test_threads_that_close_and_use() -> None:
     """One thread opens and closes, others use what they find: a closed case is an error, never a crash."""
-    end = time.monotonic() + 0.5
     wrong: list[BaseException] = []
 
     with _core.Device("cpu") as device:
         current = [_core.Case(device, *SMALL_COPY)]
+        end = time.monotonic() + 0.5
 
         def use() -> None:
             while time.monotonic() < end:

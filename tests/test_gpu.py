@@ -95,6 +95,13 @@ def test_more_tiles_than_multiprocessors(
 
 
 @pytest.mark.cuda
+def test_a_gather_of_more_pages_than_a_row_of_the_grid_has_blocks(gpu: _core.Device) -> None:
+    params = {"batch": 3, "kv_len": 23_456, "num_kv_heads": 2, "head_dim": 512, "page_size": 1}
+    with _core.Case(gpu, "kv_gather", "fp16", params) as case:
+        assert case.verify(budget_s=1.0)["verified"]
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize(
     ("head_dim", "precision", "runs"),
     [(64, "fp16", True), (40, "bf16", True), (33, "fp16", False), (136, "fp16", True), (256, "bf16", True)],
@@ -191,6 +198,8 @@ def test_a_traced_graph(gpu: _core.Device, precision: str) -> None:
     [
         ("fp16", 16, 151936, 896, "cublaslt"),
         ("fp16", 16, 4096, 4096, "skinny"),
+        ("fp16", 16, 4096, 14336, "skinny"),
+        ("fp16", 16, 14336, 4096, "cublaslt"),
         ("fp16", 8, 14336, 4096, "skinny"),
         ("fp16", 2, 151936, 896, "skinny"),
         ("fp16", 2, 896, 896, "gemv"),

@@ -245,6 +245,25 @@ def test_lines_marks_and_triangles(tmp_path: Path) -> None:
     assert len(upright) == 1
 
 
+def test_a_precision_has_its_mark_and_no_mark_hides_another(tmp_path: Path) -> None:
+    """Four times that are one: each mark is its precision's, as in every picture, smaller than those below it."""
+    write(tmp_path, 1, [timed("a", precision, 0.002) for precision in ("fp32", "tf32", "fp16", "bf16")])
+    figure, _ = drawn(history(tmp_path))
+    lines = [line for line in figure.axes[0].lines if not str(line.get_label()).startswith("_")]
+    assert [line.get_marker() for line in lines] == [
+        plot.style(name).marker for name in ("fp32", "tf32", "fp16", "bf16")
+    ]
+    sizes = [line.get_markersize() for line in lines]
+    assert sizes == sorted(set(sizes), reverse=True)
+
+
+def test_variants_of_a_precision_are_told_apart(tmp_path: Path) -> None:
+    write(tmp_path, 1, [timed("a", "fp32", 0.002) | {"variant": name} for name in ("one", "two")])
+    figure, _ = drawn(history(tmp_path))
+    lines = [line for line in figure.axes[0].lines if not str(line.get_label()).startswith("_")]
+    assert len({(line.get_fillstyle(), line.get_linestyle()) for line in lines}) == len(lines) == 2
+
+
 def test_predictions_are_not_drawn_among_measurements(tmp_path: Path) -> None:
     write(tmp_path, 1, [timed("a", "fp32", 0.002)])
     write(tmp_path, 2, [timed("a", "fp32", 0.001) | {"status": "predicted"}])

@@ -58,6 +58,8 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
             (9, 131, 344, 0),
             (13, 40, 4104, 1),
             (16, 77, 1048, 1),
+            (11, 2503, 264, 1),
+            (10, 4301, 72, 0),
         ]
     ],
     "attention_prefill": [
@@ -460,6 +462,41 @@ def test_softmax_survives_large_scores(kernel_device, precision):
             check(kernel_device, "attention_decode", variant["name"], precision, shape, given)
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["tf32", "fp32", "fp16", "bf16"])
+@pytest.mark.parametrize(
+    ("heads", "head_dim", "trend"), [(2, 64, 1), (2, 64, -1), (2, 128, 1), (2, 256, 1), (300, 64, 1), (300, 128, 1)]
+)
+def test_prefill_follows_scores_that_rise_and_fall_over_many_tiles(precision, heads, head_dim, trend):
+    """Scores that rise by 9 a hundred keys leave old maxima far behind; 300 heads bring out the kernels of large
+    grids. One key stands out."""
+    shape = {"batch": 1, "seq_len": 150, "kv_len": 700, "num_heads": heads, "num_kv_heads": 1, "head_dim": head_dim,
+             "causal": 1}  # fmt: skip
+
+    def given(operands: dict[str, Any]) -> dict[str, bytes]:
+        rng = np.random.default_rng(17)
+        arrays = {name: rng.integers(-8, 9, operands[name]["shape"]) / 8 for name in "qkv"}
+        arrays["q"][..., 0] = 2.0
+        ramp = trend * 0.045 * np.sqrt(head_dim) * np.arange(700.0)
+        ramp[333] = 21 * np.sqrt(head_dim)
+        arrays["k"][0, :, 0, 0] = np.round(8 * ramp) / 8  # scores have no more digits than FP32 keeps of sums
+        return {name: _core.encode(precision, array.astype(np.float32)) for name, array in arrays.items()}
+
+    with _core.Device("cuda") as device:
+        for variant in device.variants("attention_prefill", precision, shape):
+            if variant["refuses"] or variant["name"] in ("unfused", "strided", "shared", "padded"):
+                continue
+            with _core.Case(device, "attention_prefill", precision, shape, variant=variant["name"]) as case:
+                operands = {operand["name"]: operand for operand in case.operands}
+                bits = given(operands)
+                found = decode(operands["out"], case.run(bits)["out"])[:, :, -2:]
+                x = {name: decode(operands[name], bits[name]) for name in bits}
+                x["q"] = x["q"][:, :, -2:]
+                expected = attention(case, bits, x, case.params)["out"]
+            limit = allowed_error("attention_prefill", precision, shape)
+            assert excess(found, expected, limit, SPACING[precision]).max() <= 1, variant["name"]
+
+
 LONG_DECODES = [
     {"batch": 1, "kv_len": 20011, "num_heads": 3, "num_kv_heads": 1, "head_dim": 64},
     {"batch": 9, "kv_len": 1501, "num_heads": 16, "num_kv_heads": 8, "head_dim": 40},
@@ -492,6 +529,7 @@ NANS = {
     "fp16": (np.uint16, (0x7E00, 0x7E01, 0x7C01, 0xFEAA, 0xFFFF)),
     "bf16": (np.uint16, (0x7FC0, 0x7FC1, 0x7F81, 0xFFAA, 0xFFFF)),
 }
+LONG_PREFILL = {"batch": 1, "seq_len": 30, "kv_len": 470, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
 NAN_SHAPES = {
     "attention_prefill": {"batch": 1, "seq_len": 30, "kv_len": 70, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64},
     "attention_decode": {"batch": 1, "kv_len": 300, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64},
@@ -499,10 +537,12 @@ NAN_SHAPES = {
 
 
 @pytest.mark.parametrize("precision", list(NANS))
-@pytest.mark.parametrize("operation", list(NAN_SHAPES))
-def test_a_nan_in_q_or_k_reaches_the_rows_that_attend_it_and_no_other(kernel_device, operation, precision):
+@pytest.mark.parametrize(
+    ("operation", "params", "key"),
+    [*((name, shape, 41) for name, shape in NAN_SHAPES.items()), ("attention_prefill", LONG_PREFILL, 201)],
+)
+def test_a_nan_in_q_or_k_reaches_the_rows_that_attend_it_and_no_other(kernel_device, operation, params, key, precision):
     word, payloads = NANS[precision]
-    params = NAN_SHAPES[operation]
     for variant in kernel_device.variants(operation, precision, params):
         if variant["refuses"]:
             continue
@@ -511,23 +551,23 @@ def test_a_nan_in_q_or_k_reaches_the_rows_that_attend_it_and_no_other(kernel_dev
             bits = case.inputs()
             for payload in payloads:
                 # The last query's third head; a key of the second K/V head, which its two last heads read.
-                for name, place in (("q", (0, -1, 2, 5)), ("k", (0, 41, 1, 63))):
+                for name, place in (("q", (0, -1, 2, 5)), ("k", (0, key, 1, 63))):
                     given = np.frombuffer(bits[name], word).reshape(operands[name]["shape"]).copy()
                     given[place] = payload
                     out = decode(operands["out"], case.run({name: given.tobytes()})["out"])
                     hit = np.zeros(out.shape, dtype=bool)
                     if name == "q":
                         hit[0, -1, 2] = True
-                    else:  # query i of a causal prefill attends the keys up to i + 70 - 30
-                        first = max(0, 41 - 40) if operation == "attention_prefill" else 0
+                    else:  # query i of a causal prefill attends the keys up to i + kv_len - 30
+                        first = max(0, key - params["kv_len"] + 30) if operation == "attention_prefill" else 0
                         hit[0, first:, 2:] = True
                     np.testing.assert_array_equal(np.isnan(out), hit, err_msg=f"{variant['name']} {name} {payload:#x}")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_a_key_of_infinite_score_below_zero_weighs_nothing(kernel_device, precision):
+@pytest.mark.parametrize(("params", "key"), [(NAN_SHAPES["attention_prefill"], 41), (LONG_PREFILL, 201)])
+def test_a_key_of_infinite_score_below_zero_weighs_nothing(kernel_device, params, key, precision):
     """An element of K is infinite and met by negative ones of q alone."""
-    params = NAN_SHAPES["attention_prefill"]
     for variant in kernel_device.variants("attention_prefill", precision, params):
         if variant["refuses"]:
             continue
@@ -536,7 +576,7 @@ def test_a_key_of_infinite_score_below_zero_weighs_nothing(kernel_device, precis
             bits = case.inputs()
             given = {name: decode(operands[name], data) for name, data in bits.items()}
             given["q"][..., 5] = -1.0
-            given["k"][0, 41, 1, 5] = np.inf
+            given["k"][0, key, 1, 5] = np.inf
             bits = {name: _core.encode(precision, given[name].astype(np.float32)) for name in given}
             found = decode(operands["out"], case.run(bits)["out"])
             assert np.isfinite(found).all(), variant["name"]

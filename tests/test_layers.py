@@ -126,7 +126,7 @@ ONLY_IN = {
     ("python",): re.compile(r"Python\.h|structmember\.h|cpython/"),
     ("cuda",): re.compile(r"cuda|cublas|cupti|nvml|nvtx|cooperative_groups|mma\.h|cute?/|cutlass/"),
     ("cpu",): re.compile(r"immintrin\.h|x86intrin\.h|arm_neon\.h|arm_sve\.h|cpuid\.h"),
-    ("api", "base", "cpu"): re.compile(r"pthread\.h|sched\.h"),
+    ("api", "base", "cpu", "cuda"): re.compile(r"pthread\.h|sched\.h"),
 }
 SUFFIXES = {".c", ".h", ".cu", ".cuh", ".cpp", ".cc"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^">]+)[">]', re.MULTILINE)

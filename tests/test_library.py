@@ -7,6 +7,7 @@ with it, too.
 from __future__ import annotations
 
 import csv
+import ctypes
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -133,13 +135,14 @@ def test_config_answers_outside_the_source_tree(capsys: pytest.CaptureFixture[st
     assert flags("--cflags", "--libs", "--include") == [
         f"-I{bwprof.get_include()}",
         f"-L{folder}",
-        f"-Wl,-rpath,{folder}",
+        "-Xlinker",
+        f"-rpath={folder}",
         "-lbwprof",
         bwprof.get_include(),
     ]
     with pytest.raises(SystemExit, match="2"):
         config.main([])
-    assert "ask for --cflags" in capsys.readouterr().err
+    assert "ask for --cflags, --libs, --include, --rustc or --library" in capsys.readouterr().err
     assert config.main(["--library"]) == 0
     assert capsys.readouterr().out == bwprof.get_library() + "\n"
 
@@ -168,7 +171,8 @@ def test_config_quotes_a_path_with_spaces(
     assert shlex.split(capsys.readouterr().out) == [
         f"-I{here}/include",
         f"-L{here}/lib",
-        f"-Wl,-rpath,{here}/lib",
+        "-Xlinker",
+        f"-rpath={here}/lib",
         "-lbwprof",
     ]
     config.main(["--include"])
@@ -345,14 +349,26 @@ def test_the_cpp_example(tmp_path: Path) -> None:
     assert (row["range"], row["count"], row["bytes_read"]) == ("scale", "10", str(4 << 16))
 
 
+@pytest.mark.parametrize("options", [["-std=c++11", "-fno-exceptions"], ["-std=c++17"]])
+def test_cpp_where_nothing_throws(tmp_path: Path, options: list[str]) -> None:
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    program = compiled("noexcept.cpp", tmp_path, *compiler, *options, "-Wsign-conversion", "-Wnarrowing")
+    assert run(program, tmp_path, cwd=tmp_path).splitlines() == [
+        "none 1 1, there 0 0",
+        "known 1 unknown 1",
+        "refused 1",
+        "refused 9",
+        "moved 1 1 0, 1 of them",
+    ]
+
+
 def test_the_rust_example(tmp_path: Path) -> None:
     if sanitizer():
         pytest.skip("the library is built with a sanitizer, which rustc does not link")
     compiler = shutil.which("rustc")
     if compiler is None:
         pytest.skip("rustc is not installed (Debian: apt-get install rustc): the Rust example is not compiled")
-    folder = str(Path(bwprof.get_library()).parent)
-    options = ["-D", "warnings", "-L", folder, "-l", "bwprof", "-C", f"link-arg=-Wl,-rpath,{folder}"]
+    options = ["-D", "warnings", *flags("--rustc")]
     run(compiler, "--edition", "2021", *options, API / "example.rs", "-o", tmp_path / "example", cwd=tmp_path)
     path, refused, of_no_rows = run(tmp_path / "example", cwd=tmp_path).splitlines()
     assert path == ".test-results/bandwidth/rust-example/bandwidth_report.json"
@@ -423,11 +439,19 @@ def nvcc() -> str:
 
 
 def cuda_program(nvcc: str, name: str, folder: Path) -> Path:
-    library = str(Path(bwprof.get_library()).parent)
-    options = ["-arch=native", "-O2", "-std=c++14", *flags("--cflags"), f"-L{library}", "-lbwprof"]
+    options = ["-arch=native", "-O2", "-std=c++14"]
     program = folder / name
-    run(nvcc, *options, "-Xlinker", f"-rpath={library}", API / f"{name}.cu", "-o", program, cwd=folder)
+    run(nvcc, *options, API / f"{name}.cu", *flags("--cflags", "--libs"), "-o", program, cwd=folder)
     return program
+
+
+def test_nvcc_takes_the_same_words(nvcc: str, tmp_path: Path) -> None:
+    """Those that cc takes, although it knows no -Wl."""
+    (tmp_path / "engine.c").write_text(
+        "#include <bwprof.h>\nint main(void) { return bwprof_abi_version() != BWPROF_ABI_VERSION; }\n"
+    )
+    run(nvcc, "engine.c", *flags("--cflags", "--libs"), "-o", "engine", cwd=tmp_path)
+    run(tmp_path / "engine", cwd=tmp_path)
 
 
 @pytest.mark.cuda
@@ -449,3 +473,27 @@ def test_the_classic_benchmark(tmp_path: Path) -> None:
     assert len((tmp_path / "classic.csv").read_text().splitlines()[0].split(",")) == 9
     specs = plan.make(plan.Request(), "cuda").specs
     assert frame["operation"].tolist() == [spec.case for spec in specs]
+
+
+@pytest.mark.cuda
+def test_marks_in_a_thread_that_has_used_no_cuda() -> None:
+    """On the legacy default stream and on the thread's own: the driver has no context there until the runtime makes
+    one.
+    """
+    library = ctypes.CDLL(bwprof.get_library())
+    profiler, answers = ctypes.c_void_p(), []
+    assert library.bwprof_profiler_create(b"cuda", 0, ctypes.byref(profiler)) == 0
+
+    def mark() -> None:
+        for stream in (0, 1, 2):  # cudaStreamLegacy, cudaStreamPerThread
+            for call in (library.bwprof_profiler_start, library.bwprof_profiler_stop):
+                answers.append(call(profiler, b"range", ctypes.c_void_p(stream)))
+
+    for _ in range(2):
+        thread = threading.Thread(target=mark)
+        thread.start()
+        thread.join()
+    count = ctypes.c_int64()
+    assert library.bwprof_profiler_count(profiler, b"range", ctypes.byref(count)) == 0
+    assert library.bwprof_profiler_destroy(profiler) == 0
+    assert (answers, count.value) == ([0] * 12, 6)

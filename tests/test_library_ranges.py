@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from test_library import WARNINGS, flags, run, sanitizer
 
+import bwprof
+
 # Of nothing that is named here there is a declaration, and what could be evaluated counts.
 OFF = """
 #include <bwprof.h>
@@ -24,6 +26,18 @@ int main(void) {
     BWPROF_STOP(no_profiler, no_name, no_stream);
     BWPROF_RANGE_END(range);
     return evaluated ? 10 : count() - 1;
+}
+"""
+
+# A link to a file that is not there yet is followed, one after the other; one that leads into nowhere is an error.
+LINKS = """
+#include <bwprof.h>
+#include <stdio.h>
+int main(int count, char **paths) {
+    bwprof_profiler *profiler;
+    if (bwprof_profiler_create("cpu", 0, &profiler)) return 1;
+    for (int i = 1; i < count; i++) printf("%d\\n", bwprof_profiler_write_csv(profiler, paths[i]));
+    return bwprof_profiler_destroy(profiler);
 }
 """
 
@@ -106,3 +120,24 @@ def test_ranges_end_with_their_block(language: str, tmp_path: Path) -> None:
     assert found == bytes_of
     inside, outside = float(rows["inner"]["total_ms"]), float(rows["gemm"]["total_ms"])
     assert inside <= outside
+
+
+def test_a_file_is_written_where_its_links_lead(tmp_path: Path) -> None:
+    """As Python's does, also where nothing is there yet."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "first.csv").symlink_to("second.csv")
+    (tmp_path / "links" / "second.csv").symlink_to("../real/there.csv")
+    (tmp_path / "absolute.csv").symlink_to(tmp_path / "real" / "other.csv")
+    (tmp_path / "lost.csv").symlink_to("nowhere/lost.csv")
+    (tmp_path / "round.csv").symlink_to("round.csv")
+    paths = ["links/first.csv", "links/first.csv", "absolute.csv", "lost.csv", "round.csv"]
+    said = run(program(LINKS, "c11", tmp_path, *flags("--libs")), *paths, cwd=tmp_path)
+    assert said.split() == ["0", "0", "0", "9", "9"]
+    assert sorted(path.name for path in (tmp_path / "real").iterdir()) == ["other.csv", "there.csv"]
+    assert all((tmp_path / name).is_symlink() for name in (*paths, "links/second.csv"))
+    with bwprof.Profiler(device="cpu") as profiler:
+        (tmp_path / "links" / "trace.json").symlink_to("../real/trace.json")
+        profiler.write_chrome_trace(tmp_path / "links" / "trace.json")
+    assert (tmp_path / "links" / "trace.json").is_symlink()
+    assert (tmp_path / "real" / "trace.json").is_file()

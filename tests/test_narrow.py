@@ -265,7 +265,8 @@ def test_a_dry_run_lists_what_has_no_kernel(capsys: pytest.CaptureFixture[str]) 
 def test_a_sweep_predicts_what_has_no_kernel(tmp_path: Path) -> None:
     """64 + 64*64 bytes and 65 scales; two blocks of 18 bytes for each of 64 rows and 64 activations of 2."""
     written = tmp_path / "rows.json"
-    bwprof.sweep("gemm", precision=["q4_0", "int8"], M=1, N=64, K=64, device="cpu", roofs=False, output=written)
+    options = {"M": 1, "N": 64, "K": 64, "cache": "hot", "device": "cpu", "roofs": False}
+    bwprof.sweep("gemm", precision=["q4_0", "int8"], output=written, **options)
     rows = {row["precision"]: row for row in bwprof.load(written).to_dict("records")}
     q4_0, int8 = rows["q4_0"], rows["int8"]
     assert (q4_0["status"], q4_0["verified"], q4_0["bytes_read"]) == ("ok", True, 2_432)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from profiled import DETAILS, FIRST, RAW, WHO, details_page, quoted, raw_page, recorded
 
+from bwprof.cli.profilers.shown import block
 from bwprof.profilers import parse_ncu
 from bwprof.profilers.kernel import short_name
 from bwprof.profilers.units import comma_is_decimal, number, unit
@@ -242,6 +243,18 @@ def test_the_details_page_with_sections(tmp_path: Path) -> None:
     assert "has already" in notes  # the second Achieved Occupancy
 
 
+def test_a_sections_own_table_is_left_out(tmp_path: Path) -> None:
+    """``--print-details all`` prints one of GPUs and their NUMA nodes between the metrics."""
+    page = details_page([("S", "gpu__time_duration.sum", "ns", "5000"), ("S", "dram__bytes_read.sum", "byte", "7")])
+    lines = page.splitlines()
+    table = ['"GPU ID","GPU Name","NUMA ID by CPU Affinity"', '"0","NVIDIA H200","0"']
+    found = parsed(tmp_path, "\n".join([*lines[:2], *table, *lines[2:]]) + "\n")
+    assert found[["time_ms", "dram_bytes_read"]].iloc[0].tolist() == [0.005, 7]
+    assert found.attrs["notes"] == ("a line of a section's own table was left out: 2 times",)
+    with pytest.raises(ValueError, match="line 2: 4 cells for 17 columns"):  # a launch's that was cut off
+        parsed(tmp_path, "\n".join([lines[0], '"0","682","n","h"', *lines[1:]]) + "\n")
+
+
 def test_names_beside_labels(tmp_path: Path) -> None:
     lines = [("Section", "Duration (gpu__time_duration.sum)", "ns", "5000")]
     assert parsed(tmp_path, details_page(lines)).iloc[0]["time_ms"] == 0.005
@@ -305,16 +318,103 @@ def test_other_names(tmp_path: Path, metrics: list[tuple[str, str, str]], column
 
 
 def test_flops_by_instructions(tmp_path: Path) -> None:
-    """Additions and multiplications count one, fused ones two; with tensor cores busy they are not all."""
+    """Additions and multiplications count one, fused ones two, on half precision for each of a pair; with tensor cores
+    busy they are not all.
+    """
     counts = [
         (f"smsp__sass_thread_inst_executed_op_{kind}{op}_pred_on.sum", "inst", str(count))
         for kind, counted in (("f", (10, 20, 30)), ("h", (1, 2, 3)), ("d", (100, 0, 0)))
         for op, count in zip(("add", "mul", "fma"), counted, strict=True)
     ]
-    assert parsed(tmp_path, raw_page(counts)).iloc[0]["flops"] == 10 + 20 + 60 + 1 + 2 + 6 + 100
+    assert parsed(tmp_path, raw_page(counts)).iloc[0]["flops"] == 10 + 20 + 60 + 2 * (1 + 2 + 6) + 100
     busy = ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "%", "50")
     assert "flops" not in parsed(tmp_path, raw_page([*counts, busy])).dropna(axis=1).columns
     assert "flops" not in parsed(tmp_path, raw_page(counts[1:])).columns
+
+
+def test_flops_of_a_rate(tmp_path: Path) -> None:
+    """ncu's rates are of all multiprocessors' mean cycles. An H200's full report, of a product of 2048 x 2048 matrices:
+    17 179 869 184 FLOPs, 407194.06 a cycle, 42190.86 cycles on average and 42825 at most.
+    """
+    assert math.isclose(2 * 2048**3 / 407194.06, 42190.86, rel_tol=1e-6)
+    rates = [
+        (f"smsp__sass_thread_inst_executed_op_{kind}{op}_pred_on.sum.per_cycle_elapsed", "inst/cycle", rate)
+        for kind in "fhd"
+        for op, rate in (("add", "0"), ("mul", "0"), ("fma", "407194.06" if kind == "f" else "0"))
+    ]
+    cycles = [("smsp__cycles_elapsed.max", "cycle", "42825"), ("smsp__cycles_elapsed.avg", "cycle", "42190.86")]
+    found = parsed(tmp_path, raw_page([*rates, *cycles]))
+    assert found["flops"][0] == pytest.approx(2 * 2048**3 * 2, rel=1e-6)
+    assert "estimated" not in found.columns
+
+
+@pytest.mark.parametrize(("kinds", "peak"), [("f", 65.2), ("d", 32.6), ("h", 130.4), ("fd", math.nan), ("", 65.2)])
+def test_the_peak_is_of_the_kind_of_instruction(tmp_path: Path, kinds: str, peak: float) -> None:
+    """132 multiprocessors of 128, 64 and 2 x 128 lanes at 1.93 GHz, twice as many FLOPs; of a mixture not known."""
+    derived = "derived__sm__sass_thread_inst_executed_op_{}fma_pred_on_x{}"
+    widths = [
+        (derived.format(*of), "thread", str(132 * lanes * 2))
+        for of, lanes in ((("f", 2), 128), (("d", 2), 64), (("h", 4), 256))
+    ]
+    counts = [
+        (f"smsp__sass_thread_inst_executed_op_{kind}{op}_pred_on.sum", "inst", "5" if kind in kinds else "0")
+        for kind in "fhd"
+        for op in ("add", "mul", "fma")
+    ]
+    idle = ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "%", "0")
+    clock = ("gpc__cycles_elapsed.avg.per_second", "hz", "1930000000")
+    found = parsed(tmp_path, raw_page([*widths, *counts, idle, clock]))["peak_tflops"].to_numpy("float64")
+    assert found[0] == pytest.approx(peak, rel=1e-3, nan_ok=True)
+
+
+def test_flops_on_half_precision_are_called_an_estimate(tmp_path: Path) -> None:
+    counts = [
+        (f"smsp__sass_thread_inst_executed_op_{kind}{op}_pred_on.sum", "inst", "7" if kind == "h" else "0")
+        for kind in "fhd"
+        for op in ("add", "mul", "fma")
+    ]
+    assert "as on pairs" in parsed(tmp_path, raw_page(counts))["estimated"][0]
+
+
+def test_what_was_not_loaded_has_no_efficiency(tmp_path: Path) -> None:
+    """0 sectors a request where there was none, as ncu's own ratio has it, and no share of nothing."""
+    path = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
+    counts = [
+        (path.format(what, op), "", "0" if op == "ld" else "8")
+        for what in ("sectors", "requests")
+        for op in ("ld", "st")
+    ]
+    per_sector = "smsp__sass_average_data_bytes_per_sector_mem_global_op_"
+    shares = [(f"{per_sector}ld.pct", "%", "0"), (f"{per_sector}st.pct", "%", "50")]
+    found = parsed(tmp_path, raw_page([*counts, *shares]))
+    assert found[["sectors_per_load", "sectors_per_store", "store_efficiency_pct"]].iloc[0].tolist() == [0, 1, 50]
+    assert math.isnan(found["load_efficiency_pct"][0])
+    shown = "no load requests, 1 sectors a store, 50 % of stored sectors written"
+    assert block(found.drop(columns="load_efficiency_pct").iloc[0].to_dict())[-1] == f"  access     {shown}"
+
+
+def test_parts_are_not_more_than_the_whole(tmp_path: Path) -> None:
+    """Hits and accesses are counted in passes of their own: 100.02 % was read on an H200. What ncu said is kept."""
+    of_l2, of_l1 = "lts__t_sector_hit_rate.pct", "l1tex__t_sector_hit_rate.pct"
+    found = parsed(tmp_path, raw_page([(of_l2, "%", "100.02"), (of_l1, "%", "140")]))
+    assert (found["l2_hit_pct"][0], found[of_l2][0], found[of_l1][0]) == (100, 100.02, 140)
+    assert math.isnan(found["l1_hit_pct"][0])
+    assert found.attrs["notes"] == ("1 share beyond 100 % cannot be and is left out",)
+
+
+def test_nothing_is_worked_out_of_what_cannot_be(tmp_path: Path) -> None:
+    moved = [("dram__bytes_read.sum", "byte", "-1000"), ("dram__bytes_write.sum", "byte", "2000")]
+    found = parsed(tmp_path, raw_page([("gpu__time_duration.sum", "ns", "5000"), *moved]))
+    assert math.isnan(found["dram_gb_s"][0])
+    found = parsed(tmp_path, raw_page([("gpu__time_duration.sum", "", "5000"), moved[1]]))
+    assert "time_ms" not in found.columns  # seconds? cycles?
+    assert found["dram_bytes_written"].tolist() == [2000]
+
+
+def test_rounded_figures_are_said_to_be(tmp_path: Path) -> None:
+    for written, told in (("Gbyte", True), ("byte", False)):
+        notes = parsed(tmp_path, raw_page([("dram__bytes_read.sum", written, "1.07")])).attrs["notes"]
+        assert any("--print-units base" in note for note in notes) is told
 
 
 def test_several_launches_processes_and_devices(tmp_path: Path) -> None:
@@ -443,6 +543,11 @@ def test_a_page_as_text(tmp_path: Path) -> None:
         ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
         ("void ns::copy<float4, (int)4>(const float4 *, unsigned long)", "ns::copy<float4, (int)4>"),
         ("void at::native::(anonymous namespace)::k<float>(int)", "k<float>"),
+        (
+            "void at::<unnamed>::k<a::b<int>::[lambda() (instance 1)]::operator ()() const>(T1)",
+            "k<a::b<int>::[lambda() (instance 1)]::operator ()() const>",
+        ),
+        ("void f<(anonymous namespace)::g>(int)", "f<g>"),
         ("bodyForce(Body*, float, int) [clone .kd]", "bodyForce"),
         ("std::enable_if<(1 > 0), void>::type f<int>(int)", "f<int>"),
         ("void big<" + "float, " * 30 + "int>(int)", "big<...>"),

@@ -7,7 +7,6 @@ import math
 import random
 import stat
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -234,36 +233,60 @@ def test_a_report_through_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         parse_ncu(report, timeout_s=0.05)
 
 
+_STAND_IN = """
+import sys
+assert "numpy" not in sys.modules, "beside NumPy the real one ends its process"
+FIGURES = {
+    "gpu__time_duration.sum": (5000, "ns"), "dram__bytes_read.sum": (640.0, "byte"), "none": (None, ""),
+    "launch__func_cache_config": ("CachePreferNone", ""), "launch__stream_id": (13, ""),
+    "launch__block_dim_x": (256, "block"), "launch__block_dim_y": (2, "block"), "launch__block_dim_z": (1, "block"),
+    "device__attribute_compute_capability_major": (9, ""), "device__attribute_compute_capability_minor": (0, ""),
+}
+class Metric:
+    def __init__(self, name): self.name = name
+    def value(self): return FIGURES[self.name][0]
+    def unit(self): return FIGURES[self.name][1]
+class Action:
+    NameBase_FUNCTION, NameBase_DEMANGLED = 0, 1
+    def name(self, base=0): return ("k", "k(int)")[base]
+    def metric_names(self): return tuple(FIGURES)
+    def metric_by_name(self, name): return Metric(name) if name in FIGURES else None
+class Range:
+    def num_actions(self): return 2
+    def action_by_idx(self, index): return Action()
+    def range_by_idx(self, index): return self
+    def __init__(self, name): self.count = "empty" not in name
+    def num_ranges(self): return self.count
+def load_report(name):
+    if "bad" in name: raise RuntimeError("no such format")
+    return Range(name)
+"""
+
+
 @pytest.mark.usefixtures("nothing_installed")
 def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NVIDIA's names of what is asked for, on a stand-in: the module itself comes with Nsight Compute."""
-    figures: dict[str, tuple[Any, str]] = {
-        "gpu__time_duration.sum": (5000, "ns"),
-        "dram__bytes_read.sum": (640.0, "byte"),
-        "launch__func_cache_config": ("CachePreferNone", ""),
-        "none": (None, ""),
-    }
-
-    def metric(name: str) -> Any:
-        value, unit = figures[name]
-        return types.SimpleNamespace(value=lambda: value, unit=lambda: unit)
-
-    action = types.SimpleNamespace(name=lambda: "k(int)", metric_names=lambda: list(figures), metric_by_name=metric)
-    part = types.SimpleNamespace(num_actions=lambda: 2, action_by_idx=lambda index: action)
-    report = types.SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda index: part)
-    module = types.ModuleType("ncu_report")
-    module.__spec__ = types.SimpleNamespace(name="ncu_report")  # type: ignore[assignment]
-    module.load_report = lambda name: report  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "ncu_report", module)
-    path = tmp_path / "x.ncu-rep"
-    path.write_bytes(b"NVR\0")
-    found = parse_ncu(path)
+    (tmp_path / "module").mkdir()
+    (tmp_path / "module" / "ncu_report.py").write_text(_STAND_IN)
+    monkeypatch.syspath_prepend(str(tmp_path / "module"))
+    paths = [tmp_path / f"{name}.ncu-rep" for name in ("good", "empty", "bad")]
+    for path in paths:
+        path.write_bytes(b"NVR\0")
+    found = parse_ncu(paths[0])
     assert found["time_ms"].tolist() == [0.005, 0.005]
     assert found["dram_bytes_read"].tolist() == [640, 640]
     assert (found["kernel"][0], found.attrs["tool"]) == ("k(int)", "ncu_report")
-    module.load_report = lambda name: types.SimpleNamespace(num_ranges=lambda: 0)  # type: ignore[attr-defined]
+    assert found[["block", "threads", "stream", "compute_capability"]].iloc[0].tolist() == ["256x2x1", 512, 13, "9.0"]
     with pytest.raises(ValueError, match="holds no launch"):
-        parse_ncu(path)
+        parse_ncu(paths[1])
+    with pytest.raises(ValueError, match="ncu_report cannot read it: RuntimeError: no such format"):
+        parse_ncu(paths[2])
+    (tmp_path / "module" / "ncu_report.py").write_text("import os\nos.abort()\n")
+    with pytest.raises(ValueError, match="ncu_report cannot read it: exit code -6"):
+        parse_ncu(paths[0])
+    (tmp_path / "module" / "ncu_report.py").write_text("import _no_such_library\n")
+    with pytest.raises(UnavailableError, match="cannot be imported: No module named '_no_such_library'"):
+        parse_ncu(paths[0])
 
 
 def test_command_lines() -> None:
@@ -347,9 +370,32 @@ def test_capturing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path, "ncu", "echo '==ERROR== ERR_NVGPUCTRPERM - no permission'; exit 1", monkeypatch)
     with pytest.raises(UnavailableError, match="NVreg_RestrictProfilingToAdminUsers"):
         ncu_capture("./x")
-    fake(tmp_path, "ncu", "echo '==ERROR== no such program'; exit 9", monkeypatch)
-    with pytest.raises(RuntimeError, match=r"exit code 9.*no such program"):
+    fake(tmp_path, "ncu", "echo '==ERROR== no such'; printf 'program\\033[0m\\n' >&2; exit 9", monkeypatch)
+    with pytest.raises(RuntimeError, match=r"exit code 9\): ==ERROR== no such; program\\x1b\[0m$"):
         ncu_capture("./x")
+    fake(tmp_path, "ncu", script.replace("; fi", "; exit 1; fi"), monkeypatch)  # as its program does
+    assert any("ended with code 1" in note for note in ncu_capture("./x").attrs["notes"])
+
+
+@pytest.mark.parametrize("output", ["", ".", "..", "/", ".ncu-rep", "no/such", "%p", "-x", " ", "a\0b"])
+def test_outputs_that_ncu_could_not_write_are_told_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fake(tmp_path, "ncu", "touch ran", monkeypatch)
+    with pytest.raises(ValueError, match=r"^output is '"):
+        ncu_capture("./x", output=output)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_of_endless_words_the_last_are_read(tmp_path: Path) -> None:
+    from bwprof.profilers.nsight.running import end_of
+
+    with (tmp_path / "said").open("w+b") as stream:
+        stream.truncate(1 << 34)  # sparse
+        stream.seek(0, 2)
+        stream.write(b"the end\n")
+        assert end_of(stream, 8) == "the end"
 
 
 @pytest.mark.usefixtures("nothing_installed")

@@ -8,10 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compiled import FLAGS, call, clean_environment, sanitizers
 from test_cupti import CXX_SOURCES, NATIVE, Native, build_program, includes  # noqa: F401 - a fixture
+
+import bwprof
+from bwprof.cli import main
 
 SOURCES = ("csrc/base/status.c", "csrc/cuda/runtime/attachments.c", "csrc/cuda/libraries/nvtx/nvtx.c")
 CASE = ["gemm", "-p", "M=1", "-p", "N=256", "-p", "K=256", "--precision", "fp32"]
@@ -35,7 +39,7 @@ def program(recorder: Path, includes: list[str]) -> Path:  # noqa: F811
     flags, _ = sanitizers(["cc"], recorder.parent)
     target = recorder.parent / "check_nvtx"
     sources = [*SOURCES, str(NATIVE / "check_nvtx.c")]
-    call(["cc", *FLAGS, *flags, *includes, *sources, "-ldl", "-o", str(target)])
+    call(["cc", *FLAGS, *flags, *includes, *sources, "-pthread", "-ldl", "-o", str(target)])
     return target
 
 
@@ -73,6 +77,15 @@ def test_what_a_tool_is_told(program: Path, recorder: Path, tmp_path: Path) -> N
     ]
 
 
+def test_threads_name_a_category_once(program: Path, recorder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    subprocess.run(
+        [program, "threads"], env=clean_environment() | watched(recorder, log), capture_output=True, check=True
+    )
+    named = re.findall(r"^category \d+ (.+)$", log.read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(f"category {number}" for number in range(40))
+
+
 @pytest.mark.parametrize("path", [None, "/nowhere/tool.so"])
 def test_without_a_tool(program: Path, path: str | None) -> None:
     """Nothing is said to nobody, and nothing goes wrong; `time` says what a pair of marks costs then."""
@@ -95,13 +108,62 @@ def test_timed_launches_alone_are_between_marks(
     done = native.run("marks", **watched(recorder, tmp_path / "log"))
     assert done.returncode == 0, done.stdout + done.stderr
     lines = told(tmp_path / "log")
-    launch = ["push measure toy bytes 4194304", "kernel 1000", "kernel 2000", "pop"]
+    marks = [f"push {name} toy bytes 4194304" for name in ("toy fp32 plain", "measure")]
+    launch = [*marks, "kernel 1000", "kernel 2000", "pop", "pop"]
     first = lines.index(launch[0])
-    assert lines[first : first + 8] == launch * 2
-    outside = lines[:first] + lines[first + 8 :]
-    assert "kernel 5555" in outside
-    assert not {"kernel 1000", "kernel 2000"} & set(outside)
+    assert lines[first : first + 12] == launch * 2
+    outside = lines[:first] + lines[first + 12 :]
+    assert "kernel 5555" in outside[first:], "the replay that lies in no range"
+    assert outside.count("kernel 1000") == outside.count("kernel 2000") == 2
     assert not {line for line in outside if line.startswith("push")}
+
+
+TINY = ["stream_copy", "-p", "elements=64", "--precision", "fp32", "--backend", "cpu"]
+NOBODY = "no tool takes NVTX ranges of this process: start it under nsys or ncu --nvtx"
+
+
+@pytest.mark.parametrize("how", [["--once"], [*"--no-roofs --max-seconds 0 --output rows.csv --quiet --force".split()]])
+def test_the_option_says_where_no_tool_watches(
+    how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for option, said in (("--nvtx", True), ("--no-nvtx", False)):
+        assert main(["sweep", *TINY, *how, option]) == 0
+        assert (f"--nvtx: {NOBODY}" in capfd.readouterr().err) == said
+
+
+def enabled_profiler(*, at_once: bool) -> bwprof.Profiler:
+    profiler = bwprof.Profiler(device="cpu", nvtx=True, enabled=at_once)
+    profiler.enabled = True
+    return profiler
+
+
+def test_the_functions_say_where_no_tool_watches(caplog: pytest.LogCaptureFixture) -> None:
+    asked: dict[str, Any] = {"elements": 64, "precision": "fp32", "device": "cpu", "roofs": False, "max_seconds": 0}
+    bwprof.sweep("stream_copy", **asked)
+    bwprof.sweep("stream_copy", nvtx=False, **asked)
+    assert NOBODY not in caplog.text
+    bwprof.sweep("stream_copy", nvtx=True, **asked)
+    assert NOBODY in caplog.text
+    for enabled in (True, False):
+        with pytest.warns(RuntimeWarning, match=NOBODY) as found:
+            profiler = enabled_profiler(at_once=enabled)
+        assert [Path(one.filename).name for one in found] == [Path(__file__).name]
+        profiler.set_bytes("large", 2**63 - 1, 2**63 - 1)
+        with profiler.range("large"):
+            pass
+        profiler.close()
+    bwprof.Profiler(device="cpu", nvtx=False).close()
+
+
+def test_only_yes_and_no_are_answers() -> None:
+    wrong: Any = "no"
+    with pytest.raises(TypeError, match="nvtx is 'no': allowed are True and False"):
+        bwprof.Profiler(device="cpu", nvtx=wrong)
+    with pytest.raises(TypeError, match="nvtx is 'no': allowed are True and False"):
+        bwprof.sweep("stream_copy", nvtx=wrong)
+    with pytest.raises(ValueError, match="nvtx goes with operations, not with a callable"):
+        bwprof.sweep(lambda: None, nvtx=True, device="cpu")
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -110,28 +172,44 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def sweep_told(recorder: Path, log: Path, *options: str) -> list[str]:
+    command = (sys.executable, "-m", "bwprof.sweep", *CASE, "--backend", "cuda", "--variant", "naive")
+    done = run(*command, *options, **watched(recorder, log))
+    assert done.returncode == 0, done.stderr
+    return told(log) if log.exists() else []
+
+
+MOVED = 4 * (256 + 256 * 256 + 256)
+LAUNCH = [f"push gemm N=256 K=256 fp32 naive gemm bytes {MOVED}", f"push measure gemm bytes {MOVED}", "pop", "pop"]
+
+
+@pytest.mark.cuda
+def test_a_launch_on_the_gpu_is_marked(recorder: Path, tmp_path: Path) -> None:
+    found = sweep_told(recorder, tmp_path / "log", "--once")
+    assert found == ["domain bwprof", "push case gemm", *LAUNCH, "pop", "destroy"]
+    assert sweep_told(recorder, tmp_path / "other", "--once", "--no-nvtx") == ["domain bwprof", "destroy"]
+
+
 @pytest.mark.cuda
 def test_a_sweep_on_the_gpu_is_marked(recorder: Path, tmp_path: Path) -> None:
-    bytes_moved = 4 * (256 + 256 * 256 + 256)
-    done = run(
-        sys.executable,
-        "-m",
-        "bwprof.sweep",
-        *CASE,
-        "--backend",
-        "cuda",
-        "--once",
-        **watched(recorder, tmp_path / "log"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert told(tmp_path / "log")[:3] == ["domain bwprof", f"push measure gemm bytes {bytes_moved}", "pop"]
+    """Samples alone are in the case's range; what comes before and after them in others."""
+    found = sweep_told(recorder, tmp_path / "log", "--no-roofs", "--max-seconds", "0.05", "--output", str(tmp_path))
+    case = found[found.index("push case gemm") :]
+    before = ["push case gemm", "push verify gemm", "pop", "push warmup gemm", "pop"]
+    assert case[: len(before)] == before
+    after = ["push verify gemm", "pop", "pop"]
+    samples = case[len(before) : case.index(after[0], len(before))]
+    assert len(samples) >= 10 * len(LAUNCH)
+    assert samples == LAUNCH * (len(samples) // len(LAUNCH))
+    assert case[len(before) + len(samples) :][: len(after)] == after
 
 
 @pytest.mark.cuda
 def test_ranges_on_the_gpu_are_marked(recorder: Path, tmp_path: Path) -> None:
     program = """
 import bwprof
-with bwprof.Profiler(device="cuda") as profiler:
+with bwprof.Profiler(device="cuda", nvtx=True) as profiler:
+    profiler.set_bytes("a", 3, 4)
     profiler.start("a")
     profiler.start("é")
     profiler.stop("a")
@@ -139,17 +217,19 @@ with bwprof.Profiler(device="cuda") as profiler:
 """
     done = run(sys.executable, "-c", program, **watched(recorder, tmp_path / "log"))
     assert done.returncode == 0, done.stderr
-    assert told(tmp_path / "log")[1:5] == ["start a range", "start é range", "end 1", "end 2"]
+    assert told(tmp_path / "log")[1:5] == ["start a range bytes 7", "start é range", "end 1", "end 2"]
 
 
 @pytest.mark.cuda
-def test_ncu_sees_the_measured_launches_only() -> None:
+@pytest.mark.parametrize("named", ["measure", "gemm N=256 K=256 fp32 naive"])
+def test_ncu_sees_the_measured_launches_only(named: str) -> None:
     tool = shutil.which("ncu")
     if tool is None:
         pytest.skip("needs ncu")
     command = [sys.executable, "-m", "bwprof.sweep", *CASE, "--backend", "cuda", "--variant", "naive", "--once"]
+    where = f"bwprof@{named}/"
     ask = ["--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--csv", "--print-units", "base"]
-    done = run(tool, "--nvtx", "--nvtx-include", "bwprof@measure/", *ask, *command)
+    done = run(tool, "--nvtx", "--nvtx-include", where, *ask, *command)
     if "ERR_NVGPUCTRPERM" in done.stdout or "LibraryNotLoaded" in done.stdout + done.stderr:
         pytest.skip("ncu may not count here")
     kernels = [line for line in done.stdout.splitlines() if "gpu__time_duration.sum" in line]

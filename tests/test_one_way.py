@@ -146,7 +146,7 @@ class Asked:
 def test_a_fraction_is_read_as_in_the_shell(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
     opened, timed = Spec.open, function.timed
-    monkeypatch.setattr(Spec, "open", lambda spec, device: Asked(opened(spec, device), seen))
+    monkeypatch.setattr(Spec, "open", lambda spec, device, **how: Asked(opened(spec, device, **how), seen))
 
     def watched(device: Any, subject: Any, options: dict[str, Any], *more: Any) -> Any:
         seen.append(options["precision_target"])

@@ -64,6 +64,18 @@ def test_a_number_beyond_its_roof_is_no_longer_bar() -> None:
     assert number.get_color() == looks_module.ink(axes).text
 
 
+def test_a_number_leaves_the_roof_that_its_bar_goes_beyond() -> None:
+    """Its ground, of the bar's colour, would hide the mark."""
+    over = {"attainable_gb_s": 4459.0, "pct_attainable": 100.5, "limiter": "memory"}
+    figure = Figure(figsize=(10.5, 4))
+    axes = plot.comparison(frame.from_rows([row("a", "fp32", gb_s=4483.0, **over)]), figure.add_subplot())
+    figure.canvas.draw()
+    number = next(text for text in axes.texts if text.get_text() == "4483")
+    start, roof = axes.transData.transform([(0.0, 0.0), (4459.0, 0.0)])[:, 0]
+    around = number.get_window_extent()
+    assert start < around.x0 < around.x1 < roof - 2
+
+
 def test_why_a_precision_is_missing_stands_beside_the_dots() -> None:
     """Above 20 cases, where a dot or a roof is near the axis."""
     rows = [row(f"case {number}", "fp32", gb_s=1000.0) for number in range(21)]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from bwprof import registry
 from bwprof.plot.looks import ink, luminance, part_look, readable, style, styles
+from bwprof.plot.paper import write_figure
 
 # Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency", 2009:
 # severity 1, for linear RGB.
@@ -92,6 +97,7 @@ def test_luminance_is_that_of_wcag() -> None:
     assert (luminance("white") + 0.05) / (luminance("black") + 0.05) == pytest.approx(21)
     assert (luminance("white") + 0.05) / (luminance("#777777") + 0.05) == pytest.approx(4.48, abs=0.005)
     assert (readable("#000080"), readable("#ffff00")) == ("#FFFFFF", "#000000")
+    assert readable("#228833") == "#FFFFFF"  # either is 4.6 times as bright or dark: small black letters on green blur
 
 
 def test_inks_follow_the_ground() -> None:
@@ -110,3 +116,32 @@ def test_a_style_of_matplotlibs_is_followed() -> None:
     """As notebooks on dark grounds set it."""
     with mpl.rc_context({"figure.facecolor": "black", "axes.facecolor": "black"}):
         assert luminance(ink(Figure().add_subplot()).text) > 0.5
+
+
+def test_a_picture_is_drawn_once_for_each_file(tmp_path: Path) -> None:
+    """Drawing takes most of a picture's time, and matplotlib draws all twice where a figure lays itself out."""
+
+    class Mark(Line2D):
+        drawn = 0
+
+        def draw(self, renderer: RendererBase) -> None:
+            self.drawn += 1
+            super().draw(renderer)
+
+    mark = Mark([0, 1], [0, 1])
+    write_figure((3, 2), lambda ax: ax.add_line(mark), [tmp_path / "a.svg", tmp_path / "a.png", tmp_path / "a.pdf"])
+    assert mark.drawn == 3
+
+
+def test_long_names_have_their_room_in_every_format(tmp_path: Path) -> None:
+    places = []
+
+    def draw(ax: Axes) -> None:
+        ax.set_yticks([0.5], ["a long name of a case " * 2])
+        places.append(ax)
+
+    for ending in ("svg", "png"):
+        write_figure((6, 2), draw, [tmp_path / f"a.{ending}"])
+        ax = places.pop()
+        left = ax.get_yticklabels()[0].get_window_extent().x0
+        assert 0 <= left < 0.1 * ax.figure.bbox.width, ending

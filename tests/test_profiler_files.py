@@ -8,12 +8,13 @@ from __future__ import annotations
 import gzip
 import json
 
+import pandas as pd
 import pytest
 from mutated import survives
 from test_rocprof import FORCES, V1, V3, counted
 from test_timelines import GEMM, GPUS, NOW, STRINGS, copy, export, kernel, launched, operator, strings
 
-from bwprof.profilers import parse_chrome_trace, parse_nsys, parse_rocprof
+from bwprof.profilers import parse_chrome_trace, parse_nsys, parse_rocprof, saved
 
 COUNT = 120
 
@@ -40,10 +41,25 @@ def stats_files() -> dict[str, bytes]:
     }
 
 
+def saved_files() -> dict[str, bytes]:
+    launches = [
+        {"kernel": "a(int)", "launch": 0, "case": "a", "status": "ok", "time_ms": 1.5, "registers": 32, "own": 2.0},
+        {"kernel": "=1", "launch": 1, "case": "b", "status": "ok", "time_ms": None, "registers": None, "own": None},
+    ]
+    rows = pd.DataFrame(launches)
+    rows.attrs = {"source": "page.csv", "tool": "ncu", "notes": ("cut off",), "page": "raw", "units": {"own": "byte"}}
+    return {"rows.json": saved.json_text(rows).encode(), "rows.csv": saved.csv_text(rows).encode()}
+
+
 @pytest.mark.parametrize(
     ("read", "files"),
-    [(parse_rocprof, rocprof_files), (parse_chrome_trace, trace_files), (parse_nsys, stats_files)],
-    ids=["rocprof", "trace", "nsys stats"],
+    [
+        (parse_rocprof, rocprof_files),
+        (parse_chrome_trace, trace_files),
+        (parse_nsys, stats_files),
+        (saved.read, saved_files),
+    ],
+    ids=["rocprof", "trace", "nsys stats", "saved"],
 )
 def test_damaged_copies_are_read_or_refused(tmp_path, read, files):
     for name, whole in files().items():

@@ -159,8 +159,35 @@ def test_a_folder_of_one_run_stands_for_it(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(FileNotFoundError, match="holds neither"):
         side(tmp_path / "none")
-    with pytest.raises(FileNotFoundError, match=r"holds neither .*: name a run in it, .*run-02 say"):
-        bwprof.load(tmp_path / "r")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report", "r"],
+        ["report", "r", "-o", "page.html"],
+        ["plot", "r", "-o", "x.svg"],
+        ["analyze", "r"],
+        ["diagnose", "r"],
+        ["compare", "r", "r"],
+        ["show", "r"],
+        ["baseline", "save", "x", "r"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_takes_what_output_named(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--output r` leaves a run's folder in `r`, which is named as well as its run; of several one is."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "r", 1, [timed("a", "fp32", 1.0)])
+    (tmp_path / "r" / ".hidden").mkdir()
+    assert main(command) == 0, capsys.readouterr().err
+    if "page.html" in command:
+        assert "run-01" in (tmp_path / "page.html").read_text().partition("<main>")[0]  # not r
+    write(tmp_path / "r", 2, [timed("a", "fp32", 1.0)])
+    assert main([*command, *(["--force"] if {"-o", "save"} & {*command} else [])]) == 2
+    assert "r holds 2 runs: name one of them, r/run-02 say" in capsys.readouterr().err
 
 
 def test_a_run_knows_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

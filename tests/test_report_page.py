@@ -4,6 +4,8 @@ sorted and searched, hostile text runs nothing. Skipped where there is none.
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,6 +172,37 @@ def test_the_answer_and_what_was_measured_are_a_page_of_paper(
     shown.resize(700)
     shown.open(pages[name])
     assert 300 < shown.run("document.querySelector('#measured').getBoundingClientRect().bottom") <= LETTER
+
+
+def test_headings_repeat_on_each_page_of_paper(page: Browser, tmp_path: Path) -> None:
+    """Of a table that is printed alone, its cells empty and high, each page has letters: those of the headings."""
+    page.run("document.body.replaceChildren(document.querySelector('#rows table'))")
+    page.run("document.querySelectorAll('td').forEach(cell => cell.replaceChildren())")
+    page.run("document.querySelectorAll('tbody tr').forEach(row => { row.style.height = '150px' })")
+    page.pdf(tmp_path / "r.pdf")
+    streams = re.findall(rb"stream\r?\n(.*?)endstream", (tmp_path / "r.pdf").read_bytes(), re.DOTALL)
+    pages = [drawn for drawn in map(_inflated, streams) if b" cm\n" in drawn[:80]]
+    assert 4 <= len(pages) <= 9
+    assert [drawn.count(b"Tj") for drawn in pages] == [pages[0].count(b"Tj")] * len(pages)
+    assert pages[0].count(b"Tj") >= 8
+
+
+def _inflated(part: bytes) -> bytes:
+    try:
+        return zlib.decompress(part)
+    except zlib.error:  # it is not compressed: no page
+        return b""
+
+
+def test_what_changed_is_drawn_on_the_first_page_of_paper(shown: Browser, pages: dict[str, Path]) -> None:
+    """A picture of every row would begin the next page and leave half of the first one empty."""
+    shown.media(kind="print")
+    shown.resize(700)
+    shown.open(pages["two"])
+    assert 500 < shown.run("document.querySelector('#change2 figure').getBoundingClientRect().bottom") <= LETTER
+    headings = "Array.from(document.querySelectorAll('main > section > h2'), one => "
+    apart = f"{headings} [one.parentElement.id, getComputedStyle(one).breakBefore])"
+    assert dict(shown.run(apart)) == {"runs": "auto", "change2": "auto", "run1": "page", "run2": "page"}
 
 
 def test_paper(page: Browser, tmp_path: Path) -> None:

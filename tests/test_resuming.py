@@ -113,7 +113,7 @@ def test_cases_of_many_lengths() -> None:
 
 def resumable(folder: Path, rows: list[dict[str, Any]], plan: list[Spec]) -> None:
     run = {"run_id": "run-1", "backend": "cpu", "device_index": 0, "device": "x", "plan": [s.to_dict() for s in plan]}
-    folder.mkdir()
+    folder.mkdir(parents=True)
     jsonfile.write(folder / results.JSON_NAME, rows, [[1.0]] * len(rows), run)
     (folder / results.CSV_NAME).write_text(csvfile.text(rows))
 
@@ -148,6 +148,14 @@ def test_a_run_that_is_being_written_is_not_resumed(
     assert f"{name}: another bwprof is writing to it" in capsys.readouterr().err
     claim.release()
     assert len(list((tmp_path / "run").iterdir())) == 2
+
+
+def test_the_folder_of_one_run_is_resumed_where_the_run_is(tmp_path: Path) -> None:
+    """`--output r` leaves its run in a folder of `r`: that one goes on, and nothing is put beside it."""
+    resumable(tmp_path / "r" / "run", [of(1)], [spec(1), spec(2)])
+    assert main(["--resume", str(tmp_path / "r")]) == 0
+    assert [path.name for path in (tmp_path / "r").iterdir()] == ["run"]
+    assert bwprof.load(tmp_path / "r")["M"].tolist() == [1, 2]
 
 
 def test_a_run_whose_json_is_damaged_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -251,6 +252,12 @@ def test_an_estimate_gives_way_to_what_was_counted(tmp_path):
     row = one(tmp_path, FETCH_SIZE=2, WRITE_SIZE=1, TCC_MISS_sum=10, TCC_EA_RDREQ_sum=7)
     assert (row["dram_bytes_read"], row["dram_bytes_written"]) == (2048, 1024)
     assert "estimated" not in row
+
+
+def test_shares_of_two_passes_are_at_most_all(tmp_path):
+    found = one(tmp_path, VALUBusy=100.3, L2CacheHit=104.0)
+    assert found["valu_busy_pct"] == 100
+    assert not found.get("l2_hit_pct", math.nan) >= 0
 
 
 def test_hits_and_bank_conflicts_follow_from_counters(tmp_path):

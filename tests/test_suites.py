@@ -151,6 +151,19 @@ def test_only_one_point_of_a_product() -> None:
     assert len(whole.specs) == 3, "the entry's own name is that of all its cases"
 
 
+def test_cases_stand_in_the_place_of_operations(tmp_path: Path) -> None:
+    """Of the default suite, or the one that is named; not beside operations, nor what nothing is called."""
+    asked = plan.make(Request(("decode_gemm",), precisions=("fp16",)), "cpu")
+    assert asked.specs == plan.make(Request(only=("decode_gemm",), precisions=("fp16",)), "cpu").specs
+    assert [spec.case for spec in asked.specs] == ["decode_gemm"]
+    (tmp_path / "mine.toml").write_text('[[case]]\nname = "my own"\noperation = "gemm"\nparams = {M = 2}\n')
+    found = plan.make(Request(("my own",), suite=str(tmp_path / "mine.toml"), precisions=("fp32",)), "cpu")
+    assert [(spec.case, spec.params["M"]) for spec in found.specs] == [("my own", 2)]
+    for names in (("decode_gemm", "gemm"), ("my own",)):
+        with pytest.raises(ValueError, match=f"unknown operation '{names[0]}'"):
+            plan.make(Request(names), "cpu")
+
+
 def test_a_pattern_that_leaves_nothing_is_a_slip() -> None:
     said = r"only: unknown case or operation 'ffn_gem': did you mean 'ffn_gemm'\? Allowed: stream_read, "
     with pytest.raises(ValueError, match=said):

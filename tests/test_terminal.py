@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import random
 import re
 import shlex
 import shutil
@@ -277,3 +278,25 @@ def test_only_sentences_of_a_table_are_folded(cells: tuple[str, ...], width: int
     assert max(map(len, lines)) <= width
     assert (max(map(len, lines)) > 60) == (width > 60)
     assert cells[1].strip() in lines[2]
+
+
+def test_a_long_table_is_laid_out_as_a_short_one() -> None:
+    """Letter by letter what rich makes of it, which takes a millisecond a row: names of several lines, wide letters,
+    tabs, names that do not fit, none at all.
+    """
+    headers, numbers = ["range", "count", "total ms", "GB/s", "flags"], ["count", "total ms", "GB/s"]
+    dice = random.Random(14)
+    for _ in range(60):
+        rows = []
+        for _ in range(dice.randint(0, 6)):
+            size = dice.choice([0, 1, 5, 30, 90, 150, 250])
+            name = "".join(dice.choices("ab c日é\n\t\x1b[]- ", k=size))
+            flag = dice.choice(["", "near_timer_floor"])
+            rows.append([name, str(10 ** dice.randint(0, 9)), f"{dice.random():.4g}", "-", flag])
+        stream = io.StringIO()
+        screen = terminal.console(stream)
+        table = terminal.table(screen, "", headers, numbers=numbers)
+        for cells in rows:
+            table.add_row(*cells)
+        screen.print(table)
+        assert terminal.plain_table(headers, rows, numbers=numbers) == stream.getvalue()

@@ -308,7 +308,7 @@ def test_a_sweep_that_is_interrupted_leaves_one(tmp_path: Path) -> None:
 def test_the_command_writes_both(here: Here) -> None:
     arguments = ["gemm", "-p", "M=1", "-p", "N=64", "-p", "K=64", "--precision", "fp32", "--backend", "cpu"]
     arguments += ["--trace", "t.json", "--prometheus", "m.prom", "--quiet", "--no-roofs"]
-    arguments += ["--target-seconds", "0.05"]
+    arguments += ["--target-seconds", "0.05", "--cache", "hot"]
     assert here(*arguments)[0] == 0
     assert slices(checked(Path("t.json").read_text()))
     first = samples(Path("m.prom").read_text())

@@ -274,7 +274,9 @@ def _more_than_one(keys: NDArray[np.int64], variants: NDArray[np.int64]) -> list
 
 def row_of(row: Any, name: str = "row") -> dict[str, Any]:
     """A row of any kind as a dict from columns to values, None for what is missing; TypeError for what is no row."""
-    if not isinstance(row, Mapping) and (not hasattr(row, "to_dict") or hasattr(row, "columns")):
+    if hasattr(row, "columns") and hasattr(row, "iloc"):
+        raise TypeError(f"{name} is a frame: a row is needed, frame.iloc[0] say")
+    if not isinstance(row, Mapping) and not hasattr(row, "to_dict"):
         raise TypeError(f"{name} is {shown(row)}: a row is needed, a mapping or a pandas.Series")
     found = dict(row) if isinstance(row, Mapping) else row.to_dict()
     return {str(key): None if is_missing(value) else value for key, value in found.items()}

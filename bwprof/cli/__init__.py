@@ -60,7 +60,8 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof plot [KIND] RUN|FILE...  pictures: bandwidths, roofline, lines, speed-ups, ... (bwprof plot --help)
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
        bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices
-       bwprof ncu show FILE | capture PROGRAM  what Nsight Compute measured, as rows (bwprof ncu --help)
+       bwprof ncu show FILE | capture PROGRAM | compare BASE NEW  what Nsight Compute measured (bwprof ncu --help)
+       python -m bwprof.profilers rocprof|trace|nsys FILE  what other profilers measured, as rows
        bwprof variants [OPERATION]  kernels, their registers, occupancy and names (bwprof variants --help)
        bwprof operations [NAME...]  what can be measured: parameters, formulas of bytes and FLOPs, variants
        bwprof columns [--json]    what the columns of results hold (bwprof columns --help)

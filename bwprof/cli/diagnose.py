@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from bwprof.analysis.diagnosis.judging import CANNOT_TELL
+from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
 from bwprof.cli.shared.outputs import targets_of, write_each
-from bwprof.text import as_markdown, counted, quoted, read_number, spelt, words
+from bwprof.text import as_markdown, counted, finite_number, quoted, read_number, spelt, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +26,10 @@ if TYPE_CHECKING:
     from bwprof.analysis.diagnosis.function import Diagnosis, Verdict
     from bwprof.profilers.steps import Step
 
+_ANSWERS = 100  # cases whose answer is printed, without --all
 _SHOWN = 20  # cases whose evidence is printed, without --all
+_LAUNCH = re.compile(r"(.* \(launch )([0-9]+)(\))")
+_NAMED = 12  # names of cases that a complaint lists
 _STEPS = 3  # cases whose next steps are, likewise
 
 _DESCRIPTION = """\
@@ -50,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", metavar="PATTERN,…", help="only cases, or kernels, that a pattern matches: 'decode*'")
     parser.add_argument("--precision", metavar="LIST", help="fp32,fp16: only these")
     parser.add_argument("--latency", metavar="US", help="of the memory under load, microseconds, for Little's law")
+    add_stated(parser)
     parser.add_argument("--all", action="store_true", help="the evidence of every case, refuted hypotheses, too")
     parser.add_argument("--json", action="store_true", help="as JSON: every hypothesis of every case")
     parser.add_argument("--md", metavar="FILE|-", help="as Markdown (-: standard output)")
@@ -75,7 +82,16 @@ class _Told:
     @property
     def closer(self) -> list[tuple[Diagnosis, list[Step]]]:
         """The cases whose evidence is shown."""
-        return self.found if self.everything else self.found[:_SHOWN]
+        return self.found if self.everything else self.answered[:_SHOWN]
+
+    @property
+    def answered(self) -> list[tuple[Diagnosis, list[Step]]]:
+        """The cases whose answer is printed: of very many those that take longest."""
+        if self.everything or len(self.found) <= _ANSWERS:
+            return self.found
+        longest = sorted(self.found, key=lambda one: -_time(one[0].row))[:_ANSWERS]
+        kept = {one.place for one, _ in longest}
+        return [one for one in self.found if one[0].place in kept]
 
     @property
     def open(self) -> list[tuple[Diagnosis, list[Step]]]:
@@ -83,10 +99,17 @@ class _Told:
         return sorted((one for one in self.found if one[1]), key=lambda one: bool(one[0].of("supported")))
 
 
+def _time(row: Mapping[str, Any]) -> float:
+    """Of all launches of a row; 0 where it is not known."""
+    time = finite_number(row.get("time_ms")) or 0.0
+    often = finite_number(row.get("count"))
+    return time * (1.0 if often is None else often)
+
+
 def _run(options: argparse.Namespace) -> int:
     from bwprof.analysis.diagnosis.function import diagnoses
     from bwprof.profilers import anything
-    from bwprof.profilers.steps import steps
+    from bwprof.profilers.steps import rocprof_steps, steps
     from bwprof.terminal import console
 
     targets = targets_of(argparse.Namespace(md=options.md, force=options.force), options.results)
@@ -95,11 +118,11 @@ def _run(options: argparse.Namespace) -> int:
         if targets.get("md") == "-":
             raise ValueError("--json and --md - cannot both have the standard output")
     latency = None if options.latency is None else _latency(options.latency)
-    data = anything.read(options.results)
+    data = apply(anything.load(options.results), options)
     chosen = _chosen(data, options)
     measured = _measured(chosen)
-    told_by_ncu = not str(data.attrs.get("tool", "")).startswith("rocprof")
-    found = [(one, steps(one) if told_by_ncu else []) for one in diagnoses(measured, latency_us=latency)]
+    next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
+    found = [(one, next_steps(one)) for one in diagnoses(measured, latency_us=latency)]
     told = _Told(options.results, found, len(chosen) - len(measured), options.all)
     written = write_each(targets, lambda _: spelt(_markdown(told)) + "\n")
     if options.json:
@@ -130,9 +153,17 @@ def _chosen(data: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
         named = [values.words(data, name).astype(str) for name in ("case", "operation", "kernel")]
         kept &= [any(fnmatchcase(name, one) for name in row for one in patterns) for row in zip(*named, strict=True)]
     if len(data) and not kept.any():
-        cases = ", ".join(dict.fromkeys(map(quoted, values.words(data, "case").astype(str).tolist()[:8])))
-        raise ValueError(f"--only and --precision leave none of {counted(len(data), 'row')}: cases are {cases}")
+        given = " and ".join(f"--{name}" for name in ("only", "precision") if getattr(options, name) is not None)
+        there = [f"{name}s are {_listed(data, name)}" for name in ("case", "precision") if name in data.columns]
+        raise ValueError(f"{given}: none is left of {counted(len(data), 'row')}: {'; '.join(there)}")
     return data[kept]
+
+
+def _listed(data: pd.DataFrame, name: str) -> str:
+    """The words of a column, the first of many."""
+    found = list(dict.fromkeys(map(quoted, data[name].dropna().astype(str))))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{', '.join(found[:_NAMED]) or 'not known'}{more}"
 
 
 def _measured(data: pd.DataFrame) -> pd.DataFrame:
@@ -152,28 +183,71 @@ def _evidence(held: Verdict) -> str:
         parts.append(f"at most {gain_text(told.gain)} as fast")
     if held.verdict == "supported":
         parts.append(f"helps: {', '.join(held.hypothesis.fixes)}")
+    if told.needs and not any(need.is_told for need in told.needs) and not any(map(str.isdigit, told.evidence)):
+        return "no counter of this device is read for it"
     if told.needs:
         parts.append(f"missing: {', '.join(map(str, told.needs))}")
     return "; ".join(filter(None, parts))
 
 
-def _lines(one: Diagnosis, *, whole: bool) -> list[tuple[str, str, str]]:
-    """Verdict, hypotheses and evidence of a case, what is the same said once; of several cases not why of the refuted
-    ones.
-    """
+_Said = tuple[str, str, str]  # verdict, hypothesis, evidence
+
+
+def _said(one: Diagnosis, *, whole: bool) -> list[_Said]:
+    """Each verdict with its evidence; of several cases not why of the refuted ones."""
+    return [
+        (held.verdict, held.hypothesis.name, _evidence(held) if whole or held.verdict != "refuted" else "")
+        for held in one.verdicts
+    ]
+
+
+def _lines(said: list[_Said]) -> list[_Said]:
+    """The same with what is the same said once, of several hypotheses."""
     found: dict[tuple[str, str], list[str]] = {}
-    for held in one.verdicts:
-        text = _evidence(held) if whole or held.verdict != "refuted" else ""
-        found.setdefault((held.verdict, text), []).append(held.hypothesis.name)
+    for verdict, name, text in said:
+        found.setdefault((verdict, text), []).append(name)
     return [(verdict, ", ".join(names), text) for (verdict, text), names in found.items()]
+
+
+def _untold(found: Sequence[list[_Said]]) -> list[_Said]:
+    """What cannot be told of any of several cases, for the same reason."""
+    if len(found) < 2:
+        return []
+    return [one for one in found[0] if one[0] == CANNOT_TELL and all(one in other for other in found[1:])]
+
+
+def _sentences(cases: Sequence[tuple[Diagnosis, list[Step]]]) -> list[str]:
+    """The answers; one that precisions or launches side by side have in common is said once."""
+    found: list[tuple[str, list[str], str]] = []
+    for one, _ in cases:
+        head, last, end = _parts(one)
+        rest = end + one.sentence.removeprefix(one.case)
+        if last and found and (found[-1][0], found[-1][2]) == (head, rest):
+            found[-1][1].append(last)
+        else:
+            found.append((head, [last], rest))
+    return [f"{head}{', '.join(lasts)}{rest}" for head, lasts, rest in found]
+
+
+def _parts(one: Diagnosis) -> tuple[str, str, str]:
+    """A case's name before its precision or launch, that, and what is behind it."""
+    if launch := _LAUNCH.fullmatch(one.case):
+        return launch[1], launch[2], launch[3]
+    precision = one.row.get("precision")
+    if isinstance(precision, str) and one.case.endswith(f" {precision}"):
+        return one.case.removesuffix(precision), precision, ""
+    return one.case, "", ""
 
 
 def _show(told: _Told, screen: Console) -> None:
     """As plain text."""
     from bwprof.cli.analyze import wrapped
 
-    for one, _ in told.found:
-        screen.print(wrapped(one.sentence, screen))
+    for sentence in _sentences(told.answered):
+        screen.print(wrapped(sentence, screen))
+    if len(told.answered) < len(told.found):
+        hint = f"these {_ANSWERS} of {len(told.found)} cases take longest: --all, or --only, shows the others"
+        screen.print(wrapped(hint, screen))
     if not told.found:
         screen.print("nothing was measured: there is nothing to tell")
     if told.note:
@@ -181,11 +255,16 @@ def _show(told: _Told, screen: Console) -> None:
     whole = told.everything or len(told.found) == 1
     if told.found:
         screen.print("\nEvidence")
-    for one, _ in told.closer:
-        screen.print(f"  {one.case}")
-        for verdict, name, text in _lines(one, whole=whole):
-            said = f"{verdict:<11} {name}{f': {text}' if text else ''}"
-            screen.print(wrapped(said, screen, "    ", 12))
+    closer = [(one.case, _said(one, whole=whole)) for one, _ in told.closer]
+    untold = _untold([said for _, said in closer])
+    of_each = [(case, [line for line in said if line not in untold]) for case, said in closer]
+    for case, said in [*of_each, (f"each of these {len(of_each)} cases", untold)]:
+        if not said:
+            continue
+        screen.print(f"  {case}")
+        for verdict, name, text in _lines(said):
+            line = f"{verdict:<11} {name}{f': {text}' if text else ''}"
+            screen.print(wrapped(line, screen, "    ", 12))
     if len(told.closer) < len(told.found):
         screen.print(f"  ... and {counted(len(told.found) - len(told.closer), 'case')} more: --all, or --only")
     _show_steps(told, screen)
@@ -206,7 +285,8 @@ def _show_steps(told: _Told, screen: Console) -> None:
             screen.print(f"      {step.command}", soft_wrap=True)
     if len(open_ones) < len(told.open):
         screen.print(f"  ... and {counted(len(told.open) - len(open_ones), 'case')} more: --all, or --only")
-    screen.print("  then: bwprof diagnose RUN, or profile.ncu-rep")
+    amd = any(step.command.startswith("rocprof") for _, listed in open_ones for step in listed)
+    screen.print(f"  then: bwprof diagnose {'counted --peak GB/S' if amd else 'RUN, or profile.ncu-rep'}")
 
 
 def _markdown(told: _Told) -> str:
@@ -221,7 +301,7 @@ def _markdown(told: _Told) -> str:
     parts += [told.note] if told.note else []
     parts += ["## Evidence"] if told.found else []
     for one, _ in told.found:
-        lines = _lines(one, whole=True)
+        lines = _lines(_said(one, whole=True))
         parts += [
             f"### {as_markdown(one.case)}",
             markdown(pd.DataFrame(lines, columns=["Verdict", "Hypothesis", "Evidence"])),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import statistics
+import sys
+import warnings
 from collections.abc import Callable
 from os import PathLike
 from types import TracebackType
@@ -15,7 +17,7 @@ from bwprof.hardware import Device
 from bwprof.hooks.chrome import Where, trace_text
 from bwprof.hooks.schedule import Given, Scheduled, given_schedule
 from bwprof.results.files import atomic_write
-from bwprof.text import amount, finite_number, path_of, quoted, shown, spelt, unknown, whole_number
+from bwprof.text import amount, finite_number, path_of, quoted, shown, spelt, truth, unknown, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _FLOOR_RANGES = 101
+_PAYLOAD_MOST = 2**63 - 1  # a payload is a signed number
 _NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
 
 
@@ -92,6 +95,10 @@ class Profiler(Scheduled):
     schedule : Schedule, mapping or callable, optional
         Which of the program's steps are timed: ``dict(wait=1, warmup=1, active=3, repeat=2)``, a `bwprof.Schedule`, or
         one of `torch.profiler.schedule`. The program calls `step` after each of them.
+    nvtx : bool, optional
+        False: tools that take NVTX ranges (nsys, ncu) are told nothing. None: they are told of every range, in the
+        domain ``bwprof``, with its bytes as payload (`set_bytes` before it), where one watches the process when the
+        Profiler is first enabled. True: so, and a RuntimeWarning where none does.
     on_trace_ready : callable, optional
         Called with the Profiler when the active steps of a cycle are over, also by `close`.
 
@@ -112,7 +119,18 @@ class Profiler(Scheduled):
     (['sum'], True)
     """
 
-    __slots__ = ("__weakref__", "_bytes", "_capacity", "_core", "_device", "_stream", "_where", "start", "stop")
+    __slots__ = (
+        "__weakref__",
+        "_bytes",
+        "_capacity",
+        "_core",
+        "_device",
+        "_nvtx",
+        "_stream",
+        "_where",
+        "start",
+        "stop",
+    )
 
     start: Callable[[str], None]
     stop: Callable[[str], None]
@@ -125,6 +143,7 @@ class Profiler(Scheduled):
         backend: str | None = None,
         device: Device = None,
         capacity: int = 4096,
+        nvtx: bool | None = None,
         schedule: Given = None,
         on_trace_ready: Callable[[Profiler], object] | None = None,
     ) -> None:
@@ -134,6 +153,7 @@ class Profiler(Scheduled):
         self._where = (backend, device)
         self._stream = stream
         self._capacity = whole_number(capacity, "capacity")
+        self._nvtx = None if nvtx is None else truth(nvtx, "nvtx")
         self._bytes: dict[str, tuple[int, int]] = {}
         self.start = self._core.start
         self.stop = self._core.stop
@@ -157,11 +177,15 @@ class Profiler(Scheduled):
             try:
                 has_streams = _core.backend_facts(choice.backend)["has_streams"]
                 stream = hardware.stream_handle(self._stream, choice.index) if has_streams else 0
-                self._core.open(device, stream, self._capacity)
+                self._core.open(device, stream, self._capacity, self._nvtx is not False)
             except BaseException:
                 hardware.close_device(device)
                 raise
         self._device = device
+        for name, moved in self._bytes.items():
+            self._tell_bytes(name, moved)
+        if self._nvtx and not self._core.watched:
+            warnings.warn(f"nvtx=True: {hardware.UNWATCHED}", RuntimeWarning, stacklevel=_outside())
 
     def range(self, name: str) -> Range:
         """``with profiler.range("attention"): ...`` or ``@profiler.range("attention")``."""
@@ -171,6 +195,10 @@ class Profiler(Scheduled):
         """What one run of a range moves, for `bandwidth_gb_s`; TypeError for a name that is no text."""
         moved = amount(bytes_read, "bytes_read"), amount(bytes_written, "bytes_written")
         self._bytes[_checked(name)] = moved
+        self._tell_bytes(name, moved)
+
+    def _tell_bytes(self, name: str, moved: tuple[int, int]) -> None:
+        self._core.move(name, min(sum(moved), _PAYLOAD_MOST))
 
     def times_ms(self, name: str) -> list[float]:
         """Every time of a range so far, ms, in the order in which they ended; waits for the last one.
@@ -230,7 +258,7 @@ class Profiler(Scheduled):
         if not _core.backend_facts(self._device.backend)["runs_on_host"]:
             return self._core.floor_ns() / 1e6
         core = _core.Profiler()
-        core.open(self._device, 0, _FLOOR_RANGES)
+        core.open(self._device, 0, _FLOOR_RANGES, nvtx=False)
         try:
             core.switch(True)
             for _ in range(_FLOOR_RANGES):
@@ -371,6 +399,14 @@ class Profiler(Scheduled):
         return {} if self._device is None else self._core.read()
 
 
+def _outside() -> int:
+    """How many frames up the caller's caller is that is not bwprof's."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("bwprof."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def _checked(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"a range's name is a str, not {shown(name)}")
@@ -386,19 +422,14 @@ def _bandwidth(moved: tuple[int, int] | None, time_ms: float) -> float:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    import io
-
-    from bwprof.terminal import console, table
+    from bwprof.terminal import plain_table
 
     numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
-    stream = io.StringIO()
-    screen = console(stream)
-    grid = table(screen, "", ["range", *numbers, "flags"], numbers=numbers)
+    lines = []
     for row in rows:
         cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
-        grid.add_row(quoted(row["range"]), str(row["count"]), *cells, row["flags"])
-    screen.print(grid)
-    return stream.getvalue()
+        lines.append([quoted(row["range"]), str(row["count"]), *cells, row["flags"]])
+    return plain_table(["range", *numbers, "flags"], lines, numbers=numbers)
 
 
 def _block(row: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ def measure(
     max_seconds: float,
     deadline: float | None = None,
     poll: Callable[[], object] | None = None,
+    nvtx: bool = True,
 ) -> Outcome:
     """Measure one case. Whatever goes wrong with it becomes a skipped or failed row, never an exception.
 
@@ -33,7 +34,7 @@ def measure(
     lost = False
 
     try:
-        with spec.open(device) as case:
+        with spec.open(device, nvtx=nvtx) as case:
             row["variant"] = case.variant
             add_work(row, case.cost)
             need = case.memory_needed(spec.cache)
@@ -56,7 +57,7 @@ def measure(
                 result |= counted
             if spec.metrics and result["verified"] and not lost:
                 counted, lost = _metrics(case, spec)
-                result |= counted
+                result |= counted | {"launch": _launch(device, case, spec)}
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
@@ -88,6 +89,25 @@ def _metrics(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
         return {"metrics_status": found.pop("metrics_status"), "metrics": found}
 
     return _tried("metrics_status", spec, counted)
+
+
+def _launch(device: _core.Device, case: _core.Case, spec: Spec) -> Row:
+    """What a launch is made of, and takes of the device, where it is one kernel of bwprof's own."""
+    try:
+        kernels = device.kernels(spec.operation, spec.precision, spec.params, case.variant, spec.kv_lens)
+    except (_core.UnsupportedError, _core.UnavailableError):
+        return {}
+    if len(kernels) != 1:
+        return {}
+    (kernel,) = kernels
+    held = kernel["resident_blocks"] * device.facts()["units"]
+    return {
+        "blocks": kernel["blocks"],
+        "threads": kernel["threads"],
+        "registers": kernel["registers"],
+        "shared_bytes": kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"],
+        "waves": kernel["blocks"] / held if held else None,
+    }
 
 
 def _tried(status: str, spec: Spec, count: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:

@@ -164,6 +164,7 @@ def _add_metrics(row: Row, result: dict[str, Any]) -> None:
     stalls = {name.removeprefix(_STALL): value for name, value in found.items() if name.startswith(_STALL)}
     least = STALL_SHARE_LEAST * sum(stalls.values())
     ordered = sorted(stalls.items(), key=lambda stall: stall[1], reverse=True)
+    row.update(result.get("launch", {}))
     row["stall_reasons"] = ";".join(f"{name}={value:.2f}" for name, value in ordered if value > least) or None
 
 

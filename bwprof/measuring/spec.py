@@ -47,8 +47,8 @@ class Spec:
         metrics = tuple(found.get("metrics", ()))
         return cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None, "metrics": metrics})
 
-    def open(self, device: _core.Device) -> _core.Case:
-        """The case on a device, nothing allocated yet."""
+    def open(self, device: _core.Device, *, nvtx: bool = True) -> _core.Case:
+        """The case on a device, nothing allocated yet. `nvtx`: tools that watch the process are told of it."""
         return _core.Case(
             device,
             self.operation,
@@ -57,6 +57,8 @@ class Spec:
             kv_lens=self.kv_lens,
             variant=self.variant,
             seed=self.seed,
+            name=self.case,
+            nvtx=nvtx,
         )
 
     @classmethod

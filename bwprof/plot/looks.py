@@ -97,7 +97,7 @@ def ink(ax: Axes, *, outside: bool = False) -> Ink:
 
 def readable(color: Any) -> str:
     """Black or white: what can be read on a colour."""
-    return "#FFFFFF" if luminance(color) < 0.179 else "#000000"
+    return "#FFFFFF" if luminance(color) <= 0.1833 else "#000000"  # white while that is 4.5 times as bright
 
 
 def luminance(color: Any) -> float:

@@ -158,12 +158,25 @@ def write_panels(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained", facecolor=DARK if dark else "white")
+    figure = Figure(figsize=size, facecolor=DARK if dark else "white")
+    figure.set_layout_engine("none")
     FigureCanvasAgg(figure)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+")  # a letter that the font lacks
         draw(figure)
         for target in targets:
-            content = io.BytesIO()
-            figure.savefig(content, dpi=dpi, format=target.suffix.lower().removeprefix("."), facecolor="auto")
+            ending, content = target.suffix.lower().removeprefix("."), io.BytesIO()
+            _lay_out(figure, ending, dpi)
+            figure.savefig(content, dpi=dpi, format=ending, facecolor="auto")
             atomic_write(target, content.getvalue())
+
+
+def _lay_out(figure: Figure, ending: str, dpi: int) -> None:
+    """Give names their room, as the format of the file measures them. A figure with a layout of its own would be drawn
+    twice: once for that alone."""
+    from matplotlib.backend_bases import get_registered_canvas_class
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    canvas = get_registered_canvas_class(ending)(figure)
+    figure.dpi = canvas.fixed_dpi or dpi
+    ConstrainedLayoutEngine().execute(figure)

@@ -8,26 +8,34 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bwprof.profilers import saved
+from bwprof.profilers.amd.parsing import parse_rocprof
+from bwprof.profilers.nsight.parse import parse_ncu
 from bwprof.profilers.nsight.reports import is_report
-from bwprof.profilers.reading import encoding_of
+from bwprof.profilers.reading import csv_files, encoding_of, opened_raw
+from bwprof.profilers.timelines.chrome import parse_chrome_trace
+from bwprof.profilers.timelines.nsys import parse_nsys
+from bwprof.results.others.profiles import is_table
 from bwprof.text import path_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _BEGINNING = 1 << 16  # bytes in which a file says what it is
+_MOST_TABLES = 100
 _SQLITE = b"SQLite format 3\0"
 _GZIP = b"\x1f\x8b"  # of bwprof's own files none is packed
 _ROCPROF = ("KernelName", "Kernel_Name")
 _NCU = "Kernel Name"
 _PRINTED = re.compile(r"\), (?:[^,]+, )?Context [0-9]+, Stream [0-9]+")  # ncu's page as text names a launch so
 OURS = "bwprof"
+SAVED = "saved"  # rows that bwprof made of another profiler's file, and wrote
 # The kinds of files of others, and what writes one.
 OTHERS = {"ncu": "ncu", "rocprof": "rocprof or rocprofv3", "trace": "torch.profiler", "nsys": "nsys (as SQLite)"}
 
 
 def kind_of(path: str | PathLike[str]) -> str:
-    """Whose results a file or folder holds: "bwprof", or a name of OTHERS.
+    """Whose results a file or folder holds: "bwprof", "saved" (see `SAVED`), or a name of OTHERS.
 
     Raises
     ------
@@ -37,7 +45,7 @@ def kind_of(path: str | PathLike[str]) -> str:
     place = path_of(path, "path")
     if place.is_dir():
         ours = (place / "results.json").exists()
-        return "rocprof" if not ours and any(map(_of_rocprof, sorted(place.rglob("*.csv"))[:100])) else OURS
+        return "rocprof" if not ours and any(map(_of_rocprof, _tables(place))) else OURS
     if not place.is_file():
         return OURS  # whose reader says what is wrong with it
     with place.open("rb") as stream:
@@ -49,7 +57,9 @@ def kind_of(path: str | PathLike[str]) -> str:
     if start.startswith(_GZIP):
         return "trace"
     text = start.decode(encoding_of(start), "replace")
-    if text.lstrip()[:1] in ("{", "["):
+    if saved.begins(text):
+        return SAVED
+    if text.lstrip()[:1] in ("{", "[") and not _PRINTED.search(text):  # that page begins with "[its process]"
         return "trace" if '"traceEvents"' in text or '"ph"' in text else OURS
     return _of_table(text)
 
@@ -58,6 +68,8 @@ def _of_table(text: str) -> str:
     """Whose CSV, by the line that names its columns; lines of ncu's log may come before it."""
     for line in text.splitlines():
         names = [word.strip().strip('"') for word in line.split(",")]
+        if is_table(names):
+            return SAVED
         if (names[0] in ("ID", "Process ID") and _NCU in names) or _PRINTED.search(line):
             return "ncu"
         if any(name in names for name in _ROCPROF):
@@ -69,16 +81,37 @@ def _of_table(text: str) -> str:
     return "ncu" if "==PROF==" in text else OURS
 
 
+def _tables(folder: Path) -> list[Path]:
+    """The first CSV files below a folder; none where there are too many files to look at."""
+    try:
+        return csv_files(folder)[:_MOST_TABLES]
+    except ValueError:
+        return []
+
+
 def _of_rocprof(path: Path) -> bool:
     try:
-        with path.open("rb") as stream:
-            return _of_table(stream.read(_BEGINNING).decode("utf-8", "replace")) == "rocprof"
-    except OSError:
+        with opened_raw(path) as stream:
+            start = stream.read(_BEGINNING)
+    except (OSError, ValueError):  # ValueError: no file, but a pipe, say
         return False
+    return _of_table(start.decode(encoding_of(start), "replace")) == "rocprof"
 
 
-def read(path: str | PathLike[str]) -> pd.DataFrame:
-    """The rows of a file or run folder of bwprof's, of ncu, rocprof, torch.profiler or Nsight Systems.
+def load(path: str | PathLike[str]) -> pd.DataFrame:
+    """The rows of a file, whoever wrote it: ncu, rocprof, torch.profiler, Nsight Systems or bwprof.
+
+    Parameters
+    ----------
+    path : path
+        A page or a report of ncu, a CSV file or a folder of rocprof or rocprofv3, a trace of torch.profiler, an export
+        of nsys; rows of these that bwprof's commands wrote (``--csv``, ``--json``); a run's folder or a result file of
+        bwprof. What is in it says which.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `parse_ncu`, `parse_rocprof`, `parse_chrome_trace`, `parse_nsys` and `bwprof.load` return it.
 
     Raises
     ------
@@ -86,21 +119,28 @@ def read(path: str | PathLike[str]) -> pd.DataFrame:
         For a file that is none of these, or is damaged.
     OSError
         When it cannot be read.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> from bwprof.profilers import load
+    >>> bwprof.diagnose(load("profile.json")).attrs["answers"]  # doctest: +SKIP
     """
-    from bwprof import profilers
-    from bwprof.results import load
+    from bwprof import results
 
     kind = kind_of(path)
     if kind == OURS:
         try:
-            return load(path)
+            return results.load(path)
         except ValueError as error:
             writers = ", ".join(OTHERS.values())
             raise ValueError(f"{error} (read are results of bwprof, and files of {writers})") from None
+    if kind == SAVED:
+        return saved.read(path_of(path, "path"))
     parse: dict[str, Callable[[str | PathLike[str]], pd.DataFrame]] = {
-        "ncu": profilers.parse_ncu,
-        "rocprof": profilers.parse_rocprof,
-        "trace": profilers.parse_chrome_trace,
-        "nsys": profilers.parse_nsys,
+        "ncu": parse_ncu,
+        "rocprof": parse_rocprof,
+        "trace": parse_chrome_trace,
+        "nsys": parse_nsys,
     }
     return parse[kind](path)

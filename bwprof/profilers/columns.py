@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,10 +42,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("pid", "", "integer", "process of the launch"),
     Column("grid", "blocks", "text", "blocks of the grid: 128x1x1"),
     Column("block", "threads", "text", "threads of a block: 256x1x1"),
-    Column("blocks", "blocks", "integer", "blocks of the grid, altogether"),
-    Column("threads", "threads", "integer", "threads of a block, altogether"),
-    Column("registers", "registers", "integer", "of a thread"),
-    Column("shared_bytes", "B", "integer", "shared memory of a block, static and dynamic"),
+    *_shared("blocks", "threads", "registers", "shared_bytes"),
     Column("kind", "", "text", "what a time line's row is of: kernel, copy or fill; operator, on a CPU"),
     Column("count", "", "integer", "how often a time line has it"),
     *_shared("status", "time_ms"),
@@ -59,18 +55,18 @@ COLUMNS: tuple[Column, ...] = (
     Column("pct_peak", "%", "number", "DRAM bandwidth / peak"),
     *_shared("dram_pct", "sm_pct", "tensor_pct", "fma_pct", "occupancy_pct"),
     Column("theoretical_occupancy_pct", "%", "number", "warps that could be resident, of the most possible"),
-    Column("occupancy_limiter", "", "text", "what allows no more: registers, shared, warps or blocks"),
-    Column("waves", "waves", "number", "blocks of the grid / blocks that the device holds at once"),
+    Column("occupancy_limiter", "", "text", "what allows no more: registers, shared, warps, blocks or barriers"),
+    *_shared("waves"),
     Column("multiprocessors", "", "integer", "of the device"),
     *_shared("sm_clock_mhz", "mem_clock_mhz", "stall_reasons", "bank_conflicts", "shared_wavefronts"),
     *_shared("sectors_per_load", "sectors_per_store"),
     Column("load_efficiency_pct", "%", "number", "bytes used, of the sectors that loads from global memory fetched"),
     Column("store_efficiency_pct", "%", "number", "bytes written, of the sectors that stores to global memory took"),
-    Column("local_bytes", "B", "integer", "bytes that went to local memory and back: spilled registers, mostly"),
+    *_shared("local_bytes", "lines_per_load", "shared_pct", "l1_pct", "l2_pct"),
     Column("l1_hit_pct", "%", "number", "sectors found in the L1 cache"),
     Column("l2_hit_pct", "%", "number", "sectors found in the L2 cache"),
     *_shared("l2_bytes"),
-    Column("active_threads", "threads", "number", "threads of a warp, of 32, that took part in an instruction"),
+    *_shared("active_threads", "issue_pct", "sm_cycles_ratio"),
     *_shared("flops", "peak_tflops"),
     Column("valu_busy_pct", "%", "number", "vector units busy (AMD)"),
     Column("mem_unit_stalled_pct", "%", "number", "memory units stalled (AMD)"),
@@ -80,45 +76,13 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def frame_of(
-    rows: Iterable[Mapping[str, Any]],
-    *,
-    source: str,
-    tool: str,
-    notes: Iterable[str] = (),
-) -> pd.DataFrame:
-    """A frame of rows: the columns of `COLUMNS` that any row has, in that order and type, then the others by name.
-
-    Parameters
-    ----------
-    rows : iterable of mappings
-        Columns to values in base units (bytes, ms where the name says so, %); None for what is not known.
-    source, tool : str
-        The file and the profiler: `attrs` keeps them beside `notes`.
-    """
-    import pandas as pd
-
-    listed = list(rows)
-    own = {column.name for column in COLUMNS}
-    here = {name for row in listed for name in row}
-    data: dict[str, Any] = {
-        column.name: pd.Series(_values(listed, column), dtype=schema.DTYPES[column.kind])
-        for column in COLUMNS
-        if column.name in here
-    }
-    for name in dict.fromkeys(name for row in listed for name in row if name not in own):
-        data[name] = [row.get(name) for row in listed]
-    frame = pd.DataFrame(data)
-    frame.attrs = {"source": source, "tool": tool, "notes": tuple(notes)}
-    return frame
-
-
-def frame_of_columns(
     data: Mapping[str, Sequence[Any] | NDArray[Any]], *, source: str, tool: str, notes: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """The same of whole columns, for frames of a million rows: in the order of `COLUMNS`, then the others as given.
+    """A frame of whole columns, in the order and type of `COLUMNS`, then the others as given.
 
-    Numbers are NumPy arrays, NaN for what is not known; text is a list of one-line texts and None. Whole numbers that
-    64 bits do not hold are not known.
+    `source` and `tool` are the file and the profiler: `attrs` keeps them beside `notes`. Numbers are NumPy arrays, NaN
+    for what is not known; text is a list of one-line texts and None. Whole numbers that 64 bits do not hold are not
+    known.
     """
     import pandas as pd
 
@@ -143,15 +107,3 @@ def _column(values: Any, kind: Kind) -> Any:
     floats = given.astype(np.float64)
     missing = ~(np.abs(floats) < 2.0**63)  # NaN is not below
     return pd.arrays.IntegerArray(np.where(missing, 0, np.rint(floats)).astype(np.int64), missing)
-
-
-def _values(rows: list[Mapping[str, Any]], column: Column) -> list[Any]:
-    values = [schema.normalise(row.get(column.name), column.kind) for row in rows]
-    return [math.nan if value is None else value for value in values] if column.kind == "number" else values
-
-
-def ratio(part: float | None, whole: float | None, times: float = 1.0) -> float | None:
-    """`times` * part / whole; None where either is unknown or nothing is below."""
-    if part is None or whole is None or not whole > 0 or not np.isfinite(part):
-        return None
-    return times * part / whole

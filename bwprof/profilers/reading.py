@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _MISSING = ["", "n/a", "nan", "no data"]  # the most frequent ones, so that their columns are numbers at once
 LONGEST_LINE = 64 << 20  # letters: a launch of ncu has thousands of metrics, not millions
+_MOST_FILES = 10_000
+_MOST_COMMAS = 2_000_000  # in a line: each may make a cell
+_CELLS_AT_ONCE = 8_000_000  # more than any reader asks for
+_RECORDS_AT_ONCE = 16
 _BLOCK = 1 << 20
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # what PowerShell's > writes
 
@@ -51,13 +55,25 @@ def opened(path: Path) -> Iterator[TextIO]:
         encoding = encoding_of(start)
         if encoding != "utf-16" and b"\0" in start:
             raise wrong(path, None, "this is no text: a file that a profiler wrote as CSV or JSON is needed")
-    with path.open(encoding=encoding, errors="replace", newline="") as stream:
-        yield stream
+        with io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="") as stream:
+            yield stream
 
 
 def encoding_of(start: bytes) -> str:
     """The encoding of a text that begins so."""
     return "utf-16" if start[:2] in _UTF16 else "utf-8-sig"
+
+
+def csv_files(folder: Path) -> list[Path]:
+    """The CSV files below a folder, by name; ValueError for a folder of very many files, which no profiler leaves."""
+    found: list[Path] = []
+    seen = 0
+    for inner, _, names in os.walk(folder):
+        seen += 1 + len(names)
+        if seen > _MOST_FILES:
+            raise wrong(folder, None, f"more than {_MOST_FILES} files lie below it: name the one that rocprof wrote to")
+        found += [Path(inner, name) for name in names if name.lower().endswith(".csv")]
+    return sorted(found)
 
 
 class Lines:
@@ -76,13 +92,19 @@ class Lines:
             if block[-1] != "\n":
                 rest = self._stream.readline(LONGEST_LINE)
                 if len(rest) == LONGEST_LINE:
-                    said = f"it has more than {LONGEST_LINE} letters: no profiler writes such lines"
-                    raise wrong(self._path, number + block.count("\n") + 1, said)
+                    self._refuse(number, block, f"{LONGEST_LINE} letters")
+                if rest.count(",") > _MOST_COMMAS:
+                    self._refuse(number, block, f"{_MOST_COMMAS} commas")
                 block += rest
             self.ended = block[-1] == "\n"
             lines = [f"{line}\n" for line in block.split("\n")]
             number += len(lines) - 1
             yield lines[:-1] if self.ended else lines
+
+    def _refuse(self, number: int, block: str, more: str) -> None:
+        raise wrong(
+            self._path, number + block.count("\n") + 1, f"it has more than {more}: no profiler writes such lines"
+        )
 
 
 def numbered_lines(path: Path, stream: TextIO) -> Iterator[tuple[int, str]]:
@@ -153,30 +175,48 @@ def _column(found: pd.Series[Any]) -> Sequence[str] | array[float]:
     return ["" if isinstance(cell, float) else str(cell) for cell in found.tolist()]
 
 
-def records(path: Path, lines: Iterator[str], first: int = 1) -> Iterator[tuple[int, list[str]]]:
-    """The records of CSV lines, each with the number of the line it ends on; the first line is number `first`."""
-    reader = csv.reader(lines, strict=True)
-    while True:
-        try:
-            record = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise wrong(path, first - 1 + reader.line_num, f"this is no CSV: {error}") from None
-        yield first - 1 + reader.line_num, record
+def records(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+    """The records of CSV lines, each with the number of the line it ends on."""
+    found = _Records(path, lines)
+    while record := found.take(1):
+        yield found.line, record[0]
 
 
-def batches(path: Path, lines: Iterator[str], most: int, *, first: int = 1) -> Iterator[list[list[str]]]:
-    """The records of CSV lines in lists of `most`; where they stand is found again by `line_of` when that is asked."""
-    reader = csv.reader(lines, strict=True)
-    while True:
-        try:
-            batch = list(islice(reader, most))
-        except csv.Error as error:
-            raise wrong(path, first - 1 + reader.line_num, f"this is no CSV: {error}") from None
-        if not batch:
-            return
+def batches(path: Path, lines: Iterator[str], most: int) -> Iterator[list[list[str]]]:
+    """The records of CSV lines in lists of `most`, or fewer of very many cells.
+
+    Where they stand is found again by `line_of` when that is asked.
+    """
+    found = _Records(path, lines)
+    batch: list[list[str]] = []
+    cells = 0
+    while taken := found.take(min(_RECORDS_AT_ONCE, most - len(batch))):
+        batch += taken
+        cells += sum(map(len, taken))
+        if len(batch) >= most or cells >= _CELLS_AT_ONCE:
+            yield batch
+            batch, cells = [], 0
+    if batch:
         yield batch
+
+
+class _Records:
+    """The records of CSV lines; ValueError with the line for what is no CSV."""
+
+    def __init__(self, path: Path, lines: Iterator[str]) -> None:
+        self._path, self._reader = path, csv.reader(lines, strict=True)
+
+    @property
+    def line(self) -> int:
+        """The line that was read last."""
+        return self._reader.line_num
+
+    def take(self, most: int) -> list[list[str]]:
+        """The next ones, at most so many; none at the end."""
+        try:
+            return list(islice(self._reader, most))
+        except csv.Error as error:
+            raise wrong(self._path, self.line, f"this is no CSV: {error}") from None
 
 
 def line_of(path: Path, record: int) -> int:

@@ -10,14 +10,19 @@ from functools import cache
 from typing import Any
 
 from bwprof import registry
+from bwprof.analysis.diagnosis.access import STATED
 from bwprof.analysis.diagnosis.figures import Figures
 from bwprof.analysis.diagnosis.function import Diagnosis
-from bwprof.analysis.diagnosis.judging import CANNOT_TELL, SUPPORTED, Need
+from bwprof.analysis.diagnosis.judging import BANDWIDTH, CANNOT_TELL, SUPPORTED, Need
+from bwprof.profilers.amd.session import RocprofSession
 from bwprof.profilers.nsight.command import ncu_command
 from bwprof.results.schema import is_missing
 from bwprof.text import finite_number, is_truth
 
 PROGRAM = "YOUR_PROGRAM"
+_NO_KERNELS = ("copy", "fill")  # of a time line
+_FILE = "FILE"  # the one that is read
+_COUNTED = "counted"  # the folder of rocprofv3's files
 _ROOFS = ("memory_bound", "compute_bound")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\(anonymous\)")
@@ -41,7 +46,7 @@ def steps(found: Diagnosis) -> list[Step]:
     if any(held.hypothesis.name in _ROOFS for held in told) or not _is_countable(found.row):
         return []
     needs = list(dict.fromkeys(need for held in found.of(CANNOT_TELL) for need in held.judgement.needs))
-    own = [need for need in needs if need.option.startswith("--")]
+    own = [need for need in needs if need.option.startswith("--") and need != STATED]
     rest = [need for need in needs if need.preset and need not in own]
     arguments = _arguments(found.row)
     made = []
@@ -62,7 +67,16 @@ def steps(found: Diagnosis) -> list[Step]:
     if rest:
         kernel = None if arguments is not None else _kernel(found.row)
         made.append(_step(_ncu(target, kernel, rest), rest))
+    if STATED in needs and not _is_measured(found.row) and (name := _kernel(found.row)):
+        made.append(_step(["bwprof", "diagnose", _FILE, "--bytes", f"*{name}*=READ,WRITTEN"], [STATED]))
     return made
+
+
+def rocprof_steps(found: Diagnosis) -> list[Step]:
+    """The same of an AMD card's row, of which bytes alone can be counted: the command, where they were not."""
+    needs = [need for held in found.of(CANNOT_TELL) for need in held.judgement.needs if need.figure == BANDWIDTH.figure]
+    counted = any(not is_missing(found.row.get(name)) for name in ("dram_bytes_read", "dram_gb_s"))
+    return [] if counted or not needs else [_step(RocprofSession(_COUNTED).build_command(PROGRAM), needs[:1])]
 
 
 def _step(command: Sequence[str], needs: Sequence[Need]) -> Step:
@@ -80,10 +94,10 @@ def _ncu(target: list[str], kernel: str | None, needs: Sequence[Need]) -> list[s
 
 
 def _is_countable(row: Mapping[str, Any]) -> bool:
-    """Neither a CPU's row, which nothing is counted of, nor an AMD card's, which ncu knows nothing of."""
+    """Neither a CPU's row or a copy's, which nothing is counted of, nor an AMD card's, which ncu knows nothing of."""
     status = row.get("status")
     figures = Figures(row)
-    if figures.of_amd or figures.on_host:
+    if figures.of_amd or figures.on_host or figures.word("kind") in _NO_KERNELS:
         return False
     return is_missing(status) or status == "ok"
 

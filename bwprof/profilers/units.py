@@ -25,6 +25,11 @@ class Unit(NamedTuple):
     over: float
     base: str
 
+    @property
+    def is_scaled(self) -> bool:
+        """Whether figures are shortened to be in it: ncu's own units are byte, ns and hz."""
+        return self.times > 1 or self.over in (10**3, 10**6)
+
     def of(self, value: float) -> float:
         """A figure in base units."""
         return value * self.times / self.over
@@ -123,7 +128,8 @@ _POINT_ENDS = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]*|[0-9]+\.(?:[
 def comma_is_decimal(cells: Iterable[str]) -> bool:
     """Whether figures were written with a decimal comma, "1.234,56": some can be nothing else, and none has a point."""
     found = False
-    for cell in cells:
+    for written in cells:
+        cell = _SPACED.sub("", written) if "," in written else written
         if _POINT_ENDS.fullmatch(cell):
             return False
         found = found or ("," in cell and bool(_COMMA_ENDS.fullmatch(cell)))

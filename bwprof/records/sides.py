@@ -13,7 +13,6 @@ from bwprof import results
 from bwprof.records import baseline as documents
 from bwprof.records import baselines
 from bwprof.records.baseline import Baseline, Kept
-from bwprof.records.index.folders import run_folders, stamp_of
 from bwprof.results.schema import Row
 from bwprof.text import mapping, quoted, shown
 
@@ -113,21 +112,8 @@ def _of_text(source: str | PathLike[str], folder: str | PathLike[str] | None, na
     if is_baseline(path):
         found = documents.read(path)
         return _of_baseline(found, name or found.name)
-    rows, samples, run = results.read_rows(_run_in(path))
+    rows, samples, run = results.read_rows(path)
     return Side(name or text, rows, samples, run, [()] * len(rows))
-
-
-def _run_in(path: Path) -> Path:
-    """The run of a folder that is none itself but holds one, as ``bwprof sweep --output r`` leaves ``r``."""
-    if not path.is_dir() or stamp_of(str(path)) is not None:
-        return path
-    inside = sorted(run_folders(path))
-    if len(inside) > 1:
-        raise ValueError(
-            f"{quoted(path)} holds {len(inside)} runs: name one of them, {quoted(path / inside[-1])} say "
-            "(a sweep adds one to its --output: a folder of its own for each can be named whole)"
-        )
-    return path / inside[0] if inside else path
 
 
 def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Side:

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.results import load
+from bwprof.results import load, run_in
 from bwprof.roofs.limits import with_limits
 from bwprof.text import check_frame, path_of, shown
 
@@ -101,7 +101,7 @@ def runs_of(given: Any) -> list[Run]:
 
 def _run(given: Any) -> Run:
     if isinstance(given, (str, PathLike)):
-        path = path_of(given, "runs")
+        path = run_in(path_of(given, "runs"))
         data, source = load(path), str(path)
         name = path.name if path.is_dir() else path.stem
         return Run(name or str(Path(path).resolve().name), with_limits(data), source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable
 from os import PathLike
@@ -42,8 +43,9 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     Parameters
     ----------
     path : path
-        A run folder, a .json or .csv file of ours, a proof bundle or its folder, or a CSV that has only the nine
-        classic columns (precisions in any case: FP32, fp16, ...).
+        A run folder, or a folder that holds one run, as ``bwprof sweep --output r`` leaves ``r``; a .json or .csv file
+        of ours, a proof bundle or its folder, or a CSV that has only the nine classic columns (precisions in any case:
+        FP32, fp16, ...).
     samples : bool
         Add a last column `samples_ns`, each row's raw samples as a list, ns per launch; None where it has none.
 
@@ -58,8 +60,8 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     FileNotFoundError
         When there is no such file, or no results in the folder.
     ValueError
-        When it is not a result file, or a later bwprof wrote it. Of a folder's two files one is enough. With `samples`
-        also for a CSV file, which keeps none.
+        When it is not a result file, or a later bwprof wrote it; for a folder that holds several runs. Of a folder's
+        two files one is enough. With `samples` also for a CSV file, which keeps none.
 
     Examples
     --------
@@ -99,8 +101,35 @@ def _with_samples(path: str | PathLike[str]) -> Content:
     return read_rows(found)
 
 
+def run_in(path: Path) -> Path:
+    """The run that a folder stands for: itself, or the only one in it; any other path as it is.
+
+    Raises
+    ------
+    ValueError
+        When it holds several.
+    OSError
+        When it cannot be read.
+    """
+    if not path.is_dir() or _holds_results(path):
+        return path
+    inside = sorted(one for one in path.iterdir() if not one.name.startswith(".") and _holds_results(one))
+    if len(inside) > 1:
+        raise ValueError(
+            f"{quoted(path)} holds {len(inside)} runs: name one of them, {quoted(inside[-1])} say "
+            "(a sweep adds one to its --output: a folder of its own for each can be named whole)"
+        )
+    return inside[0] if inside else path
+
+
+def _holds_results(folder: Path) -> bool:
+    from bwprof.results import bundles
+
+    return any(os.path.exists(folder / name) for name in (JSON_NAME, CSV_NAME, bundles.NAME))
+
+
 def read_rows(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str, Any]]:
-    """Rows, raw samples and metadata of a run folder, a JSON or a CSV file.
+    """Rows, raw samples and metadata of a run folder, a folder with one run, a JSON or a CSV file.
 
     A row that was measured again later stands in for the earlier one.
     """
@@ -109,7 +138,7 @@ def read_rows(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str
     if not path.exists():
         raise FileNotFoundError(f"no such file or folder: {quoted(path)}")
     if path.is_dir():
-        rows, samples, run = _read_folder(path)
+        rows, samples, run = _read_folder(run_in(path))
     elif path.suffix.lower() == ".json":
         rows, samples, run = _read_json(path)
     else:
@@ -168,9 +197,7 @@ def _read_folder(folder: Path) -> Content:
             raise ValueError("; ".join(map(str, wrong)))
         if (folder / bundles.NAME).exists():
             return _read_json(folder / bundles.NAME)
-        inside = [path.parent for name in (JSON_NAME, CSV_NAME) for path in sorted(folder.glob(f"*/{name}"))]
-        hint = f": name a run in it, {quoted(inside[-1])} say" if inside else ""
-        raise FileNotFoundError(f"{folder} holds neither {JSON_NAME} nor {CSV_NAME}, and no {bundles.NAME}{hint}")
+        raise FileNotFoundError(f"{folder} holds neither {JSON_NAME} nor {CSV_NAME}, and no {bundles.NAME}")
     for unread in wrong:
         _log.warning("%s: the rows are the other file's", unread)
     rows, samples, run = found[0]

@@ -385,7 +385,44 @@ _LATEST_TRUST = [
     ),
 ]
 
-METRICS = (*_METRICS, *_LATER_METRICS)
+_LATEST_METRICS = [
+    *_columns(
+        "number",
+        "metrics",
+        "%",
+        issue_pct="cycles in which the schedulers issued an instruction, of those in which warps were there",
+        shared_pct="shared memory's turns, of the most possible over the active cycles",
+        l1_pct="turns of the L1 caches' data, shared memory's in them, likewise",
+        l2_pct="sectors that the L2 cache moved, of the most possible in the time of the multiprocessors' work",
+    ),
+    *_columns(
+        "number", "metrics", "threads", active_threads="threads of a warp, of 32, that took part in an instruction"
+    ),
+    *_columns(
+        "number",
+        "metrics",
+        lines_per_load="lines of 128 bytes for each load request of a warp to global memory",
+        sm_cycles_ratio="active cycles of the busiest multiprocessor / their mean",
+    ),
+    *_columns(
+        "integer",
+        "metrics",
+        "B",
+        "lower",
+        local_bytes="bytes that went to local memory and back: spilled registers, mostly",
+    ),
+]
+
+# Of a launch of one kernel: what it is made of, and what it takes of the device.
+LAUNCH = (
+    *_columns("integer", "metrics", "blocks", blocks="blocks of the grid, altogether"),
+    *_columns("integer", "metrics", "threads", threads="threads of a block, altogether"),
+    *_columns("integer", "metrics", "registers", registers="of a thread"),
+    *_columns("integer", "metrics", "B", shared_bytes="shared memory of a block, static and dynamic"),
+    *_columns("number", "metrics", "waves", waves="blocks of the grid / blocks that the device holds at once"),
+)
+
+METRICS = (*_METRICS, *_LATER_METRICS, *_LATEST_METRICS)
 METRIC_NAMES = frozenset(column.name for column in METRICS if column.kind != "text")
 COMPARISON_NAMES = tuple(column.name for column in _COMPARISON)
 
@@ -420,4 +457,15 @@ def columns() -> tuple[Column, ...]:
         _METRICS,
     )
     rest = [column for group in groups for column in group]
-    return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest, *_LATEST, *_LATER_METRICS, *_LATEST_TRUST)
+    return (
+        *_CLASSIC,
+        case,
+        *param_columns(),
+        *_IDENTITY,
+        *rest,
+        *_LATEST,
+        *_LATER_METRICS,
+        *_LATEST_TRUST,
+        *_LATEST_METRICS,
+        *LAUNCH,
+    )

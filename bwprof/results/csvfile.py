@@ -18,7 +18,9 @@ from typing import Any, TextIO
 
 from bwprof.results import schema
 from bwprof.results.files import Claim, GrowingFile, atomic_write, is_plain_target, read_text
+from bwprof.results.others.profiles import hint_of_table
 from bwprof.results.schema import Row
+from bwprof.text import quoted
 
 _log = logging.getLogger("bwprof.results")
 
@@ -260,7 +262,7 @@ def _header(found: list[str], source: str) -> list[str]:
     if tuple(stripped[: len(schema.CLASSIC_NAMES)]) != schema.CLASSIC_NAMES:
         raise ValueError(
             f"{source} is not a bwprof result file: its header must start with {','.join(schema.CLASSIC_NAMES)}, "
-            f"not with '{','.join(stripped)[:100]}'"
+            f"not with '{quoted(','.join(stripped)[:100])}'{hint_of_table(stripped)}"
         )
     known = schema.kinds()
     header = [short if short in known or not short else name for name, short in zip(found, stripped, strict=True)]

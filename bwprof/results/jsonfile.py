@@ -12,6 +12,7 @@ from typing import Any
 
 from bwprof.results import csvfile, schema
 from bwprof.results.files import atomic_write, read_text
+from bwprof.results.others.profiles import hint_of_document
 from bwprof.results.schema import Row
 from bwprof.text import shown
 
@@ -93,10 +94,11 @@ def document(content: str, source: str) -> Any:
 
 def of_document(found: Any, source: str) -> tuple[list[Row], list[list[float] | None], dict[str, Any]]:
     """Rows, raw samples and metadata of a document; ValueError when it is not ours."""
+    hint = hint_of_document(found)
     if isinstance(found, dict) and isinstance(found.get("format"), str) and found["format"] != FORMAT:
-        raise ValueError(f"{source} is not a bwprof result file: it is of the format {shown(found['format'])}")
+        raise ValueError(f"{source} is not a bwprof result file: it is of the format {shown(found['format'])}{hint}")
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise ValueError(f'{source} is not a bwprof result file: it has no "format": "{FORMAT}"')
+        raise ValueError(f'{source} is not a bwprof result file: it has no "format": "{FORMAT}"{hint}')
     schema.check_version(found.get("schema_version"), source)
     listed, run = found.get("rows"), found.get("run")
     if not isinstance(listed, list) or not isinstance(run, dict):

@@ -54,11 +54,14 @@ class How:
     force: bool = False
     progress: Shown = None
     trace: str | PathLike[str] | None = None
+    nvtx: bool | None = None
 
     def __post_init__(self) -> None:
         if truth(self.recalibrate, "recalibrate") and self.roofs != "auto":
             raise ValueError("roofs= and recalibrate=True contradict each other: leave one out")
         truth(self.force, "force")
+        if self.nvtx is not None:
+            truth(self.nvtx, "nvtx")
         if not (self.progress is None or is_truth(self.progress) or callable(self.progress)):
             raise TypeError(f"progress is {shown(self.progress)}: allowed are True, False and a callable")
         if self.trace is not None:
@@ -92,7 +95,11 @@ def run(request: plan.Request, how: How) -> pd.DataFrame:
     run_data = metadata.describe_run(environment.new_run_id(), first, choice, None, how.roofs)
     limits = Limits(first.target_seconds, how.max_total_seconds, started, max_seconds=first.max_seconds)
     return parts_into_frame(
-        several.parts_of(made, run_data), lambda one: LocalExecutor(one.backend, one.index), run_data, limits, how
+        several.parts_of(made, run_data),
+        lambda one: LocalExecutor(one.backend, one.index, nvtx=how.nvtx),
+        run_data,
+        limits,
+        how,
     )
 
 

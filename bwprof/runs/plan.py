@@ -85,7 +85,7 @@ def make(request: Request, backend: str) -> Plan:
     caches_of(request.caches)
     registry.check_timer(request.timer, backend)
     registry.check_seed(request.seed)
-    request = replace(request, metrics=registry.check_metrics(request.metrics, backend))
+    request = _with_cases(replace(request, metrics=registry.check_metrics(request.metrics, backend)))
     suite = _chosen_suite(request)
     entries = _entries(request, suite, backend)
     asked_of = [(entry, _overridden(entry, request)) for entry in entries]
@@ -154,6 +154,20 @@ def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequ
     for pattern in only:
         if not _named(pattern, *known) and not _named(pattern, *(spec.case for spec in specs)):
             raise ValueError(unknown("case or operation", pattern, known, where="only"))
+
+
+def _with_cases(request: Request) -> Request:
+    """The same where names of a suite's cases stand in the place of operations: of that suite, else of the default one,
+    these alone.
+    """
+    known = {operation["name"] for operation in registry.operations()}
+    if not request.operations or request.only or known & set(request.operations):
+        return request
+    suite = request.suite or "default"
+    cases = {entry.name for entry in suites.load(suite).cases}
+    if not cases.issuperset(request.operations):
+        return request
+    return replace(request, operations=(), suite=suite, only=request.operations)
 
 
 def _chosen_suite(request: Request) -> Suite | None:

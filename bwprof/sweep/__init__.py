@@ -53,6 +53,7 @@ def sweep(
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
     trace: str | PathLike[str] | None = None,
+    nvtx: bool | None = None,
     force: bool = False,
     progress: Progress = None,
     grid: Mapping[str, Any] | None = None,
@@ -119,6 +120,7 @@ def sweep(
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
     trace: str | PathLike[str] | None = None,
+    nvtx: bool | None = None,
     force: bool = False,
     progress: Progress = None,
     grid: Mapping[str, Any] | None = None,
@@ -136,11 +138,11 @@ def sweep(
     Parameters
     ----------
     operations : str, iterable of str, or callable, optional
-        Names from `bwprof.operations()`; the default suite when neither these nor `suite` are given. A callable is
-        measured as `bwprof.measure` does it, takes its further arguments here (bytes_read, bytes_written, flops,
-        footprint_bytes: numbers, or functions of the parameters; check, called with them; stream, sets, name,
-        roof_threads), and knows no suite, variant, seed or kv_lens. A point that raises an exception becomes a failed
-        row.
+        Names from `bwprof.operations()`, or of a suite's cases; the default suite when neither these nor `suite` are
+        given. A callable is measured as `bwprof.measure` does it, takes its further arguments here (bytes_read,
+        bytes_written, flops, footprint_bytes: numbers, or functions of the parameters; check, called with them; stream,
+        sets, name, roof_threads), and knows no suite, variant, seed or kv_lens. A point that raises an exception
+        becomes a failed row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     only : str or iterable of str, optional
@@ -192,6 +194,9 @@ def sweep(
     trace : path, optional
         A file that gets, however the sweep ends, when each case was measured and how fast it was, in the Trace Event
         format: Perfetto (ui.perfetto.dev) and chrome://tracing open it.
+    nvtx : bool, optional
+        Whether tools that take NVTX ranges (nsys, ncu) are told of the cases, in the domain ``bwprof``: where one
+        watches the process (None); never (False). True: so, and a warning is logged where none does.
     force : bool
         Replace a file that `output` or `trace` names and that holds something already.
     progress : bool or callable, optional
@@ -243,14 +248,16 @@ def sweep(
     from bwprof.text import fraction, mapping, merged, seconds, shown, truth
 
     truth(counters, "counters")
-    how = How(max_total_seconds, check(roofs), recalibrate, mapping(labels, "labels"), output, force, progress, trace)
+    how = How(
+        max_total_seconds, check(roofs), recalibrate, mapping(labels, "labels"), output, force, progress, trace, nvtx
+    )
     stop = (
         None if rel_ci is None else fraction(rel_ci, "rel_ci"),
         None if max_seconds is None else seconds(max_seconds, "max_seconds", from_zero=True),
     )
     if callable(operations):
         alone = {"suite": suite, "only": only, "variant": variant, "kv_lens": kv_lens, "seed": seed or None}
-        _refuse(**alone, target_seconds=target_seconds)
+        _refuse(**alone, target_seconds=target_seconds, nvtx=nvtx)
         if isinstance(device, (list, tuple)):
             raise ValueError(f"device is {shown(device)}: a callable is measured on one device")
         return _sweep_calls(

@@ -20,9 +20,14 @@ typedef struct slot {
 /* The other of the two things here that are neither constant nor in a handle: where handles are looked up. */
 static struct {
     slot slots[BWPROF_PROFILERS_MOST];
-    _Atomic int64_t forks; /* that led to this process, since the first profiler */
-    _Atomic bool watched;  /* forks are counted */
+    _Atomic int64_t forks;   /* that led to this process, since the first profiler */
+    _Atomic bool watched;    /* forks are counted */
+    _Atomic int64_t threads; /* that have a number */
 } bw_api_handles;
+
+int64_t bw_handle_next_thread(void) {
+    return atomic_fetch_add(&bw_api_handles.threads, 1) + 1;
+}
 
 static void count_fork(void) {
     atomic_fetch_add_explicit(&bw_api_handles.forks, 1, memory_order_relaxed);

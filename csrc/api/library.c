@@ -8,12 +8,20 @@ _Static_assert((int)BWPROF_INVALID == BW_CODE_INVALID && (int)BWPROF_SYSTEM == B
                    (int)BWPROF_UNKNOWN == BW_CODE_SYSTEM + 1,
                "answers are the codes of statuses");
 
-/* C has no other place for the text of a call that gave a number back: one of the two things here that are neither
- * constant nor in a handle. */
-static _Thread_local char bw_api_said[1024];
+/* A thread's own: C has no other place for the text of a call that gave a number back, and a thread's number by the
+ * system becomes another's when it has ended. One of the two things here that are neither constant nor in a handle. */
+static _Thread_local struct {
+    int64_t number; /* 0: none yet */
+    char text[1024];
+} bw_api_said;
 
 const char *bwprof_last_error(void) {
-    return bw_api_said;
+    return bw_api_said.text;
+}
+
+int64_t bw_api_thread(void) {
+    if (!bw_api_said.number) bw_api_said.number = bw_handle_next_thread();
+    return bw_api_said.number;
 }
 
 const char *bwprof_version(void) {
@@ -28,7 +36,7 @@ int bwprof_abi_version(void) {
 static void say(const char *message) {
     bw_text plain = {0};
     bw_text_plain(&plain, message);
-    snprintf(bw_api_said, sizeof bw_api_said, "%s", plain.bytes && !plain.failed ? plain.bytes : message);
+    snprintf(bw_api_said.text, sizeof bw_api_said.text, "%s", plain.bytes && !plain.failed ? plain.bytes : message);
     bw_text_free(&plain);
 }
 
@@ -42,7 +50,7 @@ bwprof_status bw_api_answer(bw_status status) {
 
 bwprof_status bw_api_unknown(const char *format, ...) {
     va_list arguments;
-    char message[sizeof bw_api_said];
+    char message[sizeof bw_api_said.text];
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);

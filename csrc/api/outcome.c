@@ -35,6 +35,7 @@ bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome
     BW_TRY(bw_cost_of(planned->op, NULL, &row->dims, planned->precision, NULL, &row->cost));
     row->has_cost = true;
     BW_GOTO(bw_case_create(session, planned->op_index, planned->precision, &row->dims, planned->variant, 0, &content));
+    bw_case_call(content, planned->entry ? planned->entry->name : planned->op->name);
     row->variant = bw_case_choice(content)->variant->name;
     BW_GOTO(measure_case(session, content, max_seconds, row));
     const bw_choice *choice = bw_case_choice(content); /* a default may have been passed over */

@@ -44,9 +44,6 @@ static bw_status create(const char *backend, int device, bwprof_profiler **out) 
     if (!self->session->backend->marks) {
         BW_GOTO(bw_fail(BW_CODE_UNSUPPORTED, "the %s backend takes no marks of time", self->session->backend->name));
     }
-    /* A tool that watches is looked for here, and not by two threads at once that mark their first ranges. */
-    const bw_annotation_calls *annotations = self->session->backend->annotations;
-    if (annotations) (void)annotations->watched(self->session->device);
     BW_GOTO(bw_handle_make(self, out));
     return BW_OK;
 cleanup:
@@ -131,6 +128,7 @@ static bw_status make_track(bw_profiler *self, uint64_t thread, void *stream, bw
     track->thread = thread;
     track->stream = stream;
     track->period = atomic_load(&self->period);
+    track->owner = bw_api_thread();
     pthread_mutex_init(&track->lock, NULL);
     BW_GOTO(bw_ranges_create(self->session, stream, RANGES_AT_FIRST, &track->ranges));
     bw_ranges_limit(track->ranges, (bw_ranges_limits){BWPROF_WAITING_MOST, BWPROF_TIMES_MOST});
@@ -163,12 +161,14 @@ static void lock_to_mark(bw_track *track) {
     atomic_store(&track->wanted, false);
 }
 
-/* Ranges that ran when the profiler was switched are dropped by their own thread. */
-static void follow_switch(bw_profiler *self, bw_track *track) {
-    int64_t period = atomic_load_explicit(&self->period, memory_order_relaxed);
-    if (track->period == period) return;
+/* Ranges that ran when the profiler was switched are dropped by their own thread; those of one that has ended, by the
+ * thread that has its number of the system's. */
+static void follow(bw_profiler *self, bw_track *track) {
+    int64_t period = atomic_load_explicit(&self->period, memory_order_relaxed), owner = bw_api_thread();
+    if (track->period == period && track->owner == owner) return;
     bw_ranges_drop(track->ranges);
     track->period = period;
+    track->owner = owner;
 }
 
 static bw_status name_in(bw_track *track, const char *name, int64_t *id) {
@@ -181,6 +181,17 @@ static bw_status name_in(bw_track *track, const char *name, int64_t *id) {
     return status ? status : bw_ranges_call(track->ranges, *id, name);
 }
 
+/* What a tool that watches is told of its next range. */
+static void tell_bytes(bw_profiler *self, bw_track *track, const char *name, int64_t id) {
+    pthread_mutex_lock(&self->lock);
+    int64_t named = bw_names_find(&self->named, name);
+    bw_moved moved = named < 0 ? (bw_moved){0} : self->moved[named];
+    pthread_mutex_unlock(&self->lock);
+    uint64_t most = INT64_MAX;
+    bool fits = named >= 0 && moved.bytes_read <= most && moved.bytes_written <= most - moved.bytes_read;
+    bw_ranges_move(track->ranges, id, fits ? (int64_t)(moved.bytes_read + moved.bytes_written) : -1);
+}
+
 static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
     uint64_t thread = bw_parallel_thread();
     bw_track *track = find_track(self, thread, stream);
@@ -190,8 +201,9 @@ static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
         BW_TRY(make_track(self, thread, stream, &track));
     }
     lock_to_mark(track);
-    follow_switch(self, track);
+    follow(self, track);
     bw_status status = name_in(track, name, &id);
+    if (!status && bw_ranges_watched(track->ranges)) tell_bytes(self, track, name, id);
     if (!status) status = bw_ranges_start(track->ranges, id);
     pthread_mutex_unlock(&track->lock);
     return status;
@@ -207,7 +219,7 @@ static bw_status stop_in(bw_profiler *self, const char *name, void *stream) {
     bw_track *track = find_track(self, bw_parallel_thread(), stream);
     if (!track) return not_running(name);
     lock_to_mark(track);
-    follow_switch(self, track);
+    follow(self, track);
     int64_t id = bw_names_find(&track->names, name);
     bool running = id >= 0 && bw_ranges_running(track->ranges, id);
     bw_status status = running ? bw_ranges_stop(track->ranges, id) : not_running(name);

@@ -20,6 +20,7 @@ typedef struct bw_track {
     bw_names names;
     bw_ranges *ranges; /* whose numbers of names are those of `names` */
     int64_t period;    /* of the profiler's, that its running ranges began in */
+    int64_t owner;     /* bw_api_thread() of the thread that began them: `thread` may be another's by now */
 } bw_track;
 
 typedef struct bw_moved {

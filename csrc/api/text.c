@@ -15,7 +15,7 @@
 #include "api/api.h"
 #include "base/clock.h"
 
-enum { DIGITS_LEAST = 15, DIGITS_MOST = 17, NUMBER_SIZE = 352, TRIES = 100, NAME_PART = 200 };
+enum { DIGITS_LEAST = 15, DIGITS_MOST = 17, NUMBER_SIZE = 352, TRIES = 100, NAME_PART = 200, LINKS_MOST = 40 };
 
 void bw_text_free(bw_text *self) {
     free(self->bytes);
@@ -217,11 +217,29 @@ static bw_status check_path(const char *path) {
     return *path ? BW_OK : bw_fail(BW_CODE_INVALID, "path is empty");
 }
 
-/* Where a link leads; the path itself where nothing is there yet. */
+/* What a link names, from the folder that it is in; false for what is no link. */
+static bool follow_link(const char *path, char out[PATH_MAX]) {
+    char target[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    ssize_t size = readlink(path, target, sizeof target - 1);
+    if (size < 0) return false;
+    target[size] = '\0';
+    int folder = slash && target[0] != '/' ? (int)(slash + 1 - path) : 0;
+    return snprintf(out, PATH_MAX, "%.*s%s", folder, path, target) < PATH_MAX;
+}
+
+/* Where a link leads, also to nothing; the path itself where nothing is there yet. */
 static bw_status place_of(const char *path, char **out) {
+    char now[PATH_MAX], next[PATH_MAX];
     *out = realpath(path, NULL);
     if (!*out && errno != ENOENT) return bw_file_failed(path);
-    if (!*out) *out = strdup(path);
+    if (!*out && snprintf(now, sizeof now, "%s", path) < PATH_MAX) {
+        for (int i = 0; i < LINKS_MOST && follow_link(now, next); i++) memcpy(now, next, sizeof now);
+        *out = strdup(now);
+    } else if (!*out) {
+        errno = ENAMETOOLONG;
+        return bw_file_failed(path);
+    }
     return *out ? BW_OK : bw_fail(BW_CODE_MEMORY, "no host memory for a file's name");
 }
 

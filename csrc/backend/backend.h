@@ -220,6 +220,14 @@ typedef struct bw_annotation {
     int64_t bytes;        /* that a launch moves; < 0: not known */
 } bw_annotation;
 
+enum { BW_ANNOTATED_MOST = 2 };
+
+/* The ranges that timed launches lie in, the outermost first; what is in it may change between replays. */
+typedef struct bw_annotated {
+    bw_annotation range[BW_ANNOTATED_MOST];
+    int count;
+} bw_annotated;
+
 typedef struct bw_plan_spec {
     bw_work work;        /* its context outlives the plan */
     int64_t set_count;   /* at least 1 */
@@ -227,8 +235,8 @@ typedef struct bw_plan_spec {
     int64_t flush_bytes; /* before each replay, outside the timing, go through this much other memory; 0 = no flush. Of
                             foreign work: before each launch. */
     bw_flush flush;
-    int timer;                       /* an index into the backend's `timers`; 0 = its own */
-    const bw_annotation *annotation; /* of timed launches, for tools that watch; outlives the plan. NULL: none */
+    int timer;                     /* an index into the backend's `timers`; 0 = its own */
+    const bw_annotated *annotated; /* for tools that watch; outlives the plan. NULL: none */
     bool trace; /* take the kernels' timestamps beside the timer's: BW_CODE_UNAVAILABLE where that cannot be */
 } bw_plan_spec;
 
@@ -249,7 +257,7 @@ typedef struct bw_counters {
     char status[480];                                     /* "" = counted; else why not and what to do */
 } bw_counters;
 
-enum { BW_METRICS_MAX = 40 };
+enum { BW_METRICS_MAX = 64 };
 
 typedef struct bw_metric {
     const char *name; /* static text */
@@ -363,7 +371,7 @@ typedef struct bw_fault_calls {
 
 /* Marks for tools that watch the process from outside; what no tool takes costs next to nothing. */
 typedef struct bw_annotation_calls {
-    bool (*watched)(bw_device *device); /* a tool is there: no other call is worth while without one */
+    bool (*watched)(bw_device *device); /* a tool was there when it was opened: no other call is worth while without */
     void (*push)(bw_device *device, const bw_annotation *what); /* around what the calling thread does: they nest */
     void (*pop)(bw_device *device);
     uint64_t (*start)(bw_device *device, const bw_annotation *what); /* ranges that may overlap */

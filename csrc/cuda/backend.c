@@ -28,10 +28,23 @@ static const bw_variant_table *variants(const bw_device *device, int op_index) {
     return variant_tables[op_index];
 }
 
+/* With what stands on other floors, before another thread has the handle. */
+static bw_status open_device(int index, bw_device **out) {
+    bw_device *device = NULL;
+    BW_TRY(bw_cuda_device_open(index, &device));
+    bw_status status = bw_cuda_nvtx_open(device);
+    if (status) {
+        bw_cuda_device_close(device);
+        return status;
+    }
+    *out = device;
+    return BW_OK;
+}
+
 static const bw_device_calls device_calls = {
     .count = bw_cuda_device_count,
     .name = bw_cuda_device_name,
-    .open = bw_cuda_device_open,
+    .open = open_device,
     .close = bw_cuda_device_close,
     .facts = bw_cuda_device_facts,
     .more_facts = bw_cuda_more_facts,

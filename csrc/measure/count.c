@@ -14,8 +14,7 @@ static bool can_count(const bw_session *session, bw_counters *out) {
     return false;
 }
 
-bw_status bw_count(bw_case *self, bool rotated, bw_counters *out) {
-    if (!can_count(self->session, out)) return BW_OK;
+static bw_status count_case(bw_case *self, bool rotated, bw_counters *out) {
     bw_rotation rotation = {.sets = 1, .flush_bytes = 1};
     if (rotated) {
         BW_TRY(bw_case_ready_for(self, BW_CACHE_COLD, &rotation));
@@ -28,6 +27,14 @@ bw_status bw_count(bw_case *self, bool rotated, bw_counters *out) {
                          .launches = rotation.sets,
                          .flush_bytes = rotation.flush_bytes};
     return self->session->backend->counters->count(self->session->device, &spec, out);
+}
+
+bw_status bw_count(bw_case *self, bool rotated, bw_counters *out) {
+    if (!can_count(self->session, out)) return BW_OK;
+    bw_case_push(self, "counters");
+    bw_status status = count_case(self, rotated, out);
+    bw_case_pop(self);
+    return status;
 }
 
 bw_status bw_count_call(const bw_call *self, bw_counters *out) {
@@ -54,13 +61,20 @@ static bool has_metrics(const bw_session *session, bw_metrics *out) {
     return false;
 }
 
-bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out) {
+static bw_status count_case_metrics(bw_case *self, unsigned groups, bw_metrics *out) {
     const bw_session *session = self->session;
-    if (!has_metrics(session, out)) return BW_OK;
     BW_TRY(bw_case_ready_any(self));
     BW_TRY(bw_buffers_reset(&self->buffers, 0));
     bw_plan_spec spec = {.work = bw_buffers_work(&self->buffers), .set_count = 1, .launches = 1, .flush_bytes = 1};
     return session->backend->counters->metrics(session->device, &spec, groups, out);
+}
+
+bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out) {
+    if (!has_metrics(self->session, out)) return BW_OK;
+    bw_case_push(self, "counters");
+    bw_status status = count_case_metrics(self, groups, out);
+    bw_case_pop(self);
+    return status;
 }
 
 bw_status bw_count_call_metrics(const bw_call *self, unsigned groups, bw_metrics *out) {

@@ -63,8 +63,9 @@ typedef struct timed {
     bw_case *content;  /* whose outputs are checked; NULL for a function */
     bw_plan_spec spec; /* of the plan */
     bw_plan *plan;
-    int64_t run;     /* launches of this plan so far; it began with set 0 */
-    int64_t watched; /* of these, the ones before `watch` */
+    bw_annotated annotated; /* the plan's: what samples' launches lie in, and nothing before them */
+    int64_t run;            /* launches of this plan so far; it began with set 0 */
+    int64_t watched;        /* of these, the ones before `watch` */
 } timed;
 
 static bool replays_are_fixed(const timed *timed) {
@@ -153,9 +154,17 @@ static bw_budget verify_budget(const bw_measure_options *options) {
     return (bw_budget){options->verify_budget_s, options->poll, options->poll_context};
 }
 
+static bw_status verify_before(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
+    const bw_budget budget = verify_budget(options);
+    bw_case_push(self, "verify");
+    bw_status status = bw_case_verify(self, &budget, &out->verdict);
+    bw_case_pop(self);
+    return status;
+}
+
 /* After timing, the first set that was launched on and the last one must hold the right result. */
-static bw_status verify_after(bw_case *self, const bw_measure_options *options, const timed *timed,
-                              bw_measurement *out) {
+static bw_status verify_sets(bw_case *self, const bw_measure_options *options, const timed *timed,
+                             bw_measurement *out) {
     int64_t sets = self->buffers.set_count, first = timed->watched % sets;
     bool all_sets = timed->run - timed->watched >= sets;
     int64_t last = all_sets ? sets - 1 : (timed->run - 1) % sets;
@@ -163,6 +172,14 @@ static bw_status verify_after(bw_case *self, const bw_measure_options *options, 
     BW_TRY(bw_case_verify_set(self, first, &budget, &out->verdict));
     if (!out->verdict.verified || last == first) return BW_OK;
     return bw_case_verify_set(self, last, &budget, &out->verdict);
+}
+
+static bw_status verify_after(bw_case *self, const bw_measure_options *options, const timed *timed,
+                              bw_measurement *out) {
+    bw_case_push(self, "verify");
+    bw_status status = verify_sets(self, options, timed, out);
+    bw_case_pop(self);
+    return status;
 }
 
 /* Warms up; a plan that was made while the clock was still low, or pages were missing, is too short after that. */
@@ -234,7 +251,12 @@ static void look_at_neighbours(bw_session *session, bw_disturbance *out) {
 /* A reference stream leaves the caches as no launch would: a replay that is no sample follows it. */
 static bw_status refer(bw_reference_stream *reference, timed *timed) {
     double unused;
-    return bw_reference_stream_take(reference, bw_now_s(), false) ? replay(timed, &unused) : BW_OK;
+    if (!bw_reference_stream_take(reference, bw_now_s(), false)) return BW_OK;
+    const int ranges = timed->annotated.count;
+    timed->annotated.count = 0;
+    bw_status status = replay(timed, &unused);
+    timed->annotated.count = ranges;
+    return status;
 }
 
 static bw_status take_sample(timed *timed, bw_watch *watch, double *busy_ns, sampled *samples, bw_measurement *out) {
@@ -292,11 +314,20 @@ cleanup:
     return status;
 }
 
-static bw_status measure_timed(const bw_measure_options *options, timed *timed, bw_measurement *out) {
+static bw_status make_ready(const bw_measure_options *options, timed *timed, bw_measurement *out) {
+    if (timed->content) bw_case_push(timed->content, "warmup");
+    bw_status status = size_plan(timed);
+    if (!status) status = settle(options, timed, out);
+    if (timed->content) bw_case_pop(timed->content);
+    return status;
+}
+
+static bw_status measure_timed(const bw_measure_options *options, timed *timed, const bw_annotated *told,
+                               bw_measurement *out) {
     if (stop_asked(options)) return interrupted();
     bw_watch_prepare(timed->session);
-    BW_TRY(size_plan(timed));
-    BW_TRY(settle(options, timed, out));
+    BW_TRY(make_ready(options, timed, out));
+    timed->annotated = *told;
     BW_TRY(sample(options, timed, out));
     out->launches_per_sample = timed->spec.launches;
     out->host_launch_ns = timed->backend->plans->host_ns(timed->plan);
@@ -310,24 +341,24 @@ static void begin_measurement(bw_measurement *out) {
     out->disturbance = not_disturbed;
 }
 
-bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
+static bw_status measure_case(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
     timed timed = {.session = self->session, .backend = self->session->backend, .content = self};
     bw_status status = BW_OK;
-    const bw_budget budget = verify_budget(options);
+    bw_case_told told;
     begin_measurement(out);
     BW_TRY(bw_session_floor(self->session, options->timer, &out->timer_floor_ns));
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
-    BW_TRY(bw_case_verify(self, &budget, &out->verdict));
+    BW_TRY(verify_before(self, options, out));
     if (!out->verdict.verified) return BW_OK;
-    const bw_annotation annotation = bw_case_annotation(self);
+    bw_case_tell(self, &told);
     timed.spec = (bw_plan_spec){.work = bw_buffers_work(&self->buffers),
-                                .annotation = &annotation,
+                                .annotated = &timed.annotated,
                                 .set_count = self->buffers.set_count,
                                 .flush_bytes = out->rotation.flush_bytes,
                                 .flush = options->flush,
                                 .timer = options->timer,
                                 .trace = options->trace};
-    BW_GOTO(measure_timed(options, &timed, out));
+    BW_GOTO(measure_timed(options, &timed, &told.ranges, out));
     BW_GOTO(verify_after(self, options, &timed, out));
 cleanup:
     timed.backend->plans->free(timed.plan);
@@ -335,6 +366,13 @@ cleanup:
         bw_measurement_free(out);
         out->converged = false;
     }
+    return status;
+}
+
+bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
+    bw_case_push(self, "case");
+    bw_status status = measure_case(self, options, out);
+    bw_case_pop(self);
     return status;
 }
 
@@ -362,7 +400,7 @@ static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *o
     return BW_OK;
 }
 
-static const bw_annotation function_annotation = {.name = "measure", .bytes = -1};
+static const bw_annotated function_told = {.range = {{.name = "measure", .bytes = -1}}, .count = 1};
 
 bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options, bw_measurement *out) {
     timed timed = {.session = self->session, .backend = self->session->backend};
@@ -372,11 +410,11 @@ bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options
     }
     BW_TRY(rotate_call(self, options->cache, &out->rotation));
     timed.spec = (bw_plan_spec){.work = *self->work,
-                                .annotation = &function_annotation,
+                                .annotated = &timed.annotated,
                                 .set_count = out->rotation.sets,
                                 .flush_bytes = out->rotation.flush_bytes,
                                 .timer = options->timer};
-    bw_status status = measure_timed(options, &timed, out);
+    bw_status status = measure_timed(options, &timed, &function_told, out);
     timed.backend->plans->free(timed.plan);
     if (status) bw_measurement_free(out);
     return status;

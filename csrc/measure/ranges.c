@@ -19,7 +19,8 @@ typedef struct range {
 
 typedef struct times {
     double *ns, *begins_ns;
-    char *name; /* for a tool that watches; NULL: none does, or it has none */
+    char *name;    /* for a tool that watches; NULL: none does, or it has none */
+    int64_t bytes; /* likewise; < 0: not known */
     int64_t count, capacity, running;
     int64_t oldest; /* of a limit's times: the next one takes its place */
     bw_range_totals totals;
@@ -91,8 +92,7 @@ bw_status bw_ranges_create(bw_session *session, void *stream, int64_t capacity, 
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for ranges");
     self->session = session;
     self->origin.mark = -1;
-    const bw_annotation_calls *annotations = session->backend->annotations;
-    if (annotations && annotations->watched(session->device)) self->annotations = annotations;
+    self->annotations = bw_session_annotations(session);
     BW_GOTO(session->backend->marks->create(session->device, stream, &self->marks));
     BW_GOTO(grow(self, 2 * capacity));
     *out = self;
@@ -127,7 +127,7 @@ bw_status bw_ranges_add(bw_ranges *self, int64_t *id) {
         BW_TRY(resize((void **)&self->names, capacity, sizeof *self->names));
         self->name_capacity = capacity;
     }
-    self->names[self->name_count] = (times){.totals = none};
+    self->names[self->name_count] = (times){.bytes = -1, .totals = none};
     *id = self->name_count++;
     return BW_OK;
 }
@@ -143,9 +143,22 @@ bw_status bw_ranges_call(bw_ranges *self, int64_t id, const char *name) {
     return BW_OK;
 }
 
+void bw_ranges_move(bw_ranges *self, int64_t id, int64_t bytes) {
+    self->names[id].bytes = bytes;
+}
+
+bool bw_ranges_watched(const bw_ranges *self) {
+    return self->annotations != NULL;
+}
+
+void bw_ranges_hide(bw_ranges *self) {
+    self->annotations = NULL;
+}
+
 static void annotate(const bw_ranges *self, range *started) {
-    const char *name = self->names[started->id].name;
-    const bw_annotation what = {.name = name ? name : "range", .category = "range", .bytes = -1};
+    const times *named = &self->names[started->id];
+    const bw_annotation what = {
+        .name = named->name ? named->name : "range", .category = "range", .bytes = named->bytes};
     started->annotation = self->annotations->start(self->session->device, &what);
 }
 

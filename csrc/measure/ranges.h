@@ -25,8 +25,12 @@ void bw_ranges_limit(bw_ranges *ranges, bw_ranges_limits limits);
 /* A new name's number: 0, 1, 2, ... */
 bw_status bw_ranges_add(bw_ranges *ranges, int64_t *id);
 
-/* What tools that watch the process call it; it is copied. */
+/* For tools that watch the process: whether one is told of ranges; no more from now on, before the first of them; what
+ * a name is called, which is copied; and what its next range moves. */
+bool bw_ranges_watched(const bw_ranges *ranges);
+void bw_ranges_hide(bw_ranges *ranges);
 bw_status bw_ranges_call(bw_ranges *ranges, int64_t id, const char *name);
+void bw_ranges_move(bw_ranges *ranges, int64_t id, int64_t bytes);
 
 /* Ranges may nest, overlap and repeat; `stop` ends the latest one of its name, and is BW_CODE_INVALID where none runs.
  */

@@ -29,6 +29,12 @@ void bw_session_leave(bw_session *session);
 bool bw_session_is_foreign(const bw_session *session); /* opened by the process that this one was forked from */
 bool bw_session_is_mine(bw_session *session);          /* the calling thread is in it */
 
+/* What tells a tool that watches; NULL: none does. */
+static inline const bw_annotation_calls *bw_session_annotations(const bw_session *session) {
+    const bw_annotation_calls *calls = session->backend->annotations;
+    return calls && calls->watched(session->device) ? calls : NULL;
+}
+
 /* The backend's index of a timer's name; NULL is its own. BW_CODE_INVALID, with what is allowed, for any other. */
 bw_status bw_timer_find(const bw_session *session, const char *name, int *out);
 const char *bw_timer_name(const bw_session *session, int timer);

@@ -41,19 +41,21 @@ void core_case_let_go(case_object *self) {
 }
 
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"device", "operation", "precision", "params", "kv_lens", "variant", "seed", NULL};
+    static char *names[] = {"device",  "operation", "precision", "params", "kv_lens",
+                            "variant", "seed",      "name",      "nvtx",   NULL};
     case_object *self = (case_object *)object;
     core_state *state = state_of(self);
     device_object *device;
-    const char *op_name, *precision_name, *variant = NULL;
+    const char *op_name, *precision_name, *variant = NULL, *name = NULL;
+    int nvtx = 1;
     PyObject *params, *kv_lens = NULL, *seed_object = NULL;
     uint64_t seed = 0;
     int index;
     const bw_op *op;
     const bw_precision *precision;
     core_dims dims;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzO", names, state->device_type, &device, &op_name,
-                                     &precision_name, &params, &kv_lens, &variant, &seed_object)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzOzp", names, state->device_type, &device, &op_name,
+                                     &precision_name, &params, &kv_lens, &variant, &seed_object, &name, &nvtx)) {
         return -1;
     }
     if (seed_object && core_read_seed(seed_object, &seed) < 0) return -1;
@@ -76,6 +78,7 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         core_raise(state, status);
         return -1;
     }
+    if (name || !nvtx) bw_case_call(self->content, nvtx ? name : NULL);
     self->device = (device_object *)Py_NewRef((PyObject *)device);
     device->open_cases++;
     return 0;
@@ -400,8 +403,8 @@ static PyGetSetDef case_getset[] = {
 };
 
 static PyType_Slot case_slots[] = {
-    {Py_tp_doc,
-     (void *)"Case(device, operation, precision, params, *, kv_lens=None, variant=None, seed=0)\n--\n\nOne case."},
+    {Py_tp_doc, (void *)"Case(device, operation, precision, params, *, kv_lens=None, variant=None, seed=0, name=None, "
+                        "nvtx=True)\n--\n\nOne case."},
     {Py_tp_new, (void *)PyType_GenericNew},
     {Py_tp_init, (void *)case_init},
     {Py_tp_dealloc, (void *)case_dealloc},

@@ -287,6 +287,12 @@ static PyObject *get_stream(PyObject *object, void *closure) {
     return PyLong_FromVoidPtr(backend->context ? backend->context->stream(session->device) : NULL);
 }
 
+static PyObject *get_watched(PyObject *object, void *closure) {
+    (void)closure;
+    bw_session *session = core_session_of((device_object *)object);
+    return session ? PyBool_FromLong(bw_session_annotations(session) != NULL) : NULL;
+}
+
 static PyMethodDef device_methods[] = {
     {"facts", device_facts, METH_NOARGS, "facts($self, /)\n--\n\nWhat the device says of itself."},
     {"memory", device_memory, METH_NOARGS, "memory($self, /)\n--\n\n(free, total) bytes."},
@@ -335,6 +341,7 @@ static PyMemberDef device_members[] = {
 static PyGetSetDef device_getset[] = {
     {"backend", get_backend, NULL, "the backend's name", NULL},
     {"stream", get_stream, NULL, "what its work is enqueued on: a cudaStream_t as an int, 0 on a CPU", NULL},
+    {"watched", get_watched, NULL, "whether a tool took NVTX ranges when it was opened", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -12,6 +12,7 @@ typedef struct profiler_object {
     device_object *device;
     bw_ranges *ranges;    /* NULL: closed, or not open yet */
     PyObject *ids;        /* name -> number */
+    PyObject *moved;      /* name -> bytes, for a tool that watches; NULL: none is told */
     unsigned long thread; /* the first one that used it; 0 = none yet */
 } profiler_object;
 
@@ -65,10 +66,18 @@ static PyObject *plain_name(PyObject *name) {
     return PyErr_Format(PyExc_TypeError, "a range's name is a str, not %.200R", name);
 }
 
+/* What a tool that watches is told of the next range. */
+static int tell_bytes(profiler_object *self, PyObject *name, int64_t id) {
+    PyObject *moved = PyDict_GetItemWithError(self->moved, name);
+    if (!moved) return PyErr_Occurred() ? -1 : 0;
+    bw_ranges_move(self->ranges, id, PyLong_AsLongLong(moved));
+    return 0;
+}
+
 /* None lets go of the GIL: marking takes less time than that. */
 static PyObject *start_range(profiler_object *self, PyObject *name) {
     int64_t id = find_id(self, name, true);
-    if (id < 0) return NULL;
+    if (id < 0 || (self->moved && tell_bytes(self, name, id) < 0)) return NULL;
     bw_status status = bw_ranges_start(self->ranges, id);
     if (status) return core_raise(state_of((PyObject *)self), status);
     Py_RETURN_NONE;
@@ -126,13 +135,14 @@ static PyObject *profiler_switch(PyObject *object, PyObject *value) {
 }
 
 static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"device", "stream", "capacity", NULL};
+    static char *names[] = {"device", "stream", "capacity", "nvtx", NULL};
     profiler_object *self = (profiler_object *)object;
     device_object *device;
     PyObject *stream = NULL, *capacity_object = NULL;
     int64_t capacity = CORE_RANGES;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO", names, state_of(object)->device_type, &device, &stream,
-                                     &capacity_object)) {
+    int nvtx = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOp", names, state_of(object)->device_type, &device, &stream,
+                                     &capacity_object, &nvtx)) {
         return NULL;
     }
     void *handle = stream ? PyLong_AsVoidPtr(stream) : NULL;
@@ -146,15 +156,23 @@ static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwarg
         PyErr_SetString(PyExc_ValueError, self->ranges ? "this Profiler is open already" : "the Device is closed");
         return NULL;
     }
-    PyObject *ids = PyDict_New();
-    if (!ids) return NULL;
+    PyObject *ids = PyDict_New(), *moved = PyDict_New();
+    if (!ids || !moved) {
+        Py_XDECREF(ids);
+        Py_XDECREF(moved);
+        return NULL;
+    }
     bw_status status = bw_ranges_create(device->session, handle, capacity, &self->ranges);
     if (status) {
         Py_DECREF(ids);
+        Py_DECREF(moved);
         return core_raise(state_of(object), status);
     }
     bw_ranges_keep_begins(self->ranges);
+    if (!nvtx) bw_ranges_hide(self->ranges);
+    if (!bw_ranges_watched(self->ranges)) Py_CLEAR(moved);
     self->ids = ids;
+    self->moved = moved;
     self->thread = 0;
     self->device = (device_object *)Py_NewRef((PyObject *)device);
     device->open_profilers++;
@@ -169,6 +187,7 @@ static void release(profiler_object *self) {
     self->device->open_profilers--;
     Py_CLEAR(self->device);
     Py_CLEAR(self->ids);
+    Py_CLEAR(self->moved);
 }
 
 static PyObject *profiler_close(PyObject *object, PyObject *unused) {
@@ -274,6 +293,27 @@ static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
     return PyFloat_FromDouble(ns);
 }
 
+/* Bytes of a range of that name, where a tool is told of them. */
+static PyObject *profiler_move(PyObject *object, PyObject *args) {
+    profiler_object *self = (profiler_object *)object;
+    PyObject *name, *bytes;
+    int64_t known;
+    if (!PyArg_ParseTuple(args, "UO", &name, &bytes)) return NULL;
+    if (core_read_int64(NULL, "bytes", bytes, &known) < 0) return NULL;
+    PyObject *plain = plain_name(name), *number = plain ? PyLong_FromLongLong(known) : NULL;
+    int result = number ? 0 : -1;
+    if (number && self->moved) result = PyDict_SetItem(self->moved, plain, number);
+    Py_XDECREF(plain);
+    Py_XDECREF(number);
+    if (result < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *get_watched(PyObject *object, void *closure) {
+    (void)closure;
+    return PyBool_FromLong(((profiler_object *)object)->moved != NULL);
+}
+
 static PyObject *get_on(PyObject *object, void *closure) {
     (void)closure;
     return PyBool_FromLong(((profiler_object *)object)->on);
@@ -281,12 +321,14 @@ static PyObject *get_on(PyObject *object, void *closure) {
 
 static PyMethodDef profiler_methods[] = {
     {"open", (PyCFunction)(void (*)(void))profiler_open, METH_VARARGS | METH_KEYWORDS,
-     "open($self, /, device, stream=0, capacity=4096)\n--\n\nMakes marks for so many ranges."},
+     "open($self, /, device, stream=0, capacity=4096, nvtx=True)\n--\n\nMakes marks for so many ranges."},
     {"switch", profiler_switch, METH_O, "switch($self, on, /)\n--\n\nWhether start and stop do anything."},
     {"start", profiler_start, METH_O, "start($self, name, /)\n--\n\nBegins a range."},
     {"stop", profiler_stop, METH_O, "stop($self, name, /)\n--\n\nEnds the latest range of this name."},
     {"finish", profiler_finish, METH_O,
      "finish($self, name, /)\n--\n\nEnds the latest range of this name, if one runs."},
+    {"move", profiler_move, METH_VARARGS,
+     "move($self, name, bytes, /)\n--\n\nWhat ranges of this name move, for a tool that is told of them."},
     {"read", profiler_read, METH_NOARGS,
      "read($self, /)\n--\n\nWaits for the ranges that were stopped, and returns name -> times in ns."},
     {"begins", profiler_begins, METH_NOARGS,
@@ -299,6 +341,7 @@ static PyMethodDef profiler_methods[] = {
 
 static PyGetSetDef profiler_getset[] = {
     {"on", get_on, NULL, "whether start and stop do anything", NULL},
+    {"watched", get_watched, NULL, "whether a tool is told of its ranges", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

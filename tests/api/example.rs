@@ -1,5 +1,5 @@
 //! An engine in Rust: bwprof.h's declarations, a safe wrapper, and a report that saves itself.
-//!   rustc example.rs -L FOLDER -l bwprof -C link-arg=-Wl,-rpath,FOLDER
+//!   rustc example.rs $(python -m bwprof.config --rustc)
 use std::ffi::{c_char, c_double, c_int, c_void, CStr, CString};
 use std::fs;
 use std::io;

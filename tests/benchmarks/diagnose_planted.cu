@@ -101,8 +101,72 @@ __global__ void barriers_kernel(float *out, float factor, int steps) {
     out[(size_t)blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
+// Lanes write one float of a line of 32 each: an eighth of each sector.
+__global__ void scattered_kernel(const float *in, float *out) {
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    out[i * lanes] = in[i];
+}
+
+// A load from shared memory for each multiply-add, of neighbouring words: no conflicts.
+__global__ void shared_loads_kernel(float *out, float factor, int steps) {
+    __shared__ float tile[2 * threads];
+    for (int i = threadIdx.x; i < 2 * threads; i += blockDim.x) tile[i] = (float)i;
+    __syncthreads();
+    const volatile float *at = tile + threadIdx.x;
+    float sum = 0.0f;
+    for (int i = 0; i < steps; i++) {
+#pragma unroll
+        for (int j = 0; j < 32; j++) sum = fmaf(at[j * 4], factor, sum);
+    }
+    out[(size_t)blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+// Sines and square roots of the special function unit, eight chains a thread.
+__global__ void special_kernel(float *out, int steps) {
+    constexpr int chains = 8;
+    float sums[chains];
+    for (int i = 0; i < chains; i++) sums[i] = (float)(threadIdx.x + i);
+    for (int step = 0; step < steps; step++) {
+#pragma unroll
+        for (int i = 0; i < chains; i++) sums[i] = __sinf(sums[i]);
+    }
+    float sum = 0.0f;
+    for (int i = 0; i < chains; i++) sum += sums[i];
+    out[(size_t)blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+// Each lane of a warp has its own number of steps: while one works, the others wait.
+__global__ void divergent_kernel(float *out, float factor, int steps) {
+    const int lane = threadIdx.x % lanes;
+    float sum = (float)lane;
+    for (int turn = 0; turn < lanes; turn++) {
+        if (turn == lane) {
+#pragma unroll 1
+            for (int i = 0; i < steps; i++) sum = fmaf(sum, factor, (float)turn);
+        }
+        __syncwarp();
+    }
+    out[(size_t)blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+// The same bytes, more than the caches hold, several times over.
+__global__ void again_kernel(const float4 *in, float4 *out, size_t count, int times) {
+    const size_t step = (size_t)gridDim.x * blockDim.x, first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int time = 0; time < times; time++) {
+#pragma unroll 4
+        for (size_t i = first; i < count; i += step) {
+            const float4 value = in[i];
+            sum.x += value.x, sum.y += value.y, sum.z += value.z, sum.w += value.w;
+        }
+    }
+    out[first] = sum;
+}
+
 constexpr size_t copied = 512 * mib, copied_by_one = 16 * mib, gathered = 16 * mib;  // gathered: floats
 constexpr int conflict_steps = 4096, spill_steps = 256, fma_steps = 16384, barrier_steps = 256;
+constexpr int shared_steps = 512, special_steps = 2048, divergent_steps = 128, times_again = 4, blocks_again = 8;
+constexpr size_t read_again = 256 * mib;
 constexpr int shared_of_few = 96 * 1024, threads_of_few = 64;
 
 int blocks_of(int each) {
@@ -148,6 +212,32 @@ void barriers() {
     barriers_kernel<<<blocks_of(32), threads, 0, the.stream>>>(the.out, 0.999f, barrier_steps);
 }
 
+void scattered() {
+    scattered_kernel<<<(unsigned)(gathered / threads), threads, 0, the.stream>>>(the.in, the.out);
+}
+
+void shared_loads() {
+    shared_loads_kernel<<<blocks_of(32), threads, 0, the.stream>>>(the.out, 0.999f, shared_steps);
+}
+
+void special() {
+    special_kernel<<<blocks_of(32), threads, 0, the.stream>>>(the.out, special_steps);
+}
+
+void divergent() {
+    divergent_kernel<<<blocks_of(32), threads, 0, the.stream>>>(the.out, 0.999f, divergent_steps);
+}
+
+void again() {
+    again_kernel<<<blocks_of(blocks_again), threads, 0, the.stream>>>((const float4 *)the.in, (float4 *)the.out,
+                                                                      read_again / sizeof(float4), times_again);
+}
+
+// As `fma`, but for a quarter of the multiprocessors, a block of 1024 threads each.
+void quarter() {
+    fma_kernel<<<the.units / 4, 4 * threads, 0, the.stream>>>(the.out, 0.999f, fma_steps);
+}
+
 // What is planted, the hypotheses that name it, the best first, and a launch's bytes and FLOPs for each thread of a
 // multiprocessor (`per_unit`) or altogether.
 const struct {
@@ -166,6 +256,13 @@ const struct {
      true},
     {"few warps", "low_occupancy latency_bound", few_warps, copied, 0, 0, false},
     {"barriers", "barriers", barriers, 0, 32 * threads * sizeof(float), 0, true},
+    {"scattered stores", "uncoalesced", scattered, gathered * sizeof(float), gathered * sizeof(float), 0, false},
+    {"shared loads", "shared_memory_bound", shared_loads, 0, 32 * threads * sizeof(float), 0, true},
+    {"special functions", "compute_bound", special, 0, 32 * threads * sizeof(float), 0, true},
+    {"divergent", "divergence", divergent, 0, 32 * threads * sizeof(float), 0, true},
+    {"read again", "cache_thrash", again, read_again, blocks_again *threads * sizeof(float4), 0, false},
+    {"a quarter of the device", "small_grid", quarter, 0, threads * sizeof(float), (size_t)threads *fma_steps * 8 * 2,
+     true},
 };
 constexpr int kernel_count = sizeof kernels / sizeof kernels[0];
 

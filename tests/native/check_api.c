@@ -4,6 +4,7 @@
 
 #include <bwprof.h>
 #include <dirent.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -13,13 +14,64 @@ static void ranges_of_the_library_have_names(int op_index) {
     fake.watched = true;
     CHECK_EQUAL(bwprof_profiler_create("toy", 0, &profiler), BWPROF_OK);
     CHECK_EQUAL(bwprof_profiler_start(profiler, "outer", NULL), BWPROF_OK);
+    CHECK_EQUAL(bwprof_profiler_set_bytes(profiler, "größe", 3, 4), BWPROF_OK);
     CHECK_EQUAL(bwprof_profiler_start(profiler, "größe", NULL), BWPROF_OK);
     CHECK_EQUAL(bwprof_profiler_stop(profiler, "outer", NULL), BWPROF_OK);
     CHECK_EQUAL(bwprof_profiler_stop(profiler, "größe", NULL), BWPROF_OK);
     CHECK_EQUAL(bwprof_profiler_destroy(profiler), BWPROF_OK);
-    const char *const wanted[] = {"start outer range -1", "start größe range -1", "end 1", "end 2"};
-    CHECK_EQUAL(fake.tellings, 4);
-    for (int i = 0; i < 4; i++) CHECK(strcmp(fake.told[i], wanted[i]) == 0, "told '%s'", fake.told[i]);
+    CHECK_EQUAL(bwprof_profiler_create("toy", 0, &profiler), BWPROF_OK);
+    CHECK_EQUAL(bwprof_profiler_set_bytes(profiler, "outer", UINT64_MAX, 2), BWPROF_OK); /* no payload holds that */
+    CHECK_EQUAL(bwprof_profiler_start(profiler, "outer", NULL), BWPROF_OK);
+    CHECK_EQUAL(bwprof_profiler_destroy(profiler), BWPROF_OK);
+    const char *const wanted[] = {"start outer range -1", "start größe range 7", "end 1", "end 2",
+                                  "start outer range -1"};
+    CHECK_EQUAL(fake.tellings, 5);
+    for (int i = 0; i < 5; i++) CHECK(strcmp(fake.told[i], wanted[i]) == 0, "told '%s'", fake.told[i]);
+}
+
+typedef struct visitor {
+    bwprof_profiler *profiler;
+    pthread_t self;
+    bwprof_status stop;
+    bool begins; /* and ends nothing */
+} visitor;
+
+static void *visit_profiler(void *context) {
+    visitor *self = context;
+    self->self = pthread_self();
+    if (self->begins) {
+        CHECK_EQUAL(bwprof_profiler_start(self->profiler, "gemm", NULL), BWPROF_OK);
+    } else {
+        self->stop = bwprof_profiler_stop(self->profiler, "gemm", NULL);
+    }
+    return NULL;
+}
+
+static void visit_in_a_thread(visitor *visitor) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, visit_profiler, visitor)) abort();
+    pthread_join(thread, NULL);
+}
+
+/* The system gives a thread's number to another one when it has ended; its ranges it does not. */
+static void ranges_end_with_their_thread(int op_index) {
+    (void)op_index;
+    enum { TRIES = 100 };
+    bwprof_profiler *profiler = NULL;
+    int64_t count = -1;
+    int seen = 0;
+    CHECK_EQUAL(bwprof_profiler_create("toy", 0, &profiler), BWPROF_OK);
+    for (int i = 0; i < TRIES && !seen; i++) {
+        visitor first = {profiler, .begins = true}, second = {profiler, .stop = -1};
+        visit_in_a_thread(&first);
+        visit_in_a_thread(&second);
+        CHECK_EQUAL(second.stop, BWPROF_INVALID);
+        seen += pthread_equal(first.self, second.self) != 0;
+    }
+    CHECK(seen, "no thread had another one's number in %d tries", TRIES);
+    CHECK_EQUAL(bwprof_profiler_count(profiler, "gemm", &count), BWPROF_OK);
+    CHECK_EQUAL(count, 0);
+    CHECK_EQUAL(bwprof_profiler_destroy(profiler), BWPROF_OK);
 }
 
 static int do_nothing(void *user, int64_t set) {
@@ -267,6 +319,7 @@ static void memory_ends_while_ranges_are_told(int op_index) {
 
 const check api_checks[] = {
     {"ranges_of_the_library_have_names", false, ranges_of_the_library_have_names},
+    {"ranges_end_with_their_thread", false, ranges_end_with_their_thread},
     {"the_callers_device_stays_current", false, the_callers_device_stays_current},
     {"memory_ends_among_names", false, memory_ends_among_names},
     {"kernels_have_reports", false, kernels_have_reports},

@@ -107,25 +107,31 @@ static void a_tool_is_told_of_ranges(int op_index) {
         OK(bw_ranges_call(o.ranges, o.outer, "first"));
         OK(bw_ranges_call(o.ranges, o.outer, "outer"));
         OK(bw_ranges_start(o.ranges, o.outer));
+        bw_ranges_move(o.ranges, o.inner, 77);
         OK(bw_ranges_start(o.ranges, o.inner));
         OK(bw_ranges_stop(o.ranges, o.outer));
         bw_ranges_drop(o.ranges);
         FAILS(bw_ranges_stop(o.ranges, o.inner), BW_CODE_INVALID, "not started");
-        expect_told((const char *[]){"start outer range -1", "start range range -1", "end 1", "end 2"}, 4);
+        expect_told((const char *[]){"start outer range -1", "start range range 77", "end 1", "end 2"}, 4);
     }
     close_ranges(&o);
 }
 
 static void without_a_tool_nothing_is_told(int op_index) {
     (void)op_index;
-    opened o;
-    if (OK(open_ranges(&o, 8))) {
-        OK(bw_ranges_call(o.ranges, o.inner, "inner"));
-        OK(bw_ranges_start(o.ranges, o.inner));
-        OK(bw_ranges_stop(o.ranges, o.inner));
-        CHECK_EQUAL(fake.tellings, 0);
+    for (int hidden = 0; hidden < 2; hidden++) {
+        opened o;
+        fake.watched = hidden;
+        if (OK(open_ranges(&o, 8))) {
+            if (hidden) bw_ranges_hide(o.ranges);
+            CHECK(!bw_ranges_watched(o.ranges), "nobody should be told");
+            OK(bw_ranges_call(o.ranges, o.inner, "inner"));
+            OK(bw_ranges_start(o.ranges, o.inner));
+            OK(bw_ranges_stop(o.ranges, o.inner));
+            CHECK_EQUAL(fake.tellings, 0);
+        }
+        close_ranges(&o);
     }
-    close_ranges(&o);
 }
 
 static void run_one(opened *o) {

@@ -23,7 +23,7 @@ void fake_reset(void) {
                         .conditions = {NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN}};
 }
 
-static bw_status called(const char *name) {
+bw_status fake_called(const char *name) {
     if (++fake.calls != fake.fail_at) return BW_OK;
     fake.failed = true;
     strncpy(fake.failed_call, name, sizeof fake.failed_call - 1);
@@ -39,18 +39,18 @@ struct bw_device {
 static bw_status device_count(int *count, char *reason, size_t reason_size) {
     (void)reason, (void)reason_size;
     *count = 1;
-    return called("device_count");
+    return fake_called("device_count");
 }
 
 static bw_status device_name(int index, char *name, size_t name_size) {
     (void)index;
     strncpy(name, "toy", name_size);
-    return called("device_name");
+    return fake_called("device_name");
 }
 
 static bw_status device_open(int index, bw_device **out) {
     (void)index;
-    BW_TRY(called("device_open"));
+    BW_TRY(fake_called("device_open"));
     fake.current = 0;
     bw_device *device = calloc(1, sizeof *device);
     if (!device) return bw_fail(BW_CODE_MEMORY, "no memory for a device");
@@ -75,19 +75,19 @@ static const bw_device_facts *device_facts(const bw_device *device) {
 
 static bw_status limit_threads(bw_device *device, int threads) {
     (void)device, (void)threads;
-    return called("limit_threads");
+    return fake_called("limit_threads");
 }
 
 static bw_status device_memory(bw_device *device, int64_t *free_bytes, int64_t *total_bytes) {
     (void)device;
     *free_bytes = fake.memory_bytes - fake.live_bytes;
     *total_bytes = fake.memory_bytes;
-    return called("device_memory");
+    return fake_called("device_memory");
 }
 
 static bw_status allocate(bw_device *device, int64_t bytes, void **out) {
     (void)device;
-    BW_TRY(called("allocate"));
+    BW_TRY(fake_called("allocate"));
     fake.current = 0;
     if (bytes > fake.memory_bytes - fake.live_bytes) {
         fake.refused_allocations++;
@@ -111,28 +111,28 @@ static void release(bw_device *device, void *memory, int64_t bytes) {
 
 static bw_status fill(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out) {
     (void)device;
-    BW_TRY(called("fill"));
+    BW_TRY(fake_called("fill"));
     bw_input_fill(dtype, bw_input_key_make(seed, operand), 0, count, out);
     return BW_OK;
 }
 
 static bw_status poison(bw_device *device, void *memory, int64_t bytes) {
     (void)device;
-    BW_TRY(called("poison"));
+    BW_TRY(fake_called("poison"));
     memset(memory, 0xff, (size_t)bytes);
     return BW_OK;
 }
 
 static bw_status copy(bw_device *device, void *to, const void *from, int64_t bytes) {
     (void)device;
-    BW_TRY(called("copy"));
+    BW_TRY(fake_called("copy"));
     memcpy(to, from, (size_t)bytes);
     return BW_OK;
 }
 
 static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, int64_t bytes, void *to) {
     (void)device, (void)bytes;
-    BW_TRY(called("gather"));
+    BW_TRY(fake_called("gather"));
     char *next = to;
     for (int64_t i = 0; i < count; i++) {
         memcpy(next, spans[i].from, (size_t)spans[i].bytes);
@@ -143,7 +143,7 @@ static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, 
 
 static bw_status synchronize(bw_device *device) {
     (void)device;
-    return called("synchronize");
+    return fake_called("synchronize");
 }
 
 /* ---- the kernel ---- */
@@ -279,7 +279,7 @@ static bw_status check_inputs(const bw_launch *launch, const bw_operand *operand
 static bool in_replay, on_last_set;
 
 static bw_status launch_row(int row, const bw_launch *launch) {
-    BW_TRY(called("launch"));
+    BW_TRY(fake_called("launch"));
     fake.launches++;
     const bw_op *op = bw_op_at(fake.op_index);
     bw_operand operands[BW_MAX_OPERANDS];
@@ -303,7 +303,7 @@ static bw_status launch_row(int row, const bw_launch *launch) {
 /* ---- variants ---- */
 
 static bw_status prepare_row(int row, const bw_launch *sets, int64_t set_count, void **state) {
-    BW_TRY(called("prepare"));
+    BW_TRY(fake_called("prepare"));
     for (int64_t i = 1; i < set_count; i++) {
         if (sets[i].set != i) return bw_fail(BW_CODE_DEVICE, "set %d says that it is %d", (int)i, (int)sets[i].set);
         if ((char *)sets[i].scratch - (char *)sets[0].scratch !=
@@ -409,7 +409,7 @@ static void plan_free(bw_plan *plan) {
 }
 
 static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
-    BW_TRY(called("plan_create"));
+    BW_TRY(fake_called("plan_create"));
     fake.current = 0;
     bw_status status = BW_OK;
     bw_plan *plan = calloc(1, sizeof *plan);
@@ -464,8 +464,9 @@ static bw_status replay_launches(bw_plan *plan) {
 }
 
 static bw_status plan_run(bw_plan *plan, double *ns) {
-    BW_TRY(called("plan_run"));
+    BW_TRY(fake_called("plan_run"));
     in_replay = true;
+    fake_tell_replay(plan->spec.annotated);
     bw_status status = replay_launches(plan);
     in_replay = on_last_set = false;
     if (status) return status;
@@ -507,60 +508,6 @@ static bw_status reference(bw_device *device, double *ns) {
     return BW_OK;
 }
 
-/* ---- marks: the n-th one taken is n microseconds after the beginning ---- */
-
-struct bw_marks {
-    int64_t *order; /* which one of all that were taken; 0 = never */
-};
-
-static bw_status marks_create(bw_device *device, void *stream, bw_marks **out) {
-    (void)device, (void)stream;
-    BW_TRY(called("marks_create"));
-    bw_marks *marks = calloc(1, sizeof *marks);
-    if (!marks) return bw_fail(BW_CODE_MEMORY, "no memory for marks");
-    fake.live_marks++;
-    *out = marks;
-    return BW_OK;
-}
-
-static bw_status marks_reserve(bw_marks *marks, int64_t count) {
-    BW_TRY(called("marks_reserve"));
-    int64_t *order = realloc(marks->order, (size_t)count * sizeof *order);
-    if (!order) return bw_fail(BW_CODE_MEMORY, "no memory for %lld marks", (long long)count);
-    marks->order = order;
-    fake.marks_made = count;
-    return BW_OK;
-}
-
-static bw_status mark(bw_marks *marks, int64_t index) {
-    BW_TRY(called("mark"));
-    marks->order[index] = ++fake.marks_taken;
-    return BW_OK;
-}
-
-static bool has_passed(const bw_marks *marks, int64_t index) {
-    return fake.marks_passed < 0 || marks->order[index] <= fake.marks_passed;
-}
-
-static bw_status mark_passed(bw_marks *marks, int64_t index, bool *out) {
-    *out = has_passed(marks, index);
-    return called("mark_passed");
-}
-
-static bw_status marks_elapsed(bw_marks *marks, int64_t from, int64_t to, double *ns) {
-    BW_TRY(called("marks_elapsed"));
-    fake.waits += !has_passed(marks, to);
-    *ns = 1000.0 * (double)(marks->order[to] - marks->order[from]);
-    return BW_OK;
-}
-
-static void marks_free(bw_marks *marks) {
-    if (!marks) return;
-    free(marks->order);
-    free(marks);
-    fake.live_marks--;
-}
-
 static const bw_device_calls device_calls = {.count = device_count,
                                              .name = device_name,
                                              .open = device_open,
@@ -572,71 +519,13 @@ static const bw_device_calls device_calls = {.count = device_count,
 static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, release, fill,
                                              poison,        copy,     copy, copy,    gather};
 static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
-static const bw_mark_calls mark_calls = {"toy",       marks_create,  marks_reserve, mark,
-                                         mark_passed, marks_elapsed, marks_free};
-
-/* ---- the thread's device: which of several there is no need to know ---- */
-
-static bw_status current_device(int *index) {
-    *index = fake.current;
-    return BW_OK;
-}
-
-static bw_status make_current(int index) {
-    fake.current = index;
-    return BW_OK;
-}
-
-static void *device_stream(const bw_device *device) {
-    (void)device;
-    return NULL;
-}
-
-static const bw_context_calls context_calls = {current_device, make_current, device_stream};
-
-/* ---- annotations: kept as text ---- */
-
-static bool annotations_watched(bw_device *device) {
-    (void)device;
-    return fake.watched;
-}
-
-static void tell(const char *what, const bw_annotation *annotation) {
-    if (fake.tellings == sizeof fake.told / sizeof *fake.told) abort();
-    snprintf(fake.told[fake.tellings++], sizeof *fake.told, "%s %s %s %lld", what, annotation->name,
-             annotation->category ? annotation->category : "-", (long long)annotation->bytes);
-}
-
-static void annotation_push(bw_device *device, const bw_annotation *what) {
-    (void)device;
-    tell("push", what);
-}
-
-static void annotation_pop(bw_device *device) {
-    (void)device;
-    snprintf(fake.told[fake.tellings++], sizeof *fake.told, "pop");
-}
-
-static uint64_t annotation_start(bw_device *device, const bw_annotation *what) {
-    (void)device;
-    tell("start", what);
-    return (uint64_t)fake.tellings;
-}
-
-static void annotation_end(bw_device *device, uint64_t range) {
-    (void)device;
-    snprintf(fake.told[fake.tellings++], sizeof *fake.told, "end %d", (int)range);
-}
-
-static const bw_annotation_calls annotation_calls = {annotations_watched, annotation_push, annotation_pop,
-                                                     annotation_start, annotation_end};
 static const bw_sensor_calls sensor_calls = {.read = conditions};
 static const bw_neighbour_calls neighbour_calls = {neighbours, reference};
 
-#define FAKE_BACKEND                                                                               \
-    .name = "toy", .text = "host memory and a toy clock", .built = true, .devices = &device_calls, \
-    .memory = &memory_calls, .plans = &plan_calls, .marks = &mark_calls, .sensors = &sensor_calls, \
-    .neighbours = &neighbour_calls, .context = &context_calls, .annotations = &annotation_calls
+#define FAKE_BACKEND                                                                                    \
+    .name = "toy", .text = "host memory and a toy clock", .built = true, .devices = &device_calls,      \
+    .memory = &memory_calls, .plans = &plan_calls, .marks = &fake_mark_calls, .sensors = &sensor_calls, \
+    .neighbours = &neighbour_calls, .context = &fake_context_calls, .annotations = &fake_annotation_calls
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};

@@ -58,8 +58,11 @@ typedef struct fake_state {
     bw_code fail_code;
 
     /* What happened. */
-    char told[32][64]; /* to the tool: "push measure gemm 24", "pop", "start a", "end 1" */
+    char told[48][64]; /* to the tool: "push measure gemm 24", "pop", "start a", "end 1" */
     int tellings;
+    int64_t told_replays; /* whose launches lay in ranges */
+    bw_annotated told_of; /* the last one's; its pointers are not to be followed ... */
+    char told_name[512];  /* ... the outermost one's name */
     int64_t calls;
     bool failed; /* the planned failure came */
     char failed_call[32];
@@ -82,6 +85,13 @@ extern const bw_backend fake_backend, fake_host_backend; /* the second one's cal
 
 void fake_reset(void);  /* a quiet, right device with plenty of memory */
 void fake_forget(void); /* frees the images of outputs that launches keep */
+
+/* Every backend call begins with it; the planned one fails. Tables of fake_marks.c, for fake.c. */
+bw_status fake_called(const char *name);
+extern const bw_mark_calls fake_mark_calls;
+extern const bw_context_calls fake_context_calls;
+extern const bw_annotation_calls fake_annotation_calls;
+void fake_tell_replay(const bw_annotated *annotated);
 
 /* The n-th host allocation from now on fails (0: none); returns how many were made since the last call. */
 int64_t fake_host_memory(int64_t fail_at);

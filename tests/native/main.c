@@ -14,9 +14,10 @@
 
 int check_failures;
 
-static const check *const lists[] = {verify_checks, replay_checks,     rotation_checks,  variant_checks, stop_checks,
-                                     fault_checks,  conditions_checks, nvml_checks,      call_checks,    ranges_checks,
-                                     host_checks,   memory_checks,     reference_checks, types_checks,   api_checks};
+static const check *const lists[] = {verify_checks,    replay_checks, rotation_checks,   variant_checks,
+                                     stop_checks,      fault_checks,  conditions_checks, nvml_checks,
+                                     call_checks,      ranges_checks, host_checks,       memory_checks,
+                                     reference_checks, types_checks,  api_checks,        told_checks};
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
 bool check_ok(bw_status status, const char *what) {

@@ -1,5 +1,6 @@
 /* csrc/cuda's use of CUPTI driven without a GPU: a toy device, and the fake library that BWPROF_TEST_CUPTI names.
  * `check_cupti <check>`; without the library, `open` prints why. */
+#include "cuda/libraries/nvtx/nvtx.h"
 #include "toy_gpu.h"
 
 /* ---- checks ---- */
@@ -204,20 +205,26 @@ static void check_trace(void) {
     close_toy(&device);
 }
 
-/* A replay of two launches of 1 and 2 us: what the tool's log, which the kernels are in, has between its marks. */
+/* Replays of two launches of 1 and 2 us: what the tool's log, which the kernels are in, has between its marks. The last
+ * one has none. */
 static void check_marks(void) {
-    const bw_annotation annotation = {.name = "measure", .category = "toy", .bytes = 4 * MIB};
+    bw_annotated annotated = {{{.name = "toy fp32 plain", .category = "toy", .bytes = 4 * MIB},
+                               {.name = "measure", .category = "toy", .bytes = 4 * MIB}},
+                              2};
     bw_device device;
     bw_plan *plan = NULL;
     bw_plan_spec timed = spec;
     double ns;
     open_toy(&device);
-    timed.annotation = &annotation;
+    timed.annotated = &annotated;
     timed.timer = TIMER_CUPTI;
     timed.launches = 2;
+    CHECK(!bw_cuda_nvtx_open(&device));
     CHECK(!bw_cuda_plan_calls.create(&device, &timed, &plan));
     toy.log = fopen(getenv("BWPROF_NVTX_LOG"), "a");
     CHECK(toy.log && !bw_cuda_plan_calls.run(plan, &ns));
+    annotated.count = 0;
+    CHECK(!bw_cuda_plan_calls.run(plan, &ns));
     bw_cuda_plan_calls.free(plan);
     fclose(toy.log);
     toy.log = NULL;
@@ -349,7 +356,7 @@ static double metric(const bw_metrics *found, const char *name) {
     exit(1);
 }
 
-enum { TENSOR = 1, STALLS = 8, SECTORS = 32, DRAM = 64, SM = 128, ALL = 255 };
+enum { TENSOR = 1, STALLS = 8, SECTORS = 32, DRAM = 64, SM = 128, CACHES = 256, ALL = 511 };
 
 /* The fake's values are the lengths of the names: which name stands behind each metric. */
 static void check_metrics(void) {
@@ -360,25 +367,44 @@ static void check_metrics(void) {
     toy.books->passes = 5;
     toy.launches = 0;
     CHECK(!bw_cuda_metrics(&device, &once, TENSOR | SECTORS, &found));
-    CHECK(found.status[0] == '\0' && found.count == 3 && found.passes == 5 && toy.launches == 1 + 5);
+    CHECK(found.status[0] == '\0' && found.count == 5 && found.passes == 5 && toy.launches == 1 + 5);
     CHECK(metric(&found, "tensor_pct") == strlen("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"));
     CHECK(metric(&found, "sectors_per_load") ==
           strlen("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"));
-    CHECK(!bw_cuda_metrics(&device, &once, DRAM | SM, &found) && found.count == 2);
+    const double local = strlen("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum"); /* of either name */
+    CHECK(metric(&found, "local_bytes") == 32 * (local + local));
+    const double lines = strlen("l1tex__t_set_accesses_pipe_lsu_mem_global_op_ld.sum");
+    const double loads = strlen("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum");
+    CHECK(metric(&found, "lines_per_load") == lines / loads);
+    CHECK(!bw_cuda_metrics(&device, &once, DRAM | SM | CACHES, &found) && found.count == 7);
+    CHECK(found.status[0] == '\0');
+    CHECK(metric(&found, "sm_cycles_ratio") == 1); /* names of one length */
+    CHECK(metric(&found, "issue_pct") == strlen("sm__inst_issued.avg.pct_of_peak_sustained_active"));
+    CHECK(metric(&found, "active_threads") == strlen("smsp__average_thread_inst_executed_per_inst_executed.ratio"));
+    CHECK(metric(&found, "l1_pct") == strlen("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active"));
+    const double l2 = strlen("lts__t_sectors.avg.pct_of_peak_sustained_elapsed");
+    CHECK(metric(&found, "l2_pct") == l2 * strlen("sm__cycles_elapsed.max") / (double)strlen("sm__cycles_active.max"));
     const double seconds = (double)strlen("sm__cycles_active.max") / strlen("sm__cycles_elapsed.avg.per_second");
     const double most =
         (double)strlen("dram__bytes.sum.peak_sustained") * strlen("dram__cycles_elapsed.avg.per_second");
     /* What it has written is still in the cache. */
     CHECK(fabs(metric(&found, "dram_pct") / (100 * READ / (seconds * most)) - 1) < 1e-12);
     CHECK(metric(&found, "sm_pct") == strlen("sm__throughput.avg.pct_of_peak_sustained_active"));
+    toy.launches = 0;
+    toy.books->passes = 1;
     CHECK(!bw_cuda_metrics(&device, &once, ALL, &found) && found.count > 20 && found.status[0] == '\0');
+    CHECK(found.passes == 2 && toy.launches == 2 * 2); /* what one pass must see is counted apart from the others */
+    for (int i = 0; i < found.count; i++) CHECK(found.metric[i].value > 0);
+    CHECK(metric(&found, "sm_pct") == strlen("sm__throughput.avg.pct_of_peak_sustained_active"));
+    CHECK(metric(&found, "l1_pct") == strlen("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active"));
     toy.books->passes = 1;
     CHECK(counted(&device, &c) && c.dram_bytes_read == READ && c.dram_bytes_written == WRITTEN);
     toy.books->old_pipes = 1;
     CHECK(!bw_cuda_metrics(&device, &once, TENSOR | SECTORS, &found));
     CHECK(metric(&found, "tensor_pct") == strlen("sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"));
     CHECK(isnan(metric(&found, "sectors_per_store")) && !isnan(metric(&found, "sectors_per_load")));
-    CHECK(strcmp(found.status, "CUPTI does not know for this GPU: sectors_per_store") == 0);
+    CHECK(strcmp(found.status, "CUPTI does not know for this GPU: sectors_per_store, local_bytes") == 0);
+    CHECK(isnan(metric(&found, "local_bytes")) && !isnan(metric(&found, "lines_per_load")));
     CHECK(!bw_cuda_metrics(&device, &once, STALLS, &found) && found.status[0] == '\0');
     CHECK(isnan(metric(&found, "stall_gmma")) && !isnan(metric(&found, "stall_wait"))); /* no such units there */
     close_toy(&device);

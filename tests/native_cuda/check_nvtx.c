@@ -1,4 +1,5 @@
 /* What a tool is told by the annotation calls, and what they cost where there is none; no GPU. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "cuda/libraries/nvtx/nvtx.h"
 #include "cuda/runtime/attachments.h"
 
-enum { CALLS = 2000000, ROUNDS = 5 };
+enum { CALLS = 2000000, ROUNDS = 5, THREADS = 4, NAMES = 40, TURNS = 50 };
 
 static void tell_all(bw_device *device) {
     const bw_annotation_calls *calls = &bw_cuda_annotation_calls;
@@ -22,6 +23,25 @@ static void tell_all(bw_device *device) {
     uint64_t first = calls->start(device, &named), second = calls->start(device, &measure);
     calls->end(device, first);
     calls->end(device, second);
+}
+
+/* The same names, in each thread's own order. */
+static void *use_categories(void *device) {
+    char name[16];
+    for (int i = 0; i < TURNS * NAMES; i++) {
+        snprintf(name, sizeof name, "category %d", i % NAMES);
+        bw_cuda_nvtx_push(device, &(bw_annotation){.name = "a", .category = name, .bytes = -1});
+        bw_cuda_nvtx_pop(device);
+    }
+    return NULL;
+}
+
+static void use_categories_at_once(bw_device *device) {
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        if (pthread_create(&threads[i], NULL, use_categories, device)) abort();
+    }
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
 }
 
 /* ns for a pair, the best of some rounds. */
@@ -42,9 +62,11 @@ static void time_pairs(bw_device *device) {
 
 int main(int count, char **arguments) {
     bw_device *device = calloc(1, sizeof *device);
-    if (!device) return 2;
+    if (!device || bw_cuda_nvtx_open(device)) return 2;
     if (count > 1 && strcmp(arguments[1], "time") == 0) {
         time_pairs(device);
+    } else if (count > 1 && strcmp(arguments[1], "threads") == 0) {
+        use_categories_at_once(device);
     } else {
         tell_all(device);
     }

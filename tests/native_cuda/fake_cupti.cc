@@ -190,6 +190,7 @@ static int known(const char *name) {
                               : 1;
     }
     if (strcmp(name, "lts__t_bytes.sum") == 0) return !fake.no_l2;
+    if (strncmp(name, "lts__t_sectors", 14) == 0) return 1;
     if (fake.no_dram) return 0;
     if (strcmp(name, "dram__bytes.sum.peak_sustained") == 0) return 1;
     if (strcmp(name, "dram__cycles_elapsed.avg.per_second") == 0) return 1;
@@ -289,11 +290,12 @@ FAKE_EXPORT CUptiResult cuptiProfilerHostEvaluateToGpuValues(CUpti_Profiler_Host
             p->pMetricValues[i] = NAN;
             continue;
         }
-        if (strncmp(name, "dram__bytes_", 12) != 0 && strncmp(name, "lts", 3) != 0) {
+        const bool of_l2 = strcmp(name, "lts__t_bytes.sum") == 0;
+        if (strncmp(name, "dram__bytes_", 12) != 0 && !of_l2) {
             p->pMetricValues[i] = (double)strlen(name); /* each name its own value */
             continue;
         }
-        int index = strncmp(name, "lts", 3) == 0 ? 2 : strstr(name, "write") ? 1 : 0;
+        int index = of_l2 ? 2 : strstr(name, "write") ? 1 : 0;
         p->pMetricValues[i] = fake.seen[index];
     }
     return CUPTI_SUCCESS;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 static FILE *file;
-static unsigned long long ranges;
+static _Atomic unsigned long long ranges;
 
 static nvtxDomainHandle_t NVTX_API domain_create(const char *name) {
     static int any;

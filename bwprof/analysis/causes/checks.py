@@ -164,7 +164,7 @@ ITEMS: tuple[Item, ...] = (
         _column("active_threads"),
         _at_least(28),
         "{:.1f} of 32",
-        _ncu("active_threads", "smsp__thread_inst_executed_per_inst_executed.ratio"),
+        "--metrics sm",
     ),
     Item(
         "Compute",
@@ -189,7 +189,7 @@ ITEMS: tuple[Item, ...] = (
         _column("sm_cycles_ratio"),
         _at_most(1.1),
         "{:.2f}x",
-        _ncu("sm_cycles_ratio", "sm__cycles_active.max / sm__cycles_active.avg"),
+        "--metrics sm",
     ),
     Item(
         "Algorithm",

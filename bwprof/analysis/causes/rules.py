@@ -141,7 +141,7 @@ RULES: tuple[Rule, ...] = (
         "registers spilled to memory",
         "{:.0f} sectors of local memory",
         _OCCUPANCY_FIXES,
-        needs="column local_sectors (ncu: l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum and _op_st.sum)",
+        needs="--metrics sectors, or column local_sectors",
     ),
     Rule(
         "host_bound",

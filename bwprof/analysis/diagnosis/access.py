@@ -10,6 +10,8 @@ from bwprof.analysis.causes.rules import rule
 from bwprof.analysis.diagnosis.figures import SECTOR, WARP, Figures, ratio
 from bwprof.analysis.diagnosis.judging import (
     BANDWIDTH,
+    NEAR_PIPE,
+    PIPES,
     REFUTED,
     STALLS,
     SUPPORTED,
@@ -28,11 +30,13 @@ from bwprof.text import bytes_text
 
 EFFICIENCY = Band(rule("uncoalesced").threshold, 80.0)
 WIDEST = 16.0  # sectors of a request in which each lane loads 16 bytes, the most that it can
+LINES = 4.0  # of 128 bytes, that such a request touches
 SLACK = 1.25  # over the ideal: rows that begin in the midst of a sector
 L2_OF_STREAM = 1.8  # L2 counts what passes it and what it fetches: 1.4 to 1.6 bytes for a byte of a stream
 CONFLICTS = rule("bank_conflicts").threshold  # percent of the wavefronts
 SHARED_WAITS = Band(15.0, 10.0)  # percent of the stalls, from where on shared memory is worth a look
 SHARED_BOUND = Band(50.0, 35.0)
+ACTIVE = Band(16.0, 24.0)  # threads of a warp: half of them idle, and a quarter
 SPILLED = Band(5.0, 1.0)  # percent of the traffic
 THRASH = rule("extra_traffic").threshold
 THRASH_FAR = 1.5  # likewise, where latency counts and not bandwidth: a third of the trips to DRAM are in vain
@@ -43,7 +47,11 @@ _TRAFFIC_MATTERS = Band(60.0, 40.0)  # percent of DRAM's roof
 _OF_MEMORY = ("long_scoreboard", "lg_throttle", "mio_throttle", "tex_throttle", "drain")
 _OF_SHARED = ("short_scoreboard", "mio_throttle")
 _EFFICIENCY = Need("load_efficiency_pct", "", "full")
+_SHARED = Need("shared_pct", "--metrics bank_conflicts", "full")
+_L1 = Need("l1_pct", "--metrics caches", "full")
+_LOCAL = Need("local_bytes", "--metrics sectors", "full")
 _COUNTERS = Need("counted DRAM bytes beside stated ones", "--counters, with bytes_read= and bytes_written=", "memory")
+STATED = Need("the bytes that it must move", "--bytes NAME=READ,WRITTEN; bytes_read= and bytes_written=", "")
 
 
 def uncoalesced(figures: Figures) -> Judgement:
@@ -64,6 +72,19 @@ def uncoalesced(figures: Figures) -> Judgement:
         gain = figures.bounded(100 / worst, useless=True)
         return _unfelt(figures, evidence) or supported(evidence, gain)
     return refuted(evidence) if verdict == REFUTED else untold(f"{evidence}: partly in vain")
+
+
+def _by_lines(figures: Figures) -> Judgement | None:
+    """What the lines that a load touches tell, each of which takes the L1 cache a turn; None where nothing."""
+    lines, sectors = figures.number("lines_per_load"), figures.number("sectors_per_load")
+    if not lines > SLACK * LINES or not sectors < 2 * lines:
+        return None
+    said = f"a load touches {lines:.3g} lines, {sectors / lines:.3g} of 4 sectors of each; side by side lanes {LINES:g}"
+    busy, queued = figures.busy("l1_pct"), figures.waiting("lg_throttle")
+    if busy >= NEAR_PIPE.yes or queued >= WAITING.yes:
+        why = f"L1 is busy {busy:.3g} %" if busy >= NEAR_PIPE.yes else f"{queued:.0f} % of the stalls queue for L1"
+        return _unfelt(figures, said) or supported(f"{said}; {why}", figures.bounded(lines))
+    return untold(said, _L1) if math.isnan(busy) else None
 
 
 def _unfelt(figures: Figures, said: str) -> Judgement | None:
@@ -89,6 +110,9 @@ def _by_sectors(figures: Figures) -> Judgement:
         said = f"{said}, where even 16 bytes a lane need {WIDEST:.0f}"
         gain = figures.bounded(most / (ideal or WIDEST), useless=True)
         return _unfelt(figures, said) or supported(said, gain)
+    by_lines = _by_lines(figures)
+    if by_lines:
+        return by_lines
     if most == 0:
         return refuted("no requests of single lanes: nothing but bulk copies")
     if most <= SLACK * (ideal or 2.0):
@@ -155,21 +179,49 @@ def shared_memory_bound(figures: Figures) -> Judgement:
     said = f"{waiting:.0f} % of the stalls wait for shared memory, or for the queue to it"
     if figures.number("shared_wavefronts") == 0 or figures.number("shared_bytes") == 0:
         return refuted("it uses no shared memory")
-    verdict, conflicts = SHARED_BOUND.place(waiting), bank_conflicts(figures)
+    verdict, conflicts, busy = SHARED_BOUND.place(waiting), bank_conflicts(figures), figures.shared_busy
+    if busy >= NEAR_PIPE.yes and waiting >= SHARED_BOUND.no:  # nobody queues for what is merely busy
+        verdict, said = SUPPORTED, f"shared memory is busy {busy:.3g} % of the cycles; {said}"
+    elif busy < NEAR_PIPE.no and figures.busy("sm_pct") >= NEAR_PIPE.yes:
+        other = f"another part {figures.busy('sm_pct'):.3g} %: special functions wait in that queue, too"
+        return refuted(f"{said}, which is busy {busy:.3g} % of the cycles, {other}")
     if verdict == REFUTED:
         return refuted(said)
+    if not busy >= NEAR_PIPE.yes and not figures.busy("sm_pct") < (NEAR_PIPE.no if math.isnan(busy) else NEAR_PIPE.yes):
+        return untold(
+            f"{said}: special functions wait in that queue, too", *((_SHARED,) if math.isnan(busy) else (PIPES,))
+        )
     if conflicts.verdict == SUPPORTED:
         return refuted(f"{said}: for bank conflicts")
     if verdict == SUPPORTED and conflicts.verdict == REFUTED:
-        return supported(said, figures.bounded(without(waiting)))
+        return supported(said, figures.bounded(ratio(100.0, busy) if busy >= NEAR_PIPE.yes else without(waiting)))
     return untold(said, *conflicts.needs)
+
+
+def divergence(figures: Figures) -> Judgement:
+    """Few of a warp's threads take part in its instructions."""
+    active = figures.number("active_threads")
+    if math.isnan(active):
+        return untold("how many threads take part was not counted", Need("active_threads", "--metrics sm", "full"))
+    said = f"{active:.3g} of {WARP} threads take part in an instruction"
+    verdict = ACTIVE.place(active)
+    if verdict != SUPPORTED:
+        return refuted(said) if verdict == REFUTED else untold(f"{said}: not all, not few")
+    if near_memory(figures) == SUPPORTED:
+        return refuted(f"{said}, which does not matter: {at_roof(figures)}")
+    waiting = figures.waiting(*_OF_MEMORY)
+    if waiting >= WAITING.yes:
+        return untold(f"{said}, but {waiting:.0f} % of the stalls wait for memory")
+    if math.isnan(waiting):
+        return untold(said, STALLS)
+    return supported(said, figures.bounded(ratio(WARP, active)))
 
 
 def spills(figures: Figures) -> Judgement:
     """Local memory's traffic, beside all traffic."""
     local = figures.local_bytes
     if math.isnan(local):
-        return untold("traffic of local memory was not counted", Need("local_bytes", "", "full"))
+        return untold("traffic of local memory was not counted", _LOCAL)
     if local == 0:
         return refuted("no traffic of local memory")
     others = max((figures.number("l2_bytes"), figures.counted, figures.algorithmic), key=_or_zero)
@@ -187,10 +239,14 @@ def cache_thrash(figures: Figures) -> Judgement:
     """DRAM moved more than the kernel has to: the caches did not keep what is used again."""
     found = figures.traffic_ratio
     if figures.hot or math.isnan(found):
-        return untold("counted bytes beside those that it must move are not known", _COUNTERS)
+        known = not math.isnan(figures.counted) and math.isnan(figures.moved)
+        return untold("counted bytes beside those that it must move are not known", STATED if known else _COUNTERS)
     said = f"{found:.3g} times the bytes that it must move came from or went to DRAM"
     if found <= THRASH or figures.counted - figures.algorithmic < _LEAST_EXCESS:
         return refuted(said)
+    written = ratio(figures.number("dram_bytes_written"), figures.written)
+    if written > THRASH_FAR and math.isnan(figures.local_bytes):
+        return untold(f"{said}, {written:.3g} times those to write: of data, or of spilled registers", _LOCAL)
     busy, waiting = figures.memory.pct, figures.waiting("long_scoreboard")
     of_memory = _TRAFFIC_MATTERS.place(busy)
     gain = figures.bounded(found, useless=True)

@@ -21,8 +21,11 @@ LATENCY_US = 0.7  # of DRAM under load where nobody says it: between 0.6 and 0.8
 _HARMLESS = {"near_timer_floor", ""}  # of the flags those that doubt no figure
 BEYOND = 115.0  # percent of a roof: what is counted and what is stated do not belong together
 _OF_DRAM = {"dram_bytes_read", "pct_attainable", "traffic_ratio"}
+_MOST = 105.0  # percent that a counter tells of what is full, counted in another pass than its whole
 _SMALL = 0.6  # of the theoretical bandwidth
-_LONG_MS = 0.02  # from here on times and busy cycles tell the same share of the peak
+# From here on times and busy cycles tell the same share of the peak: a counted range lasts up to 45 us longer than its
+# kernel (H200, in 70 passes or so), and in which of the passes its clock is told is CUPTI's choice.
+_LONG_MS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,11 @@ class Figures:
     def number(self, *names: str) -> float:
         """The first of some columns that has a number; none that is measured is negative."""
         for name in names:
-            if name not in self._numbers:
-                self._numbers[name] = measured_or_nan(self.row.get(name))
-            if self._numbers[name] >= 0:
-                return self._numbers[name]
+            found = self._numbers.get(name)
+            if found is None:
+                found = self._numbers[name] = measured_or_nan(self.row.get(name))
+            if found >= 0:
+                return found
         return math.nan
 
     def word(self, name: str) -> str:
@@ -74,9 +78,14 @@ class Figures:
     @cached_property
     def on_host(self) -> bool:
         """Whether it ran on a CPU."""
-        return _runs_on_host(self.word("backend"))
+        return self.is_operator or _runs_on_host(self.word("backend"))
 
     @property
+    def is_operator(self) -> bool:
+        """Whether it is a time line's operator on a CPU, with whatever that called."""
+        return self.word("kind") == "operator"
+
+    @cached_property
     def of_amd(self) -> bool:
         """Whether it has columns that only AMD's profilers write."""
         return any(self.has(name) for name in _OF_AMD) or any(
@@ -117,6 +126,11 @@ class Figures:
         return self.moved if math.isnan(read) and math.isnan(written) else read + written
 
     @cached_property
+    def written(self) -> float:
+        """What the kernel has to write, its intermediates included."""
+        return self.number("algorithmic_bytes_written", "bytes_written")
+
+    @cached_property
     def counted(self) -> float:
         """DRAM bytes, counted."""
         found = self.number("dram_bytes_read") + self.number("dram_bytes_written")
@@ -135,7 +149,9 @@ class Figures:
 
     @cached_property
     def local_bytes(self) -> float:
-        """Traffic of local memory."""
+        """Traffic of local memory; none where no thread has any."""
+        if self.number("scratch_size") == 0:
+            return 0.0
         return self.number("local_bytes") if self.has("local_bytes") else SECTOR * self.number("local_sectors")
 
     # Roofs
@@ -169,7 +185,7 @@ class Figures:
             return Share(math.nan)
         if not math.isnan(self.attained):
             excess = ratio(self.counted, self.moved)
-            counted = self.attained * excess if excess > 1 else ratio(self.number("dram_pct"), self._stream_of_peak)
+            counted = self._of_stream(excess) if excess > 1 else ratio(self.number("dram_pct"), self._stream_of_peak)
             least = math.isnan(excess) and math.isnan(counted)
             value = max(self.attained, 0.0 if math.isnan(counted) else counted)
             return Share(value, "of what a stream of its bytes reaches", measured=True, least=least)
@@ -177,6 +193,15 @@ class Figures:
         if not math.isnan(by_ceiling):
             return Share(by_ceiling, "of what the best stream reaches", measured=True)
         return Share(self.of_peak, "of the theoretical bandwidth", least=self._is_stated)
+
+    def _of_stream(self, excess: float) -> float:
+        """Percent of a stream of the bytes that DRAM moved, `excess` times those stated.
+
+        A stream takes a time of its own, which is why few bytes reach less, and then moves at the best rate: the bytes
+        beyond those stated cost it that rate's time, however few were stated.
+        """
+        slower = ratio(self.number("attainable_gb_s"), self.number("ceiling_gb_s"))
+        return self.attained * (1 + (excess - 1) * (1.0 if math.isnan(slower) else min(1.0, slower)))
 
     @property
     def _stream_of_peak(self) -> float:
@@ -205,7 +230,7 @@ class Figures:
         own = self.number("tflops")
         rate = ratio(self.number("flops"), self.number("time_ms")) / 1e9 if math.isnan(own) else own
         best = 100 * ratio(rate, self.number("measured_tflops"))
-        if not math.isnan(best):
+        if best <= BEYOND or (not math.isnan(best) and not self.has("peak_tflops")):  # a product's; loops may beat it
             return Share(best, "of the best arithmetic rate", measured=True)
         return Share(100 * ratio(rate, self.number("peak_tflops")), "of the theoretical arithmetic rate")
 
@@ -269,6 +294,28 @@ class Figures:
             return own
         return ratio(self.number("blocks"), self.units * self.fitting.active_blocks)
 
+    @cached_property
+    def evenness(self) -> float:
+        """Of the time in which the busiest multiprocessor was at work, the mean's: what is counted over active cycles
+        says nothing of those that had none. Where that was not counted, of fewer blocks than multiprocessors."""
+        if self.has("sm_cycles_ratio"):
+            return 1 / max(1.0, self.number("sm_cycles_ratio"))
+        idle = ratio(self.number("blocks"), self.units)
+        return min(1.0, idle) if idle > 0 else 1.0
+
+    def busy(self, name: str) -> float:
+        """A column of what is busy in percent of the active cycles, of the whole time; NaN for what cannot be."""
+        found = self.number(name)
+        return found * self.evenness if found <= _MOST else math.nan
+
+    @cached_property
+    def shared_busy(self) -> float:
+        """How busy shared memory is in percent of the whole time; else by its turns, of which a cycle has one."""
+        if self.number("shared_pct") <= _MOST:
+            return self.busy("shared_pct")
+        cycles = self.number("time_ms") * self.number("sm_clock_mhz") * 1e3 * self.units
+        return min(100 * ratio(self.number("shared_wavefronts"), cycles), 100.0) if cycles > 0 else math.nan
+
     # Why warps wait
 
     @cached_property
@@ -309,7 +356,7 @@ class Figures:
         found: list[tuple[set[str], str]] = []
         for name in _PERCENTS:
             value = self.number(name)
-            if value > 105:
+            if value > _MOST:
                 found.append(({name}, f"{name} is {value:.4g}"))
         for part, whole in (("bank_conflicts", "shared_wavefronts"), ("dram_gb_s", "peak_gb_s")):
             if self.number(part) > 1.05 * self.number(whole):
@@ -349,6 +396,7 @@ _PERCENTS = (
     "tensor_pct",
     "fma_pct",
     "occupancy_pct",
+    "issue_pct",
     "load_efficiency_pct",
     "store_efficiency_pct",
     "valu_busy_pct",

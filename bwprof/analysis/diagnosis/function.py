@@ -33,8 +33,10 @@ VERDICTS = (SUPPORTED, CANNOT_TELL, REFUTED)  # as they are ranked
 MEMORY, CLOCK = "memory_bound", "clock_held_down"
 _ROOFS = (MEMORY, "compute_bound")
 _ON_HOST = (*_ROOFS, "launch_bound", "materialised", CLOCK)  # what a CPU's rows tell of, whose work nothing counts
+_OF_OPERATORS = (*_ROOFS, "materialised")  # which are no launch
 _HOST = "nothing is counted on a CPU"
-_ROCPROF = {BANDWIDTH: "parse_rocprof(path, peak_gb_s=...), of profile_memory's counters"}
+_ROCPROF = {BANDWIDTH: "--peak GB/S or parse_rocprof(path, peak_gb_s=...), of profile_memory's counters"}
+_NAMED = 3  # of the figures that a sentence says are missing
 _AGAIN = Need("figures that agree", "measure again", "")
 
 
@@ -71,7 +73,8 @@ class Diagnosis:
     def sentence(self) -> str:
         """The answer."""
         told = self.of(SUPPORTED)
-        named = [flag for flag in self.doubts if flag != "throttled" or not told or told[0].hypothesis.name != CLOCK]
+        clock = CLOCK in (found.hypothesis.name for found in told)
+        named = [flag for flag in self.doubts if flag != "throttled" or not clock]
         doubt = f" (in doubt: {', '.join(named)})" if named else ""
         if not told:
             return f"{self.case}{doubt}: {self._open()}."
@@ -99,10 +102,11 @@ class Diagnosis:
         parts = [self.position] if self.position else []
         far = [found.hypothesis.said for found in self.of(REFUTED) if found.hypothesis.name in _ROOFS]
         parts += [f"not limited by {' or '.join(far)}"] if far else []
-        needs = dict.fromkeys(need.figure for found in open_ones for need in found.judgement.needs)
+        named = [need for found in open_ones for need in found.judgement.needs if need.is_told]
+        needs = Counter(need.figure for need in [need for need in named if need.is_asked] or named)
         if any(found.judgement.evidence == _HOST for found in open_ones):
             return "; ".join([*parts, f"more cannot be told: {_HOST}"])
-        parts.append(f"more cannot be told yet, missing: {', '.join(needs)}" if needs else "nothing else stands out")
+        parts.append(f"more cannot be told yet, missing: {_few(needs)}" if needs else "nothing else stands out")
         return "; ".join(parts)
 
 
@@ -206,7 +210,7 @@ def _diagnosis(at: int, name: str, row: dict[str, Any], latency_us: float | None
     figures = Figures(row, latency_us)
     why = _unmeasured(figures)
     made = [Verdict(found, untold(why, _AGAIN) if why else _judged(found, figures)) for found in HYPOTHESES]
-    ranked = sorted(made, key=lambda found: VERDICTS.index(found.verdict))
+    ranked = sorted(made, key=lambda found: (VERDICTS.index(found.verdict), found.judgement.follows))
     return Diagnosis(
         at,
         name,
@@ -243,7 +247,7 @@ def _judged(hypothesis: Hypothesis, figures: Figures) -> Judgement:
     wrong = [said for columns, said in figures.contradictions if columns & set(hypothesis.columns)]
     if wrong:
         return untold(f"contradictory: {'; '.join(wrong)}", _AGAIN)
-    if figures.on_host and hypothesis.name not in _ON_HOST:
+    if figures.on_host and hypothesis.name not in (_OF_OPERATORS if figures.is_operator else _ON_HOST):
         return untold(_HOST)
     found = hypothesis.judge(figures)
     if figures.on_host:
@@ -261,6 +265,15 @@ def _line(row: Diagnosis, found: Verdict) -> tuple[Any, ...]:
     threshold = f"{held.threshold}: {held.because}"
     fixes = "; ".join(held.fixes) if told.verdict == SUPPORTED else ""
     return row.case, held.name, told.verdict, told.evidence + doubt, threshold, fixes, told.gain, needs
+
+
+def _few(names: Counter[str]) -> str:
+    """Some of many names, the most frequent first, and how many more there are."""
+    often = sorted(names, key=lambda name: -names[name])
+    told = [name for name in often if not any(other.startswith(f"{name} ") for other in often)]
+    if len(told) <= _NAMED + 1:
+        return ", ".join(told)
+    return f"{', '.join(told[:_NAMED])} and {len(told) - _NAMED} more figures"
 
 
 def _and(told: list[str]) -> str:

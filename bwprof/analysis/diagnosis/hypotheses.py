@@ -11,7 +11,7 @@ from bwprof.analysis.diagnosis import access, launch, limits
 from bwprof.analysis.diagnosis.judging import NEAR_BEST_RATE, NEAR_PEAK, NEAR_PIPE, NEAR_STREAM, WAITING, Hypothesis
 
 _DRAM = ("dram_pct", "dram_gb_s", "dram_bytes_read", "dram_bytes_written", "pct_attainable")
-_RATE = ("tensor_pct", "fma_pct", "sm_pct", "valu_busy_pct", "tflops")
+_RATE = ("tensor_pct", "fma_pct", "sm_pct", "issue_pct", "valu_busy_pct", "tflops")
 _WAITS = ("stall_reasons",)
 
 HYPOTHESES: tuple[Hypothesis, ...] = (
@@ -55,9 +55,9 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     Hypothesis(
         "uncoalesced",
         "uncoalesced accesses",
-        ("load_efficiency_pct", "store_efficiency_pct", "sectors_per_load", "sectors_per_store"),
+        ("load_efficiency_pct", "store_efficiency_pct", "sectors_per_load", "sectors_per_store", "lines_per_load"),
         f"less than {access.EFFICIENCY.yes:g} % of the sectors used (fine from {access.EFFICIENCY.no:g} %), or more "
-        f"than {access.SLACK * access.WIDEST:g} sectors a request",
+        f"than {access.SLACK * access.WIDEST:g} sectors a request, or {access.SLACK * access.LINES:g} lines in busy L1",
         "32 lanes of 4, 8 or 16 bytes side by side need 4, 8 or 16 sectors: no width explains more than 16; fewer may "
         "still be too many for narrow lanes, which the efficiency tells",
         rule("uncoalesced").fixes,
@@ -72,6 +72,15 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         "a bare count says nothing: a large kernel has millions in a hundredth of its accesses",
         rule("bank_conflicts").fixes,
         access.bank_conflicts,
+    ),
+    Hypothesis(
+        "divergence",
+        "divergent warps",
+        ("active_threads", *_WAITS),
+        f"at most {access.ACTIVE.yes:g} of 32 threads take part in an instruction (fine from {access.ACTIVE.no:g})",
+        "a warp runs the branches of its threads one after the other; those that took another wait, and cost as much",
+        ("threads of a warp on the same branch", "sort the work by its kind", "predicates instead of branches"),
+        access.divergence,
     ),
     Hypothesis(
         "materialised",
@@ -112,11 +121,22 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     Hypothesis(
         "shared_memory_bound",
         "loads from shared memory",
-        ("shared_wavefronts", *_WAITS),
-        f"{access.SHARED_BOUND.yes:g} % of the stalls wait for shared memory, without conflicts to blame",
+        ("shared_pct", "shared_wavefronts", *_WAITS),
+        f"{access.SHARED_BOUND.yes:g} % of the stalls wait for shared memory ({access.SHARED_BOUND.no:g} % where it is "
+        f"busy {NEAR_PIPE.yes:g} % of the cycles), without conflicts to blame",
         "a load for each product or two: its pipe gives 128 bytes a cycle, whatever the arithmetic could do",
         ("more sums a thread in registers", "wider loads (16 bytes)", "tensor cores fed by ldmatrix"),
         access.shared_memory_bound,
+    ),
+    Hypothesis(
+        "issue_bound",
+        "instruction issue",
+        ("issue_pct", "sm_cycles_ratio"),
+        f"an instruction issued in {NEAR_PIPE.yes:g} % of the cycles (far below {NEAR_PIPE.no:g} %), no pipe near",
+        "a scheduler issues one instruction a cycle at most, whatever it is: addresses, loops and loads take the turns "
+        "of arithmetic",
+        ("wider loads", "more sums a thread for what it loads", "constant strides", "unroll"),
+        limits.issue_bound,
     ),
     Hypothesis(
         "compute_bound",

@@ -39,6 +39,16 @@ class Need(NamedTuple):
     option: str
     preset: str
 
+    @property
+    def is_told(self) -> bool:
+        """Whether anything tells it."""
+        return bool(self.option or self.preset)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether an option or a preset of ncu asks for it: not what only rows of another kind have."""
+        return bool(self.preset) or self.option.startswith("--")
+
     def __str__(self) -> str:
         ways = filter(None, (self.option, f"ncu preset {self.preset}" if self.preset else ""))
         return f"{self.figure} ({' or '.join(ways) or 'no counter of this device is read for it'})"
@@ -52,6 +62,7 @@ class Judgement:
     evidence: str
     gain: float = math.nan
     needs: tuple[Need, ...] = ()
+    follows: bool = False  # from another cause that is supported, too: it comes behind that
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,7 @@ WAITING = Band(50.0, 40.0)  # of the stalls: what most warps wait for
 
 STALLS = Need("stall_reasons", "--metrics stalls", "stalls")
 BANDWIDTH = Need("DRAM bytes and time", "--counters, with roofs", "memory")
+ISSUE = Need("issue_pct", "--metrics sm", "compute")
 PIPES = Need("tensor_pct, fma_pct, sm_pct", "--metrics tensor,fma,sm", "compute")
 
 
@@ -119,8 +131,13 @@ def near_rate(figures: Figures, *, doubted: bool = False) -> str:
 def pipes(figures: Figures) -> dict[str, float]:
     """Arithmetic pipes, and how busy they are in percent, the busiest first; only those that are known."""
     named = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}
-    found = {pipe: figures.number(name) for pipe, name in named.items()}
+    found = {pipe: figures.busy(name) for pipe, name in named.items()}
     return dict(sorted(((pipe, pct) for pipe, pct in found.items() if not math.isnan(pct)), key=lambda item: -item[1]))
+
+
+def busiest(figures: Figures) -> float:
+    """How busy the busiest arithmetic pipe is, in percent; 0 where none is known."""
+    return next(iter(pipes(figures).values()), 0.0)
 
 
 def at_roof(figures: Figures) -> str:
@@ -131,6 +148,18 @@ def at_roof(figures: Figures) -> str:
         return f"at the arithmetic roof ({share_text(figures.arithmetic)})"
     busiest = next(iter(pipes(figures).items()), ("", 0.0))
     return f"the {busiest[0]} pipe is busy ({busiest[1]:.0f} %)" if busiest[1] >= NEAR_PIPE.yes else ""
+
+
+def at_part(figures: Figures) -> str:
+    """Which part near the multiprocessors is busy, in words: more warps would only wait longer for it; "" for none."""
+    parts = {
+        "the L1 cache": figures.busy("l1_pct"),
+        "shared memory": figures.shared_busy,
+        "instruction issue": figures.busy("issue_pct"),
+        "the L2 cache": figures.number("l2_pct"),
+    }
+    said, busy = max(parts.items(), key=lambda part: 0.0 if math.isnan(part[1]) else part[1])
+    return f"{said} is busy ({busy:.0f} %)" if busy >= NEAR_PIPE.yes else ""
 
 
 def share_text(share: Share) -> str:

@@ -13,6 +13,7 @@ from bwprof.analysis.diagnosis.judging import (
     Band,
     Judgement,
     Need,
+    at_part,
     at_roof,
     refuted,
     supported,
@@ -33,7 +34,7 @@ _RESOURCES = {
     "warps": "the size of its blocks",
     "blocks": "the number of blocks that fit",
 }
-_GRID = Need("waves", "bwprof variants", "full")
+_GRID = Need("waves", "--metrics sm", "full")
 _RESIDENT = Need("theoretical_occupancy_pct, occupancy_limiter", "bwprof variants", "full")
 
 
@@ -48,6 +49,8 @@ def low_occupancy(figures: Figures) -> Judgement:
     near = at_roof(figures)
     if near:
         return refuted(f"{said}, which does not matter: {near}")
+    if at_part(figures):
+        return refuted(f"{said}, which does not matter: {at_part(figures)}")
     ready = figures.waiting("not_selected")
     if ready >= HIDDEN:
         return refuted(f"{said}, which does not matter: {ready:.0f} % of the waiting warps are ready to issue")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from bwprof.analysis import values
@@ -9,6 +10,7 @@ from bwprof.analysis.diagnosis.figures import Figures, ratio
 from bwprof.analysis.diagnosis.judging import (
     BANDWIDTH,
     CANNOT_TELL,
+    ISSUE,
     NEAR_PIPE,
     PIPES,
     REFUTED,
@@ -18,7 +20,9 @@ from bwprof.analysis.diagnosis.judging import (
     Band,
     Judgement,
     Need,
+    at_part,
     at_roof,
+    busiest,
     near_memory,
     near_rate,
     pipes,
@@ -31,6 +35,7 @@ from bwprof.analysis.diagnosis.judging import (
 from bwprof.roofs.limits import FLOOR_FACTOR
 from bwprof.text import bytes_text, seconds_text
 
+SAME = 0.85  # of the busiest part: one that is as busy is that part, counted in another pass
 READY = 30.0  # of the stalls: warps that could issue, and were not chosen
 IDLE = 2.0  # percent of the time in which AMD's memory units stall: none that the bandwidth limits
 AT_FLOOR = Band(FLOOR_FACTOR, FLOOR_FACTOR + 1)  # empty launches
@@ -38,6 +43,7 @@ AT_FLOOR = Band(FLOOR_FACTOR, FLOOR_FACTOR + 1)  # empty launches
 SHORT_US = Band(3.0, 10.0)
 HOST = Band(90.0, 97.0)  # percent of the time in which kernels run
 CLOCK = Band(0.85, 0.95)  # of the highest
+POWER = "sw_power_cap"  # what the driver calls its power limit: a busy pipe reaches it by itself, at no fault of others
 # Over the theoretical bandwidth of DRAM: L2 counts 1.5 bytes for each of a stream, of which 60 % are far from the roof.
 BY_L2 = 1.2
 COUNTED = Need("counted DRAM bytes", "--counters", "memory")
@@ -90,15 +96,21 @@ def compute_bound(figures: Figures) -> Judgement:
 
 def _other_pipe(figures: Figures, said: str, pipe: str, pct: float) -> Judgement:
     """Neither FMA nor tensor pipe, nor the FLOPs, are near: is another pipe?"""
-    busiest = figures.number("sm_pct")
-    said = "; ".join(filter(None, (said, "" if math.isnan(busiest) else f"busiest pipe {busiest:.3g} %")))
+    busiest, issued, shared = figures.busy("sm_pct"), figures.busy("issue_pct"), figures.shared_busy
+    said = "; ".join(filter(None, (said, "" if math.isnan(busiest) else f"busiest part {busiest:.3g} %")))
     memory = figures.waiting("short_scoreboard", "mio_throttle", "lg_throttle", "tex_throttle", "long_scoreboard")
     if busiest >= NEAR_PIPE.yes:
-        if memory >= WAITING.no:
+        if issued >= SAME * busiest:
+            return refuted(f"{said}: it is the schedulers, which issue in {issued:.3g} % of the cycles")
+        idle = max(shared, figures.busy("l1_pct")) < NEAR_PIPE.no  # special functions wait in the queue of loads
+        if memory >= WAITING.no and not idle:
             return refuted(f"{said}: that of loads and stores, by what warps wait for ({memory:.0f} %)")
-        if math.isnan(memory):
-            return untold(f"{said}: of arithmetic or of loads and stores", STALLS, PIPES)
-        return supported(f"{said}: another than FMA and tensor cores", 100 / busiest)
+        if shared >= SAME * busiest:
+            return refuted(f"{said}: it is shared memory, busy {shared:.3g} % of the cycles")
+        if math.isnan(memory) or math.isnan(issued):
+            needs = [need for need, value in ((STALLS, memory), (ISSUE, issued)) if math.isnan(value)]
+            return untold(f"{said}: a pipe of arithmetic or another part", *needs)
+        return supported(f"{said}: a pipe other than FMA and tensor cores", 100 / busiest)
     stated = figures.has("arithmetic_intensity") or figures.has("measured_tflops")  # not counted of some pipes alone
     rate_far = near_rate(figures) == REFUTED and stated
     if busiest < NEAR_PIPE.no or (pipe and pct < NEAR_PIPE.no and (rate_far or len(pipes(figures)) > 1)):
@@ -110,6 +122,27 @@ def _other_pipe(figures: Figures, said: str, pipe: str, pct: float) -> Judgement
     if near_memory(figures) == SUPPORTED:
         return refuted(f"{said}; memory is nearer ({share_text(figures.memory)})")
     return untold(f"{said}: neither near nor far", *(() if pipe else (PIPES,)))
+
+
+def issue_bound(figures: Figures) -> Judgement:
+    """The schedulers issue in nearly every cycle, and what they issue keeps no pipe busy: too many instructions."""
+    issued = figures.busy("issue_pct")
+    near = at_roof(figures)
+    if near:
+        return refuted(near)
+    if math.isnan(issued):
+        if figures.busy("sm_pct") < NEAR_PIPE.no:
+            return refuted(f"no part of the multiprocessors is busy ({figures.number('sm_pct'):.3g} %)")
+        return untold("how often an instruction was issued was not counted", ISSUE)
+    said = f"an instruction in {issued:.3g} % of the cycles"
+    verdict = NEAR_PIPE.place(issued, doubted=figures.unsure)
+    if not figures.has("fma_pct") and verdict != REFUTED:
+        return untold(f"{said}: of arithmetic or of others", PIPES)
+    if busiest(figures) > 0:
+        said = f"{said}, while the busiest of the FMA and tensor pipes is at {busiest(figures):.3g} %"
+    if verdict == SUPPORTED:
+        return supported(said, figures.bounded(100 / issued))
+    return refuted(said) if verdict == REFUTED else untold(f"{said}: neither near nor far")
 
 
 def latency_bound(figures: Figures) -> Judgement:
@@ -137,8 +170,10 @@ def latency_bound(figures: Figures) -> Judgement:
         return untold(f"{said}: neither near the memory roof nor far")
     if launch.verdict != REFUTED:
         return untold(f"{said}; {launch.evidence}", *launch.needs)
-    if figures.l2_gb_s > BY_L2 * figures.number("peak_gb_s"):
-        need = Need("L2's share of its peak", "", "full")
+    if at_part(figures):
+        return refuted(f"{said}, but {at_part(figures)}")
+    if not figures.has("l2_pct") and figures.l2_gb_s > BY_L2 * figures.number("peak_gb_s"):
+        need = Need("l2_pct", "--metrics caches", "full")
         return untold(f"{said}; L2 moved {figures.l2_gb_s:.0f} GB/s, and may be what is full", need)
     if figures.in_flight_least > _ENOUGH * figures.in_flight_needed and figures.memory.pct < WAITING.no:
         need = Need("l1_hit_pct, l2_hit_pct, load_efficiency_pct", "", "full")
@@ -203,7 +238,9 @@ def clock_held_down(figures: Figures) -> Judgement:
             return refuted(f"{said}: hardly")
         if near_memory(figures) == SUPPORTED:
             return refuted(f"{said}, which does not matter: {at_roof(figures)}")
-        return supported(said, ratio(most or math.nan, clock))
+        working = near_rate(figures) == SUPPORTED or busiest(figures) >= NEAR_PIPE.yes
+        own = working and figures.word("throttle") == POWER
+        return dataclasses.replace(supported(said, ratio(most or math.nan, clock)), follows=own)
     if said == "none":
         return refuted("; ".join(filter(None, ("the driver did not hold it down", at))))
     verdict = CLOCK.place(share)

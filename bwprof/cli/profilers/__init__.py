@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared import options as shared
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, OK, USAGE, coded, guarded
 from bwprof.cli.shared.outputs import targets_of, write_each
-from bwprof.profilers import parse_chrome_trace, parse_ncu, parse_nsys, parse_rocprof
+from bwprof.profilers import anything, parse_chrome_trace, parse_ncu, parse_nsys, parse_rocprof
 from bwprof.text import unknown
 
 if TYPE_CHECKING:
@@ -78,13 +79,15 @@ def read(name: str, arguments: Sequence[str], program: str) -> int:
     """The subcommand of one profiler; returns the exit code."""
     parser = Parser(
         program,
-        "Print what another profiler measured, a row a launch: of few launches all that is known, of many a table; of "
+        "Print what another profiler measured, a row a launch: of few launches all that is known, of many a table; of\n"
         "time lines a row for each name.",
-        "Columns: time, bytes, bandwidth, shares of peaks, why warps wait. The rest: --csv, --json.",
+        "Columns: time, bytes, bandwidth, shares of peaks, why warps wait. The rest: --csv, --json, whose files this "
+        "command,\nbwprof diagnose and bwprof.profilers.load read again.",
     )
     parser.add_argument("file", metavar="FILE", help=READERS[name].files)
     parser.add_argument("--kernel", metavar="TEXT", help="only kernels whose name contains this")
-    shared.add_files(parser)
+    add_stated(parser)
+    shared.add_files(parser, " and notes")
     parser.add_argument("--md", metavar="FILE|-", help="rows as a table in Markdown")
     return run(parser, arguments, lambda given: _print(READERS[name], given))
 
@@ -93,10 +96,25 @@ def _print(reader: Reader, given: argparse.Namespace) -> int:
     from bwprof.cli.profilers import shown
 
     targets = targets_of(given, given.file)
-    found = reader.parse(Path(given.file))
+    found = apply(_read(reader, given.file), given)
     if given.kernel is not None:
         found = shown.only(found, given.kernel)
     return finish(found, targets)
+
+
+def _read(reader: Reader, name: str) -> pd.DataFrame:
+    """The rows of a file of that profiler, or of one that bwprof wrote of it; of another's the sentence names its
+    command.
+    """
+    kind = anything.kind_of(name)
+    if kind == anything.SAVED:
+        return anything.load(name)
+    try:
+        return reader.parse(Path(name))
+    except ValueError as error:
+        if kind not in READERS or READERS[kind] is reader:
+            raise
+        raise ValueError(f"{error} (it looks like a file of {kind}: {_PROGRAM} {kind} FILE)") from None
 
 
 def finish(found: pd.DataFrame, targets: Mapping[str, str]) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
+import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from bwprof.results.csvfile import quoted_formula
-from bwprof.results.jsonfile import plain
 from bwprof.results.schema import is_missing
+from bwprof.terminal import PLAIN_WIDTH
 from bwprof.text import bytes_text, counted, quoted, short
 
 if TYPE_CHECKING:
@@ -18,6 +15,9 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS = 4  # launches that get lines of their own
 _MOST_STALLS = 5
+_FIXED = "\u00a0"  # a blank at which no line is folded
+_LONGEST = 80  # letters of a kernel's name in Markdown
+_LEAST = 40  # letters of a line
 _MOST_LINES = 200  # of a table
 _Launch = dict[str, Any]
 
@@ -50,7 +50,7 @@ def show(found: pd.DataFrame, stream: TextIO) -> None:
     elif len(found) <= MOST_BLOCKS:
         for row in _records(found):
             print_line("")
-            for line in block(row):
+            for line in block(row, min(screen.width, PLAIN_WIDTH)):
                 print_line(line, soft_wrap=True)
     else:
         _table(found, screen, "launch", _COLUMNS)
@@ -70,11 +70,19 @@ def _records(found: pd.DataFrame) -> list[_Launch]:
     return [{str(name): None if is_missing(value) else value for name, value in row.items()} for row in rows]
 
 
-def block(row: _Launch) -> list[str]:
-    """All that is known of one launch, a line for each part of it."""
-    title = f"launch {row.get('launch')}: {row.get('kernel') or 'a kernel without a name'}"
-    lines = [(name, said(row)) for name, said in _PARTS.items()]
-    return [title, *(f"  {name:<11}{text}" for name, text in lines if text)]
+def block(row: _Launch, width: int = PLAIN_WIDTH) -> list[str]:
+    """All that is known of one launch, a part of it a line that is folded at `width`; of a long name the short one."""
+    name = str(row.get("kernel") or "a kernel without a name")
+    title = f"launch {row.get('launch')}: {name}"
+    if len(title) > width and row.get("case"):
+        title = f"launch {row.get('launch')}: {row['case']} (a name of {len(name)} letters: --json)"
+    lines = [title]
+    for part, told in _PARTS.items():
+        if text := told(row):
+            kept = text.replace(" ", _FIXED).replace(f",{_FIXED}", ", ")  # a figure stays whole
+            folded = textwrap.fill(kept, max(width, _LEAST), initial_indent=f"  {part:<11}", subsequent_indent=" " * 13)
+            lines += folded.replace(_FIXED, " ").splitlines()
+    return lines
 
 
 def _said(row: _Launch, name: str, spec: str, form: str) -> str:
@@ -88,7 +96,8 @@ def _joined(*parts: str) -> str:
 
 
 def _launched(row: _Launch) -> str:
-    size = f"{row['grid']} blocks of {row['block']} threads" if row.get("grid") and row.get("block") else ""
+    grid, block = (row.get(shape) or row.get(whole) for shape, whole in (("grid", "blocks"), ("block", "threads")))
+    size = f"{grid} blocks of {block} threads" if grid and block else ""
     shared = row.get("shared_bytes")
     return _joined(
         size,
@@ -116,6 +125,13 @@ def _dram(row: _Launch) -> str:
     return _joined(moved, f"{rate} = {share}" if rate and share else rate or share, _of_peak(row))
 
 
+def _stated(row: _Launch) -> str:
+    """What a caller said that it must move."""
+    read, written = row.get("bytes_read"), row.get("bytes_written")
+    moved = "" if read is None or written is None else f"{bytes_text(read)} read, {bytes_text(written)} written"
+    return _joined(moved, _said(row, "bandwidth_gb_s", ".2f", "{} GB/s"))
+
+
 def _of_peak(row: _Launch) -> str:
     return _said(row, "peak_gb_s", ".1f", "peak {} GB/s")
 
@@ -141,11 +157,23 @@ def _occupancy(row: _Launch) -> str:
 
 def _access(row: _Launch) -> str:
     return _joined(
-        _said(row, "sectors_per_load", ".4g", "{} sectors a load"),
-        _said(row, "sectors_per_store", ".4g", "{} a store"),
-        _said(row, "load_efficiency_pct", ".4g", "{} % of loaded bytes used"),
-        _said(row, "store_efficiency_pct", ".4g", "{} % of stored sectors written"),
+        _requests(row, "load", "{} sectors a load"),
+        _requests(row, "store", "{} a store" if row.get("sectors_per_load") else "{} sectors a store"),
+        _used(row, "load_efficiency_pct", "{} % of loaded bytes used"),
+        _used(row, "store_efficiency_pct", "{} % of stored sectors written"),
     )
+
+
+def _requests(row: _Launch, what: str, form: str) -> str:
+    """Sectors a request; none at all where there was no request, of a bulk copy for example."""
+    if row.get(f"sectors_per_{what}") == 0:
+        return f"no {what} requests"
+    return _said(row, f"sectors_per_{what}", ".4g", form)
+
+
+def _used(row: _Launch, name: str, form: str) -> str:
+    """How much of the sectors is used: ncu says 0 of a kernel that has no such accesses."""
+    return _said(row, name, ".4g", form) if row.get(name) else ""
 
 
 def _shared(row: _Launch) -> str:
@@ -175,6 +203,7 @@ _PARTS: dict[str, Callable[[_Launch], str]] = {
     "launched": _launched,
     "time": _time,
     "DRAM": _dram,
+    "must move": _stated,
     "compute": _compute,
     "occupancy": _occupancy,
     "access": _access,
@@ -240,28 +269,16 @@ def show_columns(stream: TextIO) -> int:
 
 def as_text(found: pd.DataFrame, kind: str) -> str:
     """A frame as csv, json or md."""
+    from bwprof.profilers import saved
+
     if kind == "json":
-        told = {name: plain(value) for name, value in found.attrs.items()}
-        rows = [
-            {str(name): None if is_missing(value) else plain(value) for name, value in row.items()}
-            for row in found.to_dict(orient="records")
-        ]
-        return json.dumps({**told, "rows": rows}, indent=1) + "\n"
+        return saved.json_text(found)
     if kind == "md":
         from bwprof.analysis.answer import markdown
         from bwprof.profilers.columns import COLUMNS
 
         known = [column.name for column in COLUMNS if column.name in found.columns]
+        if {"case", "kernel"} <= set(known) and found["kernel"].str.len().max() > _LONGEST:
+            known.remove("kernel")  # its short name tells
         return markdown(found[known]) + "\n"
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([quoted_formula(str(name)) for name in found.columns])
-    for values in found.itertuples(index=False, name=None):
-        writer.writerow([_cell(value) for value in values])
-    return text.getvalue()
-
-
-def _cell(value: Any) -> str:
-    if is_missing(value):
-        return ""
-    return quoted_formula(value) if isinstance(value, str) else str(plain(value))
+    return saved.csv_text(found)

@@ -21,7 +21,9 @@ Group = argparse.ArgumentParser | argparse._ArgumentGroup
 
 def add_operations(parser: argparse.ArgumentParser) -> None:
     """The words that name operations."""
-    parser.add_argument("operations", nargs="*", metavar="OPERATION", help="operations (see bwprof --list)")
+    parser.add_argument(
+        "operations", nargs="*", metavar="OPERATION", help="operations, or a suite's cases (see bwprof sweep --list)"
+    )
 
 
 def add_cases(what: Group) -> None:
@@ -57,10 +59,10 @@ def add_kv_lens(what: Group) -> None:
     )
 
 
-def add_files(out: Group) -> None:
-    """The options that name files for the rows."""
+def add_files(out: Group, beside: str = ", samples and metadata") -> None:
+    """The options that name files for the rows; `beside` is what JSON keeps with them."""
     out.add_argument("--csv", metavar="FILE|-", help="rows as CSV, '-' for standard output")
-    out.add_argument("--json", metavar="FILE|-", help="rows, samples and metadata as JSON, '-' likewise")
+    out.add_argument("--json", metavar="FILE|-", help=f"rows{beside} as JSON, '-' likewise")
     out.add_argument("--force", action="store_true", help="replace files that are named for results")
 
 

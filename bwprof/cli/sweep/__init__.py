@@ -42,7 +42,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     options.columns(parsed)
     max_total_seconds = shared.limit(parsed.max_total_seconds, "--max-total-seconds")
     max_case_seconds = shared.limit(parsed.max_case_seconds, "--max-case-seconds")
-    wanted = command.Given(started, max_total_seconds, max_case_seconds, shared.roofs(parsed))
+    wanted = command.Given(started, max_total_seconds, max_case_seconds, shared.roofs(parsed), parsed.nvtx)
     if parsed.list:
         _say_unused(parsed, "--list")
         with interrupts.at_once():
@@ -65,7 +65,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         _log.warning("%s", warning)
     if parsed.once:
         _say_unused(parsed, "--once")
-        return max(command.once(own, choice, interrupts) for choice, own in made)
+        return max(command.once(own, choice, interrupts, nvtx=parsed.nvtx) for choice, own in made)
     choice, first = made[0]
     return command.run(parsed, given, interrupts, command.Job(first, first.specs, made=made), choice, wanted)
 

@@ -70,6 +70,12 @@ def parser(program: str) -> Parser:
         "that its heuristic puts first, where measuring searches for the fastest; a profiler sees the kernels that "
         "fill the operands, too",
     )
+    how.add_argument(
+        "--nvtx",
+        action=argparse.BooleanOptionalAction,
+        help="whether tools that take NVTX ranges (nsys, ncu --nvtx) are told of cases, in the domain bwprof: by "
+        "default where one watches; --nvtx also says where none does",
+    )
     result.add_argument("--verbose", action="store_true", help="log what is going on")
     result.add_old_name("--max-time", "--max-total-seconds")
     result.add_old_name("--max-case-time", "--max-case-seconds")
@@ -113,7 +119,7 @@ def add_what(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="M,…",
         help="what else to count, by replaying each launch many times: tensor, fma, occupancy, stalls, bank_conflicts, "
-        "sectors, dram, sm, or all (GPU; needs privileges)",
+        "sectors, dram, sm, caches, or all (GPU; needs privileges)",
     )
     what.add_argument("--seed", default="0", metavar="N", help="of the generated inputs (default: 0)")
     where = parser.add_argument_group("where")
@@ -215,6 +221,7 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
         "--resume": options.resume if instead == "--list" else None,
         "--max-total-seconds": options.max_total_seconds,
         "--max-case-seconds": options.max_case_seconds,
+        "--nvtx": options.nvtx is not None and instead != "--once",
     }
     if instead == "--once":
         given |= {"--timer": options.timer, "--counters": options.counters, "--metrics": options.metrics}

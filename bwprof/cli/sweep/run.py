@@ -95,13 +95,14 @@ Continued = Callable[[Path, dict[str, Any], Sequence[Row]], tuple[Sequence[int],
 @dataclass(frozen=True, slots=True)
 class Given:
     """When the command began, a time.monotonic(); seconds for the whole run and for one case, and what rows are held
-    against, None for no wish.
+    against, None for no wish; whether tools that watch the process are told.
     """
 
     started: float
     max_total_seconds: float | None
     max_case_seconds: float | None
     roofs: roofs.Given | None
+    nvtx: bool | None = None
 
 
 def run(
@@ -198,14 +199,16 @@ def _earlier_roofs(folder: Path, data: dict[str, Any]) -> roofs.Given:
         raise ValueError(f"{folder} cannot be resumed: {error}") from None
 
 
-def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
+def once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: bool | None = None) -> int:
     """Launch each case exactly once in this process, untimed; returns the exit code."""
     code = OK
     with _core.Device(choice.backend, choice.index) as device:
+        if nvtx and not device.watched:
+            _log.warning("--nvtx: %s", hardware.UNWATCHED)
         for spec in each_once(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
             interrupts.check()
             try:
-                with spec.open(device) as case:
+                with spec.open(device, nvtx=nvtx is not False) as case:
                     case.launch()
                     sys.stderr.write(f"launched {spec.title} {'' if spec.variant else case.variant}".rstrip() + "\n")
             except (_core.UnsupportedError, MemoryError) as error:
@@ -268,7 +271,7 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
 def _run_folder(name: str, parent: Path) -> Path:
     for candidate in (Path(name), parent / name):
         if candidate.is_dir():
-            return candidate
+            return results.run_in(candidate)
     known = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
     raise ValueError(unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
 
@@ -288,7 +291,9 @@ def _measure(
     parts = job.parts or (Part(choice, job.items, store.run),)
 
     def executor_of(one: Choice) -> Executor[Any]:
-        inner = ChildExecutor(one.backend, one.index, interrupts, max_case_seconds=given.max_case_seconds)
+        inner = ChildExecutor(
+            one.backend, one.index, interrupts, max_case_seconds=given.max_case_seconds, nvtx=given.nvtx
+        )
         return job.executor(inner)
 
     timeline = Timeline() if targets.trace else None

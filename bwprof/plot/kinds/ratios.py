@@ -35,7 +35,28 @@ _AROUND_INCHES, _MARGIN_INCHES, _MOST_INCHES, _LEAST_INCHES = 1.05, 1.5, 60.0, 2
 _ROW_INCHES = ((80, 0.21, 8.0), (200, 0.165, 7.0), (math.inf, 0.125, 6.0))  # up to so many rows: height, letters
 _LONGEST_NAME = 60
 _LOGARITHMIC = 1.5  # a ratio from which on the axis is one of factors
-_FACTORS = (0.01, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
+_FACTORS = (
+    1,
+    0.1,
+    10,
+    0.01,
+    100,
+    0.001,
+    1000,
+    0.5,
+    2,
+    0.2,
+    5,
+    0.3,
+    3,
+    0.7,
+    1.5,
+    0.05,
+    20,
+    0.02,
+    50,
+)  # most wanted first
+_APART = 0.07  # of the axis: two of them closer than this would run into each other
 _NEEDED = ("case", "precision", "verdict", "ratio", "ratio_lo", "ratio_hi", "threshold_pct")
 
 
@@ -83,15 +104,15 @@ def save_ratios(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     return save_one(path, lambda targets: picture(data).write(targets))
 
 
-def picture(data: pd.DataFrame) -> Picture:
-    """The same as a picture to be drawn or written."""
-    lines, left_out = _lines(data)
+def picture(data: pd.DataFrame, *, most: int | None = None) -> Picture:
+    """The same as a picture to be drawn or written, of the `most` largest changes."""
+    lines, left_out = _lines(data, most)
     width, height = _size(lines)
     inner = (width - beside((line.name for line in lines), _row(len(lines))[1]), height - _AROUND_INCHES)
     return Picture((width, height), inner, lambda ax, room: _draw(ax, lines, left_out, data.attrs, room))
 
 
-def _lines(data: pd.DataFrame) -> tuple[list[_Line], str]:
+def _lines(data: pd.DataFrame, wanted: int | None) -> tuple[list[_Line], str]:
     """What is drawn, the largest ratio first, and what is said of those for which there is no room."""
     need_columns(data, *_NEEDED, what="a comparison, which bwprof.compare makes")
     found = []
@@ -110,11 +131,13 @@ def _lines(data: pd.DataFrame) -> tuple[list[_Line], str]:
     apart = len(data) - len(found)
     words = [f"not drawn: {counted(apart, 'case')} that could not be compared"] if apart else []
     most = int((_MOST_INCHES - _MARGIN_INCHES) / _ROW_INCHES[-1][1])
-    if len(found) <= most:
+    kept = sorted(found, key=lambda line: -abs(math.log(line.ratio)))[: most if wanted is None else min(most, wanted)]
+    if len(kept) == len(found):
         return found, ", ".join(words)
-    left_out = f"the {most // 2} largest and the {most // 2} smallest of {len(found)} ratios"
-    _log.warning("the picture shows %s", left_out)
-    return found[: most // 2] + found[-(most // 2) :], ", ".join([left_out, *words])
+    left_out = f"the {len(kept)} largest changes of {len(found)}"
+    if wanted is None:
+        _log.warning("the picture shows %s", left_out)
+    return sorted(kept, key=lambda line: -line.ratio), ", ".join([left_out, *words])
 
 
 def _number(value: Any) -> float:
@@ -182,7 +205,10 @@ def _axis(ax: Axes, attrs: Any, *, factors: bool) -> None:
     if factors:
         ax.set_xlabel(f"{title}, new / base")
         low, high = ax.get_xlim()
-        steps = [step for step in _FACTORS if low <= step <= high]
+        steps: list[float] = []
+        for step in _FACTORS:
+            near = any(abs(math.log(step / other)) < _APART * math.log(high / low) for other in steps)
+            steps += [step] if low <= step <= high and not near else []
         ax.set_xticks(steps, [f"{step:g}x" for step in steps])
         ax.xaxis.set_minor_locator(NullLocator())
         return

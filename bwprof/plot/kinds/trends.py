@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from os import PathLike
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.given import need_columns
 from bwprof.plot.legends import add_legend
-from bwprof.plot.looks import dress, ink, style
+from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import check_axes, cut, save_one, write_panels
 from bwprof.results.schema import is_missing
 from bwprof.text import measurable
@@ -26,7 +27,8 @@ _MOST_CASES = 24  # panels of a picture
 _MOST_LINES = 12  # of a panel's legend
 _MOST_MARKS = 12  # words above a panel; marks beyond them are lines without
 _LONGEST = 28  # letters of a name
-_MARKERS = "osD^vP*X"
+_APART = (("full", "-"), ("left", "--"), ("top", "-."), ("right", ":"))  # lines of one precision: marks, dashes
+_LEAST_MARK, _ROUND = 3.6, 1.3  # points, and by how many an earlier mark stands out around the later ones
 _FASTER = "#009E73"
 _RAW_UNTIL = 60  # runs of a line that get a marker each
 _WIDE = 1.8  # times further apart than this share no axis: each is drawn over its own median
@@ -154,9 +156,18 @@ def _panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any
 
     scale, unit = (1.0, "ms") if rows["time_ms"].median() >= 1 else (1e3, "us")
     lines = [line for _, line in rows.groupby("series", sort=False)]
+    looks = styles(str(line["precision"].iloc[0]) for line in lines)
+    drawn: Counter[str] = Counter()
     for place, line in enumerate(lines):
-        middle = float(line["time_ms"].median())
-        _line(ax, line, 100 / middle if relative else scale, _label(line, lines, middle * scale, unit), place)
+        middle, precision = float(line["time_ms"].median()), str(line["precision"].iloc[0])
+        label = _label(line, lines, middle * scale, unit) if place < _MOST_LINES else "_"
+        fill, dash = _APART[drawn[precision] % len(_APART)]
+        size = _LEAST_MARK + _ROUND * min(3, len(lines) - 1 - place)
+        marks = {"marker": looks[precision].marker, "fillstyle": fill, "markersize": size}
+        drawn[precision] += 1
+        _line(
+            ax, line, 100 / middle if relative else scale, looks[precision].color, {"label": label, "ls": dash}, marks
+        )
     _vertical(ax, rows, words=words)
     ax.set_title(cut(str(rows["case"].iloc[0]), _LONGEST), loc="left", fontsize=9.5, parse_math=False)
     ax.set_ylabel("time (% of median)" if relative else f"time ({unit})", fontsize=8.5)
@@ -185,23 +196,19 @@ def _room(ax: Axes, *, least: float) -> None:
     ax.ticklabel_format(axis="y", useOffset=False, style="plain")
 
 
-def _line(ax: Axes, line: pd.DataFrame, scale: float, label: str, place: int) -> None:
+def _line(ax: Axes, line: pd.DataFrame, scale: float, color: str, look: dict[str, Any], marks: dict[str, Any]) -> None:
     """Medians as a line, with their intervals; triangles where a time changed, hollow where a row is disturbed."""
-    look, colors = style(str(line["precision"].iloc[0])), ink(ax)
+    colors = ink(ax)
     when = line["started"].dt.tz_localize(None).to_numpy()
     time, low, high = (line[name].to_numpy() * scale for name in ("time_ms", "time_ms_lo", "time_ms_hi"))
-    marker = _MARKERS[place % len(_MARKERS)]
     few = len(line) <= _RAW_UNTIL
-    shown = label if place < _MOST_LINES else "_"
-    ax.plot(
-        when, time, color=look.color, linewidth=1.1, marker=marker if few else "", markersize=3.6, label=shown, zorder=2
-    )
+    ax.plot(when, time, color=color, linewidth=1.1, zorder=2, **look, **(marks if few else {}))
     if few:
         below, above = (_finite(time - low), _finite(high - time))
-        ax.errorbar(when, time, [below, above], fmt="none", ecolor=look.color, elinewidth=0.9, capsize=1.8, zorder=2)
+        ax.errorbar(when, time, [below, above], fmt="none", ecolor=color, elinewidth=0.9, capsize=1.8, zorder=2)
     else:
         ax.fill_between(
-            when, time - _finite(time - low), time + _finite(high - time), color=look.color, alpha=0.25, linewidth=0
+            when, time - _finite(time - low), time + _finite(high - time), color=color, alpha=0.25, linewidth=0
         )
     flags = line["flags"].tolist() if "flags" in line else [""] * len(line)  # a category of nothing has no text
     doubted = [not is_missing(found) and bool(str(found)) for found in flags]
@@ -209,15 +216,15 @@ def _line(ax: Axes, line: pd.DataFrame, scale: float, label: str, place: int) ->
         when[doubted],
         time[doubted],
         linewidth=0,
-        marker="o",
-        markersize=5,
+        marker=marks["marker"],
+        markersize=marks["markersize"],
         color=colors.ground,
-        markeredgecolor=look.color,
+        markeredgecolor=color,
         zorder=3,
     )
-    for word, shape, color in (("slower", "^", colors.alarm), ("faster", "v", _FASTER)):
+    for word, shape, shade in (("slower", "^", colors.alarm), ("faster", "v", _FASTER)):
         changed = (line["change"] == word).to_numpy()
-        ax.plot(when[changed], time[changed], linewidth=0, marker=shape, markersize=7, color=color, zorder=4)
+        ax.plot(when[changed], time[changed], linewidth=0, marker=shape, markersize=7.5, color=shade, zorder=4)
 
 
 def _finite(values: Any) -> Any:
@@ -273,7 +280,5 @@ def _title(figure: Figure, data: pd.DataFrame, shown: Sequence[pd.DataFrame], co
     words += [cut(devices[0], _LONGEST)] if len(devices) == 1 else [f"{len(devices)} devices"] if devices else []
     words += [f"the first {len(shown)} of {count} cases"] if len(shown) < count else []
     figure.suptitle(", ".join(words), x=0.01, ha="left", fontsize=11, parse_math=False, color=color)
-    told = (
-        "\u25b2 slower, \u25bc faster than the run before; \u25cb see flags; dotted: driver, version, variant or device"
-    )
-    figure.supxlabel(f"{told} changed", fontsize=8, color=color)
+    told = "\u25b2 slower, \u25bc faster than the run before; hollow: see flags; dotted: driver, version, variant or"
+    figure.supxlabel(f"{told} device changed", fontsize=8, color=color)

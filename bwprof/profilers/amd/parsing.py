@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from os import PathLike
@@ -14,16 +13,15 @@ import numpy as np
 from bwprof.profilers.amd import table as tables
 from bwprof.profilers.amd.table import Table
 from bwprof.profilers.amd.traffic import Figures, times_ms
-from bwprof.profilers.columns import COLUMNS, frame_of_columns
+from bwprof.profilers.columns import COLUMNS, frame_of
 from bwprof.profilers.kernel import short_name
-from bwprof.profilers.reading import wrong
+from bwprof.profilers.reading import csv_files, wrong
 from bwprof.text import finite_number, path_of, quoted, shown
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-_MOST_FILES = 10_000
 _PASS = re.compile(r"(?:pmc|pass)_(\d+)")
 _PROCESS = re.compile(r"(?:^|_)(\d+)_(?:counter_collection|kernel_trace)\.csv$")
 _OF_NO_USE = re.compile(r"_(?:stats|api_trace|copy_trace|allocation_trace|marker_trace|scratch_memory_trace)\.csv$")
@@ -98,15 +96,8 @@ def _peak(given: float | None) -> float:
 
 def _files(folder: Path) -> list[Path]:
     """The CSV files below a folder that hold launches or GPUs, those of the first run first."""
-    csv_files: list[Path] = []
-    seen = 0
-    for inner, _, names in os.walk(folder):
-        seen += 1 + len(names)
-        if seen > _MOST_FILES:
-            raise wrong(folder, None, f"more than {_MOST_FILES} files lie below it: name the one that rocprof wrote to")
-        csv_files += [Path(inner, name) for name in names if name.lower().endswith(".csv")]
     found = []
-    for path in sorted(csv_files, key=lambda one: (_pass_of(one), str(one))):
+    for path in sorted(csv_files(folder), key=lambda one: (_pass_of(one), str(one))):
         if path.is_file() and not _OF_NO_USE.search(path.name) and path.stat().st_size:
             kind = tables.kind_of(tables.header_of(path))
             if kind is not None:
@@ -237,7 +228,7 @@ def _frame(
     if same:
         notes = [*notes, f"counters that are called as columns are left out: {quoted(', '.join(same))}"]
     data |= {name: values for name, values in counters.items() if name not in same}
-    return frame_of_columns(data, source=source, tool=tool, notes=notes)
+    return frame_of(data, source=source, tool=tool, notes=notes)
 
 
 def _cases(kernels: list[str]) -> list[str]:

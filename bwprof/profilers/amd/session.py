@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.profilers.amd import counters as known_counters
 from bwprof.profilers.amd.parsing import parse_rocprof
 from bwprof.results.files import atomic_write
-from bwprof.text import path_of, shown, words
+from bwprof.text import path_of, quoted, shown, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,7 +115,16 @@ class RocprofSession:
         return ["rocprofv3", "-i", os.path.join(folder, _INPUT), *_TRACED, "-d", folder, "--", *wanted]
 
     def parse_results(self) -> pd.DataFrame:
-        """What the command left in the folder, as `parse_rocprof` reads it: a row for each launch."""
+        """What the command left in the folder, as `parse_rocprof` reads it: a row for each launch.
+
+        Raises
+        ------
+        FileNotFoundError
+            Where the command was not run yet.
+        """
+        if not self.output_dir.exists():
+            folder = quoted(self.output_dir)
+            raise FileNotFoundError(f"there is no folder {folder}: run the command of build_command where the GPU is")
         results = self.output_dir / _RESULTS
         return parse_rocprof(results if self.version == 1 and results.exists() else self.output_dir)
 

@@ -163,7 +163,7 @@ class Figures:
         self._put("flops", whole, "512 SQ_INSTS_VALU_MFMA_MOPS: matrix instructions alone, of the types counted")
 
     def _percent(self, values: Values) -> Values:
-        return np.where(values <= 100.5, values, np.nan)
+        return np.where(values <= 100.5, np.minimum(values, 100), np.nan)
 
 
 def times_ms(columns: Mapping[str, Any]) -> Values | None:

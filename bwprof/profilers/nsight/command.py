@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from bwprof.errors import UnavailableError
 from bwprof.profilers.nsight.metrics import STALLS, stall_metric
 from bwprof.profilers.nsight.parse import parse_ncu
-from bwprof.profilers.nsight.running import find, run
-from bwprof.text import quoted, seconds, unknown, whole_number
+from bwprof.profilers.nsight.running import end_of, find, run
+from bwprof.text import quoted, seconds, shown, spelt, unknown, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,6 +122,8 @@ def _program(target: str | PathLike[str] | Sequence[str | PathLike[str]]) -> lis
             words = shlex.split(target)
         except ValueError as error:
             raise ValueError(f"target {quoted(target)}: {error}") from None
+    elif isinstance(target, bytes) or not isinstance(target, (PathLike, Sequence)):
+        raise TypeError(f"target is {shown(target)}: a program is needed, and its arguments: text, or a list of it")
     else:
         words = [fspath(target)] if isinstance(target, PathLike) else [fspath(word) for word in target]
     if not words:
@@ -134,7 +136,7 @@ def _program(target: str | PathLike[str] | Sequence[str | PathLike[str]]) -> lis
 
 def _word(given: str, name: str) -> str:
     if not isinstance(given, str) or not given.strip() or given.startswith("-") or "\0" in given:
-        raise ValueError(f"{name} is {quoted(given)}: a name is needed that is not empty and begins with no '-'")
+        raise ValueError(f"{name} is {shown(given)}: a name is needed that is not empty and begins with no '-'")
     return given
 
 
@@ -174,8 +176,8 @@ def ncu_capture(
     """
     limit = None if timeout_s is None else seconds(timeout_s, "timeout_s")
     with tempfile.TemporaryDirectory(prefix="bwprof-ncu-") as folder:
-        report = Path(folder) / "profile" if output is None else Path(fspath(output))
-        kept = report.with_name(f"{report.name.removesuffix('.ncu-rep')}.ncu-rep")
+        report = Path(folder) / "profile" if output is None else _report(output)
+        kept = report.with_name(f"{report.name}{_SUFFIX}")
         command = ncu_command(target, kernel, preset, report, launch_count=launch_count)
         if kept.exists():
             raise ValueError(f"{quoted(kept)} exists already: give another output")
@@ -187,17 +189,42 @@ def ncu_capture(
                 f"has it. On a machine that has: {shlex.join(elsewhere)}"
             )
         said = Path(folder) / "output.txt"
-        with said.open("wb") as stream:
+        with said.open("w+b") as stream:
             ended = run([ncu, *command[1:]], limit, stream)
-        told = f"{said.read_bytes()[-_MOST:].decode('utf-8', 'replace')}\n{ended.said}"
+            told = f"{end_of(stream, _MOST)}\n{ended.said}"
         if _DENIED in told:
             raise UnavailableError(
                 f"ncu may not read the counters ({_DENIED}): run as root, or let the driver allow it to all users "
                 "(module option NVreg_RestrictProfilingToAdminUsers=0)"
             )
         if not kept.exists():
-            raise RuntimeError(f"ncu wrote no report (exit code {ended.code}): {told.strip()[-_MOST:]}")
-        return parse_ncu(kept)
+            raise RuntimeError(f"ncu wrote no report (exit code {ended.code}){_in_a_line(told)}")
+        found = parse_ncu(kept)
+        if ended.code:
+            ran = f"ncu or its program ended with code {ended.code}: it may have done only some of its work"
+            found.attrs["notes"] = (*found.attrs["notes"], ran)
+        return found
 
 
 _MOST = 1000  # letters of what ncu said that a message repeats
+_SUFFIX = ".ncu-rep"
+
+
+def _report(output: str | PathLike[str]) -> Path:
+    """Where ncu writes, without its suffix; ValueError where it cannot, before anything runs."""
+    path = Path(_word(fspath(output), "output"))
+    name = path.name.removesuffix(_SUFFIX)
+    if not name or name == "..":
+        raise ValueError(f"output is {shown(fspath(output))}: a file's name is needed, without {_SUFFIX}")
+    if "%" in str(path):
+        raise ValueError(
+            f"output is {shown(str(path))}: ncu would put something else in the place of what follows a '%'"
+        )
+    if not path.parent.is_dir():
+        raise ValueError(f"output is {shown(str(path))}: there is no folder {quoted(path.parent)}")
+    return path.with_name(name)
+
+
+def _in_a_line(told: str) -> str:
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    return f": {spelt('; '.join(lines))[-_MOST:]}" if lines else ""

@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from bwprof.profilers.columns import frame_of_columns
+from bwprof.profilers.columns import frame_of
 from bwprof.profilers.kernel import short_name
 from bwprof.profilers.nsight import metrics
 from bwprof.profilers.nsight.launches import KERNEL_NAMES, Launches
@@ -27,6 +27,11 @@ _SIZE = re.compile(r"\(?\s*(\d{1,18})\s*,\s*(\d{1,18})\s*,\s*(\d{1,18})\s*\)?", 
 _NAMES = {"Context": "context", "Stream": "stream", "Device": "device_index", "Process ID": "pid"}
 _USED = {"ID", *KERNEL_NAMES, "Block Size", "Grid Size", "CC", *_NAMES}
 _DIGITS = 15  # that count, of a figure that was scaled
+_MOST_PCT = 101  # that counts of two passes may make of a part
+_OF_PAIRS = (
+    "flops: instructions on half precision count as on pairs, as in ncu's roofline; some are of one number, or move a "
+    "constant"
+)
 _PEAK_UNKNOWN = "pct_peak is ncu's own DRAM throughput where the page does not tell the peak"
 
 
@@ -38,18 +43,24 @@ def frame(launches: Launches, source: str, tool: str = "ncu") -> pd.DataFrame:
     with np.errstate(all="ignore"):  # what is no finite number is left out of its row
         columns = {name: found.first(sources) for name, sources in metrics.FIGURES.items()}
         columns |= _sizes(launches, found)
+        below = _drop_negative(columns)  # before anything is worked out of it
+        beyond = _bound(columns)
         columns |= _dram(columns, found)
         columns |= _arithmetic(columns, found)
+        below += _drop_negative(columns)
     text = _texts(launches, found)
-    below = _drop_negative(columns)
     data = text | {name: _tidy(values) for name, values in columns.items() if values is not None}
     notes = launches.notes
     if found.own_pct:
         notes.append(_PEAK_UNKNOWN)
     if below:
         notes.append(f"{counted(below, 'negative figure')} cannot be and {'is' if below == 1 else 'are'} left out")
+    if beyond:
+        notes.append(f"{counted(beyond, 'share')} beyond 100 % cannot be and {'is' if beyond == 1 else 'are'} left out")
+    if found.estimated is not None:
+        data["estimated"] = found.estimated
     others = {name: values for name, values in _others(launches).items() if name not in data}
-    result = frame_of_columns(data | others, source=source, tool=tool, notes=notes)
+    result = frame_of(data | others, source=source, tool=tool, notes=notes)
     result.attrs["page"] = launches.page
     result.attrs["units"] = {name: metric.unit for name, metric in launches.metrics.items() if metric.unit}
     return result
@@ -67,12 +78,29 @@ def _drop_negative(columns: dict[str, Figures | None]) -> int:
     return dropped
 
 
+def _bound(columns: dict[str, Figures | None]) -> int:
+    """Parts are at most 100 %, of several passes a bit more; parts of nothing are unknown. How many cannot be."""
+    import numpy as np
+
+    beyond = 0
+    for name in metrics.PARTS:
+        values = columns.get(name)
+        if values is None:
+            continue
+        far = values > _MOST_PCT
+        beyond += int(far.sum())
+        values = np.where(far, np.nan, np.minimum(values, 100))
+        columns[name] = np.where(values == 0, np.nan, values) if name in metrics.OF_NOTHING else values
+    return beyond
+
+
 class _Figures:
     """Columns of figures, NaN where a launch has none; None where no launch has any."""
 
     def __init__(self, launches: Launches) -> None:
         self._launches = launches
         self.own_pct = False
+        self.estimated: list[str | None] | None = None
 
     def first(self, sources: tuple[Of, ...]) -> Figures | None:
         """Of each launch the first source that it has."""
@@ -86,13 +114,18 @@ class _Figures:
         return None if result is None or np.isnan(result).all() else result
 
     def _of(self, source: Of) -> Figures | None:
+        import numpy as np
+
         above = self._sum(source.names, source.unit)
         if above is None:
             return None
         if not source.over:
             return above * source.times
         below = self._sum(source.over, "")
-        return None if below is None else divided(above, below, source.times)
+        if below is None:
+            return None
+        found = divided(above, below, source.times)
+        return found if math.isnan(source.nothing) else np.where((above == 0) & (below == 0), source.nothing, found)
 
     def _sum(self, names: tuple[str, ...], unit: str) -> Figures | None:
         import numpy as np
@@ -101,7 +134,7 @@ class _Figures:
         if any(part is None for part in parts):
             return None
         of_unit = {self._launches.metrics[name].unit for name in names}
-        if unit and not of_unit <= {unit, ""}:
+        if unit and not of_unit <= ({unit} if unit == "s" else {unit, ""}):  # no other is the base where none is said
             return None
         return cast("Figures", np.sum(np.array(parts), axis=0))
 
@@ -159,26 +192,47 @@ def _dram(columns: dict[str, Figures | None], found: _Figures) -> dict[str, Figu
 
 
 def _arithmetic(columns: dict[str, Figures | None], found: _Figures) -> dict[str, Figures | None]:
-    """FLOPs by the instructions that threads ran, if all kinds were counted; FP32's peak if no tensor core ran."""
+    """FLOPs by the instructions that threads ran, if all kinds were counted; the peak of the kind that nearly all were
+    of, if no tensor core ran.
+    """
     import numpy as np
 
-    cycles, flops = found.first(metrics.CYCLES), None
-    for name, each in metrics.FLOPS:
+    cycles = found.first(metrics.CYCLES)
+    of_kind: dict[str, Figures] = {}
+    for kind, name, each in metrics.FLOPS:
         ran = found.first((Of((name,)),))
         if ran is None and cycles is not None:
             a_cycle = found.first((Of((name + metrics.PER_CYCLE,)),))
             ran = None if a_cycle is None else a_cycle * cycles
         if ran is None:
             return {}
-        flops = each * ran if flops is None else flops + each * ran
+        of_kind[kind] = each * ran + of_kind.get(kind, 0.0)
+    plain = cast("Figures", np.sum(list(of_kind.values()), axis=0))
     tensor, busy = found.first((Of(metrics.TENSOR_FLOPS),)), columns["tensor_pct"]
-    if flops is None or (tensor is None and busy is None):
+    idle = np.zeros_like(plain) if busy is None else busy
+    flops = plain + tensor if tensor is not None else np.where(idle > 0, np.nan, plain)
+    half = (of_kind["h"] > 0) & ~np.isnan(flops)
+    if half.any():
+        found.estimated = [_OF_PAIRS if there else None for there in half.tolist()]
+    if tensor is None and busy is None:
         return {"flops": flops}
-    idle = np.zeros_like(flops) if busy is None else busy
-    flops = flops + tensor if tensor is not None else np.where(idle > 0, np.nan, flops)
-    width, clock = found.first(metrics.FFMA_WIDTH), columns["sm_clock_mhz"]
-    peak = None if width is None or clock is None else np.where(idle > 0, np.nan, width * clock / 1e6)
-    return {"flops": flops, "peak_tflops": peak}
+    return {"flops": flops, "peak_tflops": _peak_tflops(of_kind, plain, idle, columns["sm_clock_mhz"], found)}
+
+
+def _peak_tflops(
+    of_kind: dict[str, Figures], plain: Figures, tensor_pct: Figures, clock: Figures | None, found: _Figures
+) -> Figures | None:
+    import numpy as np
+
+    if clock is None:
+        return None
+    peak: Figures | None = None
+    for kind, sources in metrics.WIDTHS.items():  # single precision first: of what has no FLOPs it is the peak
+        width = found.first(sources)
+        if width is not None:
+            own = np.where(of_kind[kind] >= metrics.MOST_OF_THEM * plain, width * clock / 1e6, np.nan)
+            peak = own if peak is None else np.where(np.isnan(peak), own, peak)
+    return None if peak is None else np.where(tensor_pct > 0, np.nan, peak)
 
 
 def _texts(launches: Launches, found: _Figures) -> dict[str, list[Any]]:

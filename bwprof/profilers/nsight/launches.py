@@ -37,6 +37,10 @@ IDENTITY = (
 )
 KERNEL_NAMES = ("Kernel Name", "Range Name", "Range", "Demangled Name", "Function Name")
 MOST_COLUMNS = 100_000  # a full set of ncu has some thousand metrics
+_ROUNDED = (
+    "figures in Kbyte, us and the like are rounded to a few digits: ncu --print-units base (with -i, of a report) "
+    "prints them whole"
+)
 _ENDLESS = "a value that is no finite number was left out"
 _SPARE, _FILL = 10_000_000, 16  # figures that are not in the file: so many, and so many for each that is
 
@@ -72,7 +76,7 @@ class Launches:
     def __init__(self, path: Path, page: str) -> None:
         self.path, self.page = path, page
         self.count = 0
-        self.decimal_comma = False
+        self.decimal_comma = self.rounded = False
         self.identity: dict[str, list[str | None]] = {}
         self.metrics: dict[str, Metric] = {}
         self.left_out: Counter[str] = Counter()
@@ -83,7 +87,8 @@ class Launches:
     @property
     def notes(self) -> list[str]:
         """What is not as in the file, in words."""
-        return self.told + [f"{what}: {counted(many, 'time')}" for what, many in self.left_out.items()]
+        rounded = [_ROUNDED] if self.rounded and self.page != "text" else []
+        return self.told + rounded + [f"{what}: {counted(many, 'time')}" for what, many in self.left_out.items()]
 
     def begin(self, identity: dict[str, str]) -> int:
         """A new launch; its number."""
@@ -102,7 +107,8 @@ class Launches:
         if value is None or value - value != 0:
             value = number(written, decimal_comma=self.decimal_comma)
             if value is not None and math.isnan(value):
-                self.left_out[_ENDLESS] += not is_missing(written)
+                if not is_missing(written):
+                    self.left_out[_ENDLESS] += 1
                 return
         metric = self.metrics.get(name)
         if metric is None:
@@ -121,6 +127,7 @@ class Launches:
             metric.texts[launch] = self.shared(written)
             return
         scaled = given.of(value)
+        self.rounded = self.rounded or (given.is_scaled and scaled != 0)
         if not math.isfinite(scaled):
             self.left_out[_ENDLESS] += 1
         elif len(metric.values) == launch:
@@ -159,6 +166,7 @@ class Launches:
         if given.times == given.over:
             metric.values.extend(found)
             return
+        self.rounded = self.rounded or (given.is_scaled and bool(np.any(np.nan_to_num(np.frombuffer(found)))))
         with np.errstate(over="ignore"):
             metric.values.frombytes((np.frombuffer(found) * given.times / given.over).tobytes())
 

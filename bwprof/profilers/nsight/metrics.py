@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 _STALLED = "smsp__average_warps_issue_stalled_"
@@ -52,13 +53,15 @@ def stall_of(metric: str) -> str | None:
 class Of(NamedTuple):
     """A column's figure: `times` the sum of the metrics `names`, over the sum of `over` where that is not empty.
 
-    `unit` is what the metrics are in; "" where it says nothing, or pages differ.
+    `unit` is what the metrics are in; "" where it says nothing, or pages differ. `nothing` is the figure where both
+    sums are 0.
     """
 
     names: tuple[str, ...]
     times: float = 1.0
     over: tuple[str, ...] = ()
     unit: str = ""
+    nothing: float = math.nan
 
 
 def _one(*names: str, times: float = 1.0, unit: str = "") -> tuple[Of, ...]:
@@ -142,7 +145,8 @@ FIGURES: dict[str, tuple[Of, ...]] = {
     **{
         f"sectors_per_{what}": (
             *_one(f"l1tex__average_t_sectors_per_request_{_GLOBAL}_{op}.ratio"),
-            Of((f"l1tex__t_sectors_{_GLOBAL}_{op}.sum",), over=(f"l1tex__t_requests_{_GLOBAL}_{op}.sum",)),
+            # 0 where there are no requests, as the metric itself is
+            Of((f"l1tex__t_sectors_{_GLOBAL}_{op}.sum",), over=(f"l1tex__t_requests_{_GLOBAL}_{op}.sum",), nothing=0.0),
         )
         for what, op in (("load", "ld"), ("store", "st"))
     },
@@ -154,11 +158,30 @@ FIGURES: dict[str, tuple[Of, ...]] = {
         )
         for what, op in (("load", "ld"), ("store", "st"))
     },
+    "issue_pct": _share(
+        "sm__inst_issued.avg.pct_of_peak_sustained_active",
+        "smsp__issue_active.avg.pct_of_peak_sustained_active",
+        "Issue Slots Busy",
+    ),
+    "shared_pct": _share(f"{_WAVEFRONTS}.avg.pct_of_peak_sustained_active"),
+    "l1_pct": _share(
+        "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
+        "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
+    ),
+    "l2_pct": _share("lts__t_sectors.avg.pct_of_peak_sustained_elapsed"),
+    "lines_per_load": (
+        Of((f"l1tex__t_set_accesses_{_GLOBAL}_ld.sum",), over=(f"l1tex__t_requests_{_GLOBAL}_ld.sum",)),
+    ),
+    "sm_cycles_ratio": (Of(("sm__cycles_active.max",), over=("sm__cycles_active.avg",)),),
     "local_bytes": (Of((f"{_LOCAL}_ld.sum", f"{_LOCAL}_st.sum"), 32),),
     "l1_hit_pct": _share("l1tex__t_sector_hit_rate.pct", "L1/TEX Hit Rate"),
     "l2_hit_pct": _share("lts__t_sector_hit_rate.pct", "L2 Hit Rate"),
     "l2_bytes": (*_one("lts__t_bytes.sum", unit="byte"), *_one("lts__t_sectors.sum", times=32)),
-    "active_threads": _one("smsp__thread_inst_executed_per_inst_executed.ratio", "Avg. Active Threads Per Warp"),
+    "active_threads": _one(
+        "smsp__thread_inst_executed_per_inst_executed.ratio",
+        "smsp__average_thread_inst_executed_per_inst_executed.ratio",  # as it is called since 2025
+        "Avg. Active Threads Per Warp",
+    ),
 }
 # DRAM's rate where bytes and time do not tell it; its peak: bytes a cycle * clock, or what the device says of its bus.
 DRAM_RATE = _one("dram__bytes.sum.per_second", "Memory Throughput", "Memory Throughput (byte/s)", unit="byte/s")
@@ -175,12 +198,25 @@ LIMITS: dict[str, tuple[Of, ...]] = {
     "blocks": _one("launch__occupancy_limit_blocks", "Block Limit SM"),
     "barriers": _one("launch__occupancy_limit_barriers", "Block Limit Barriers"),
 }
-# FLOPs of an instruction, and the metric of how often threads ran it: in all, or a cycle.
+# Columns of which 0 says that there was nothing to take a share of.
+OF_NOTHING = ("load_efficiency_pct", "store_efficiency_pct")
+# Shares of what was counted: none is beyond 100, but counts of two passes may be.
+PARTS = ("occupancy_pct", "theoretical_occupancy_pct", "l1_hit_pct", "l2_hit_pct", *OF_NOTHING)
+# FLOPs of an instruction, and the metric of how often threads ran it: in all, or a cycle (the mean one).
+# Instructions on half precision are of pairs, as ncu's roofline has it (derived__..._hfma_pred_on_x4, ..._hadd_..._x2).
 _COUNTED = {"add": 1, "mul": 1, "fma": 2}
-FLOPS = tuple((f"smsp__{_FLOP}_{kind}{op}_pred_on.sum", flops) for kind in "fhd" for op, flops in _COUNTED.items())
+FLOPS = tuple(
+    (kind, f"smsp__{_FLOP}_{kind}{op}_pred_on.sum", flops * (2 if kind == "h" else 1))
+    for kind in "fhd"
+    for op, flops in _COUNTED.items()
+)
 PER_CYCLE = ".per_cycle_elapsed"
-CYCLES = _one("smsp__cycles_elapsed.max", "smsp__cycles_elapsed.avg", "sm__cycles_elapsed.max", "Elapsed Cycles")
-FFMA_WIDTH = _one("derived__sm__sass_thread_inst_executed_op_ffma_pred_on_x2")  # FLOPs a cycle, at most
+CYCLES = _one("smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg", "smsp__cycles_elapsed.max", "Elapsed Cycles")
+# FLOPs a cycle, at most, of each kind of instruction.
+WIDTHS = {
+    kind: _one(f"derived__sm__{_FLOP}_{kind}fma_pred_on_x{most}") for kind, most in (("f", 2), ("h", 4), ("d", 2))
+}
+MOST_OF_THEM = 0.9  # of the FLOPs, for one kind's peak to be that of a kernel
 # What tensor cores did, in FLOPs (Hopper); all of them, or it is not known how many there were.
 TENSOR_FLOPS = tuple(
     f"sm__ops_path_tensor_src_{kind}.sum"

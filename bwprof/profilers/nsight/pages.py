@@ -20,6 +20,8 @@ _SNIFFED_ROWS = 16
 _SNIFFED = 4096  # lines of a details page that say how figures are written
 _NANOSECONDS = re.compile("gpu__time_")  # of a page without units: ncu's base unit of times
 _CUT_OFF = "the last line is cut off and left out"
+_TABLES = "a line of a section's own table was left out"
+_PROCESS = "Process ID"
 _OTHERS = "a line that is not the table's (the program's own output, say) was left out"
 
 
@@ -122,7 +124,10 @@ class _Page:
         """A record: a launch, a metric, or a header."""
         found = cells(self.path, line, text)
         if found[0].strip() == self.header[0]:
-            self.begin(line, [name.strip() for name in found])
+            header = [name.strip() for name in found]
+            if ("Metric Name" in header) != ("Metric Name" in self.header):
+                raise wrong(self.path, line, "a page of another kind begins here: read each one as a file of its own")
+            self.begin(line, header)
         else:
             self.take(line, found)
 
@@ -254,13 +259,21 @@ class _Details(_Page):
         self._last = []
 
     def take(self, line: int, found: list[str]) -> None:
+        if len(found) < self._least and self._is_foreign(found):
+            self.launches.left_out[_TABLES] += 1
+            return
         self.fit(line, found, self._least)
         if self._first is None:
             self._put(line, found)
             return
-        self._first.append((line, found))
+        self._first.append((line, found[: len(self.header)]))  # a tail of empty cells may be any length
         if len(self._first) >= _SNIFFED:
             self._sniff()
+
+    def _is_foreign(self, found: list[str]) -> bool:
+        """Whether a record is of a section's own table (--print-details all), and not a launch's that was cut off."""
+        at = self.header.index(_PROCESS) if _PROCESS in self.header else len(found)
+        return at < len(found) and not found[at].strip().isdecimal()
 
     def _sniff(self) -> None:
         """How figures are written is known: what was kept back is taken."""

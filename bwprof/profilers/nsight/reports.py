@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
+import json
 import shlex
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from bwprof.errors import UnavailableError
-from bwprof.profilers.nsight import pages
+from bwprof.profilers.nsight import module, pages
 from bwprof.profilers.nsight.launches import Launches
 from bwprof.profilers.nsight.running import find, run
-from bwprof.profilers.reading import wrong
+from bwprof.profilers.reading import Lines, opened, opened_raw, wrong
 from bwprof.profilers.units import unit
 from bwprof.text import quoted, seconds
 
@@ -21,6 +22,16 @@ SECONDS = 600.0
 _SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")
 _MAGIC = b"NVR\0"
 _MODULE = "ncu_report"
+# What a page says of a launch beside its metrics: of which of these, and how it writes one or several of them.
+_IDENTITY = {
+    "Context": ("launch__context_id",),
+    "Stream": ("launch__stream_id",),
+    "Block Size": tuple(f"launch__block_dim_{axis}" for axis in "xyz"),
+    "Grid Size": tuple(f"launch__grid_dim_{axis}" for axis in "xyz"),
+    "Device": ("launch__device_id",),
+    "CC": ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"),
+}
+_FORMS = {1: "{}", 2: "{}.{}", 3: "({}, {}, {})"}
 
 
 def is_report(path: Path) -> bool:
@@ -45,15 +56,14 @@ def import_command(path: Path, ncu: str = "ncu") -> list[str]:
 def read(path: Path, timeout_s: float) -> tuple[Launches, str]:
     """The launches of a report, and what read it."""
     limit = seconds(timeout_s, "timeout_s")
-    with path.open("rb"):  # OSError for what cannot be opened
+    with opened_raw(path):  # OSError for what cannot be opened, ValueError for what is no file
         pass
-    if not path.is_file():
-        raise wrong(path, None, "this is no regular file: a report of ncu is needed")
     ncu = find("ncu")
     if ncu is not None:
         return _through_ncu(path, ncu, limit), "ncu"
-    if importlib.util.find_spec(_MODULE) is not None:
-        return _through_module(path), _MODULE
+    found = importlib.util.find_spec(_MODULE)
+    if found is not None and found.origin:
+        return _through_module(path, found.origin, limit), _MODULE
     raise UnavailableError(
         f"{quoted(path)} is a report, which only ncu can read, and there is none here. Where there is: "
         f"{shlex.join(import_command(path))} > {shlex.quote(path.stem + '.csv')}; that file can be read anywhere"
@@ -66,7 +76,9 @@ def _through_ncu(path: Path, ncu: str, limit: float) -> Launches:
         with page.open("wb") as stream:
             ended = run(import_command(path, ncu), limit, stream)
         if ended.code:
-            raise wrong(path, None, f"ncu cannot read it (exit code {ended.code}): {ended.said or _said_in(page)}")
+            raise wrong(
+                path, None, f"ncu cannot read it (exit code {ended.code}): {quoted(ended.said) or _said_in(page)}"
+            )
         try:
             return pages.read(page)
         except ValueError as error:
@@ -75,30 +87,36 @@ def _through_ncu(path: Path, ncu: str, limit: float) -> Launches:
 
 
 def _said_in(page: Path) -> str:
-    return page.read_bytes()[:400].decode("utf-8", "replace").strip()
+    with page.open("rb") as stream:
+        return quoted(stream.read(400).decode("utf-8", "replace").strip())
 
 
-def _through_module(path: Path) -> Launches:
-    module: Any = importlib.import_module(_MODULE)
-    launches = Launches(path, "report")
-    try:
-        report = module.load_report(str(path))
-        for number in range(report.num_ranges()):
-            part = report.range_by_idx(number)
-            for index in range(part.num_actions()):
-                _take(launches, part.action_by_idx(index))
-    except (AttributeError, RuntimeError, TypeError) as error:
-        raise wrong(path, None, f"{_MODULE} cannot read it: {error}") from None
+def _through_module(path: Path, origin: str, limit: float) -> Launches:
+    """What the module that lies there says, in a process of its own: see `module`."""
+    command = [sys.executable, "-P", module.__file__, str(Path(origin).parent), str(path.absolute())]
+    with tempfile.TemporaryDirectory(prefix="bwprof-ncu-") as folder:
+        page = Path(folder) / "launches.json"
+        with page.open("wb") as stream:
+            ended = run(command, limit, stream)
+        said = quoted(ended.said.splitlines()[-1] if ended.said else f"exit code {ended.code}")
+        if ended.code == module.NO_MODULE:  # its shared library is of another machine or Python
+            raise UnavailableError(f"{_MODULE}, which reads {quoted(path)}, cannot be imported: {said}")
+        if ended.code:
+            raise wrong(path, None, f"{_MODULE} cannot read it: {said}")
+        launches = Launches(path, "report")
+        with opened(page) as text:
+            for line in Lines(page, text):
+                _take(launches, json.loads(line))
     if not launches.count:
         raise wrong(path, None, "the report holds no launch: did ncu profile any kernel?")
     return launches.finish()
 
 
-def _take(launches: Launches, action: Any) -> None:
-    launch = launches.begin({"ID": str(launches.count), "Kernel Name": str(action.name())})
-    for name in action.metric_names():
-        metric = action.metric_by_name(name)
-        if metric is not None:
-            value = metric.value()
-            written = "" if value is None else str(value)
-            launches.put(launch + 1, launch, launches.shared(str(name)), written, unit(str(metric.unit() or "")))
+def _take(launches: Launches, told: dict[str, Any]) -> None:
+    """A kernel as a page has it."""
+    figures = told["figures"]
+    parts = {column: [figures.get(name, ("", ""))[0] for name in names] for column, names in _IDENTITY.items()}
+    written = {column: _FORMS[len(of)].format(*of) for column, of in parts.items() if all(of)}
+    launch = launches.begin({"ID": str(launches.count), "Kernel Name": told["kernel"], **written})
+    for name, (value, of) in figures.items():
+        launches.put(launch + 1, launch, launches.shared(name), value, unit(of))

@@ -53,6 +53,11 @@ def run(command: Sequence[str], limit_s: float | None, output: IO[bytes]) -> End
             if isinstance(error, subprocess.TimeoutExpired) and limit_s is not None:
                 raise UnavailableError(f"{command[0]} took longer than {seconds_text(limit_s)}: timeout_s=") from None
             raise
-        errors.seek(0)
-        said = errors.read()[-_MOST_SAID:].decode("utf-8", "replace").strip()
+        said = end_of(errors, _MOST_SAID)
     return Ended(code, said)
+
+
+def end_of(stream: IO[bytes], most: int) -> str:
+    """The last bytes of a file as text, however much stands before them."""
+    stream.seek(max(0, stream.seek(0, os.SEEK_END) - most))
+    return stream.read(most).decode("utf-8", "replace").strip()

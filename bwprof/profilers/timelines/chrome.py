@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.profilers.reading import wrong
@@ -26,6 +27,7 @@ _ON_DEVICE = {
     "memset": FILL,
 }
 _ON_HOST = {"cpu_op": OPERATOR, "operator": OPERATOR, "user_annotation": OPERATOR}
+_TOLD = ("device", "registers per thread", "shared memory", "est. achieved occupancy %")
 _MOST_MS = 1e12  # thirty years
 _MOST_SETUPS = 100_000  # kept at once, so that equal ones are made once
 
@@ -70,7 +72,7 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: Bytes | None = None)
     """
     place = path_of(path, "path")
     trace = Trace(place)
-    reader = _Reader(trace)
+    reader = _Reader(place, trace)
     reader.read()
     on_device = len(reader.on_device) > 0
     found = reader.on_device if on_device else reader.on_host
@@ -88,11 +90,11 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: Bytes | None = None)
 class _Reader:
     """Goes through a trace's events."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, path: Path, trace: Trace) -> None:
         self._trace = trace
         self._setups: dict[Any, Setup] = {}
         self._odd = 0
-        self.on_device, self.on_host = Launches(), Launches()
+        self.on_device, self.on_host = Launches(path), Launches(path)
         self.categories: Counter[str] = Counter()
         self.begin_us, self.end_us = float("inf"), float("-inf")
 
@@ -136,12 +138,10 @@ class _Reader:
             return UNKNOWN
         given = args.get
         grid, block = _axes(given("grid")), _axes(given("block"))
-        numbers = (given("registers per thread"), given("shared memory"), given("est. achieved occupancy %"))
-        key = (given("device"), grid, block, *numbers, None if kind == KERNEL else given("bytes"))
-        try:
-            found = self._setups.get(key)
-        except TypeError:  # a list where a number should be
-            return UNKNOWN
+        told = map(given, _TOLD if kind == KERNEL else (*_TOLD, "bytes"))
+        numbers = [value if type(value) in (int, float) else None for value in told]  # nothing else is kept
+        key = (grid, block, *numbers)
+        found = self._setups.get(key)
         if found is None:
             if len(self._setups) >= _MOST_SETUPS:
                 self._setups.clear()
@@ -149,7 +149,7 @@ class _Reader:
         return found
 
     def _new_setup(self, key: tuple[Any, ...]) -> Setup:
-        device, grid, block, registers, shared, occupancy, count = key
+        grid, block, device, registers, shared, occupancy, *count = key
         name, capability, units = self._device(device)
         blocks, threads = _product(grid), _product(block)
         return Setup(
@@ -163,12 +163,12 @@ class _Reader:
             _count(registers),
             _count(shared),
             _percent(occupancy),
-            _count(count),
+            _count(*count) if count else None,
         )
 
     def _device(self, number: Any) -> tuple[str | None, str | None, int | None]:
         """A device's name, compute capability and multiprocessors, as the trace says them."""
-        listed = self._trace.about.get("deviceProperties")
+        listed = self._trace.devices
         for one in listed if isinstance(listed, list) else []:
             if isinstance(one, dict) and type(number) is int and one.get("id") == number:
                 major, minor = one.get("computeMajor"), one.get("computeMinor")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bwprof.profilers.columns import frame_of_columns
+from bwprof.profilers.columns import frame_of
 from bwprof.profilers.kernel import short_name
+from bwprof.profilers.reading import wrong
 from bwprof.results import schema
 from bwprof.results.others import moved
 from bwprof.text import mapping
@@ -44,13 +46,24 @@ class Setup(NamedTuple):
 
 
 UNKNOWN = Setup()
+MOST_NAMES = 300_000  # of kernels and operators: a program has some thousand
+_MOST_LETTERS = 64 << 20  # of all names together
 _TEXTS = ("device", "compute_capability", "grid", "block")
+
+
+def too_many(path: Path) -> ValueError:
+    """What a file of countless names raises."""
+    return wrong(
+        path, None, f"more than {MOST_NAMES} different names, or very long ones: no program has so many kernels"
+    )
 
 
 class Launches:
     """All launches, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._letters = 0
         self._codes = array("q")
         self._times_ms = array("d")
         self._places: dict[tuple[str, str], int] = {}
@@ -61,10 +74,9 @@ class Launches:
 
     def add(self, name: str, kind: str, time_ms: float, setup: Setup) -> None:
         """One launch."""
-        place = self._places.setdefault((name, kind), len(self._setups))
-        if place == len(self._setups):
-            self._setups.append(setup)
-        elif (known := self._setups[place]) is not setup and known != setup:
+        before = len(self._setups)
+        place = self.place(name, kind, setup)
+        if place < before and (known := self._setups[place]) is not setup and known != setup:
             self._setups[place] = known.both(setup)
         self._codes.append(place)
         self._times_ms.append(time_ms)
@@ -77,9 +89,14 @@ class Launches:
 
     def place(self, name: str, kind: str, setup: Setup = UNKNOWN) -> int:
         """The place of a name, with how it was launched where that is not known yet."""
+        if len(name) > schema.MOST_TEXT:
+            name = schema.clean(name)
         place = self._places.setdefault((name, kind), len(self._setups))
         if place == len(self._setups):
             self._setups.append(setup)
+            self._letters += len(name)
+            if place >= MOST_NAMES or self._letters > _MOST_LETTERS:
+                raise too_many(self._path)
         return place
 
     def frame(
@@ -119,7 +136,7 @@ class Launches:
         setups = [self._setups[place] for place in ranked]
         data |= _of_setups(setups)
         data |= moved_columns(data, bytes, setups)
-        return frame_of_columns(data, source=source, tool=tool, notes=notes)
+        return frame_of(data, source=source, tool=tool, notes=notes)
 
 
 def _case(name: str, kind: str) -> str:

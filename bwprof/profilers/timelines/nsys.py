@@ -14,10 +14,20 @@ from urllib.parse import quote
 
 import numpy as np
 
-from bwprof.profilers.columns import frame_of_columns
+from bwprof.profilers.columns import frame_of
 from bwprof.profilers.kernel import short_name
 from bwprof.profilers.reading import Lines, opened, opened_raw, records, wrong
-from bwprof.profilers.timelines.launches import COPY, FILL, KERNEL, UNKNOWN, Launches, Setup, moved_columns
+from bwprof.profilers.timelines.launches import (
+    COPY,
+    FILL,
+    KERNEL,
+    MOST_NAMES,
+    UNKNOWN,
+    Launches,
+    Setup,
+    moved_columns,
+    too_many,
+)
 from bwprof.results import schema
 from bwprof.text import path_of, quoted, shown
 
@@ -48,7 +58,8 @@ _COPY_KINDS = {
 }
 _SETUP = ("deviceId", "registersPerThread", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _SHARED = ("staticSharedMemory", "dynamicSharedMemory")
-_BATCH = 50_000  # rows
+_BATCH = 200  # rows, of which each may have a value of _MOST_BYTES
+_MOST_BYTES = 4 << 20  # of one value: longer ones are refused
 _LONGEST_TEXT = 1 << 20  # bytes of a name
 _UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "\u03bcs": 1e-3, "\u00b5s": 1e-3, "ns": 1e-6}
 _TITLE = re.compile(r"(total time|avg|med|min|max)\w*\s*(?:\((s|ms|us|\u03bcs|\u00b5s|ns)\))?", re.IGNORECASE)
@@ -120,7 +131,7 @@ def _connected(place: Path) -> sqlite3.Connection:
     database = sqlite3.connect(f"file:{quote(str(place.absolute()))}?mode=ro&immutable=1", uri=True)
     try:
         database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 64 << 20)
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA cell_size_check = ON")
         database.set_authorizer(_allowed)
@@ -150,7 +161,7 @@ class _Export:
     def launches(self) -> Launches:
         """All kernels, copies and fills."""
         table = next((name for name in _KERNELS if name in self._kinds), None)
-        found = Launches()
+        found = Launches(self._place)
         if table is not None:
             self._kernels(table, found)
         for name, kind in ((_COPIES, COPY), (_FILLS, FILL)):
@@ -205,11 +216,13 @@ class _Export:
             begins, ends, named_by = zip(*batch, strict=True)
             for name in dict.fromkeys(named_by):
                 names.setdefault(name, len(names))
-            try:
-                taken = np.array(ends, np.int64) - np.array(begins, np.int64)
-            except (OverflowError, TypeError, ValueError):
+            if len(names) > MOST_NAMES:
+                raise too_many(self._place)
+            times_of = np.array((begins, ends))
+            if times_of.dtype.kind != "i":
                 said = self._odd_row(batch, row)
-                raise wrong(self._place, None, f"{table}, {said}: times of whole nanoseconds are needed") from None
+                raise wrong(self._place, None, f"{table}, {said}: times of whole nanoseconds are needed")
+            taken = times_of[1] - times_of[0]
             codes.append(np.fromiter(map(names.__getitem__, named_by), np.int64, len(batch)))
             times.append(taken)
             row += len(batch)
@@ -394,4 +407,4 @@ def _summary(place: Path, listed: Mapping[str, list[Any]], bytes: Bytes | None) 
     if "time_ms" not in listed:
         notes.append("time_ms is the mean: this nsys stats printed no median")
     data |= moved_columns(data, bytes)
-    return frame_of_columns(data, source=place.name, tool="nsys stats", notes=notes)
+    return frame_of(data, source=place.name, tool="nsys stats", notes=notes)

@@ -15,24 +15,25 @@ from bwprof.profilers.reading import opened_raw, wrong
 from bwprof.text import bytes_text, shown
 
 _BLOCK = 1 << 20  # letters read at once
-_LONGEST = 16 << 20  # letters of one value: an event has some hundred
+_LONGEST = 4 << 20  # letters of one value: an event has some hundred
+_MOST_BEFORE = 32 << 20  # letters before the events: what PyTorch says of devices and versions
 _MOST_UNPACKED = 2 << 30  # bytes out of gzip
 _SPACE = re.compile(r"[ \t\n\r]*")
 _BETWEEN = re.compile(r"[ \t\n\r,]*")
 _NEAR_END = 12  # letters: no word of JSON is longer, so what is wrong there may be cut off
 _MANY, _SHORTEST = 1_000_000, 24  # events, and letters of one: a kernel's has more than that in its keys alone
-_EVENTS = "traceEvents"
+_EVENTS, _DEVICES = "traceEvents", "deviceProperties"
 _NEEDED = "a trace is needed, JSON that torch.profiler's export_chrome_trace wrote"
 
 
 class Trace:
-    """The events of a trace's file; what stands beside them is in `about`, what was left out in `notes`, when all are
-    read.
+    """The events of a trace's file; what it says of devices before them is in `devices`, what was left out in `notes`,
+    when all are read.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.about: dict[str, Any] = {}
+        self.devices: Any = None
         self.notes: list[str] = []
 
     def __iter__(self) -> Iterator[Any]:
@@ -60,11 +61,15 @@ class Trace:
                 what = "it ends" if not letter else f"there is {shown(letter)}"
                 raise window.wrong(f"{what} before any {_EVENTS}: {_NEEDED}", back=1)
             window.at -= 1
+            if window.letters > _MOST_BEFORE:
+                raise window.wrong(f"more than {bytes_text(_MOST_BEFORE)} stand before {_EVENTS}: {_NEEDED}")
             name = window.value()
             if window.next_letter() != ":":
                 raise window.wrong(f"no ':' follows {shown(name)}: {_NEEDED}", back=1)
             if name != _EVENTS:
-                self.about[name] = window.value()
+                value = window.value()
+                if name == _DEVICES:  # all that is asked for of what may be of any size
+                    self.devices = value
                 continue
             if window.next_letter() != "[":
                 raise window.wrong(f"{_EVENTS} is no list: {_NEEDED}", back=1)
@@ -141,6 +146,8 @@ class _Window:
                 cut = self._ended and (place >= len(self._text) - _NEAR_END or said.startswith("Unterminated"))
                 if cut:
                     return None, False
+                if not self._ended and place >= len(self._text) - _NEAR_END:
+                    raise self.wrong(f"a value is longer than {bytes_text(_LONGEST)}: {_NEEDED}")
                 self.at = place
                 raise self.wrong(f"this is no JSON: {said}")
             self._more()

@@ -12,6 +12,7 @@ from bwprof.results.schema import Row
 from bwprof.text import figure_text, finite_number, quoted
 
 _CLOCK, _TRAFFIC, _COUNTED, _ROOF = 0.01, 0.02, 0.05, 0.03  # the least change of a column that explains anything
+_ROOFS = {"attainable_gb_s": "memory", "ceiling_gb_s": "memory", "measured_tflops": "compute"}  # of which limiter
 _MOST = 3  # causes that are told of one case
 _KEPT_SETS = 0.5  # of the buffer sets
 
@@ -98,7 +99,10 @@ def _measured_otherwise(fast: Row, slow: Row, new_is_slow: bool) -> str:
 
 def _roofs(fast: Row, slow: Row, new_is_slow: bool) -> str:
     base, new = _in_time(fast, slow, new_is_slow)
-    for name in ("attainable_gb_s", "ceiling_gb_s", "measured_tflops"):
+    limiters = {row.get("limiter") for row in (fast, slow)} - {None, ""}
+    # A roof that did not limit either row explains nothing; where that is not known, any might.
+    names = [name for name, of in _ROOFS.items() if of in limiters or not limiters]
+    for name in names:
         change = _change(fast, slow, name)
         if change is not None and change < -_ROOF:
             column = schema.column(name)
@@ -157,7 +161,8 @@ def probable(base: Row, new: Row, *, slower: bool) -> str:
     if found:
         return found
     counted = all(row.get("counters_status") == "ok" for row in (base, new))
-    hint = "" if counted else ": --counters on both sides would say whether it moves more bytes"
+    hint = f": --counters on both sides would say whether it moves {'more' if slower else 'fewer'} bytes"
+    hint = "" if counted else hint
     return f"not told by these rows{hint}"
 
 

@@ -14,6 +14,7 @@ from bwprof.text import figure_text, finite_number, short
 if TYPE_CHECKING:
     import pandas as pd
 
+_MOST_DRAWN = 20  # changes, the largest; the table below has all. So many leave room on a page for what is said of them
 _NUMBERS = ("ms before", "ms now", "speed-up", "GB/s before", "GB/s now", "change, %")
 
 
@@ -91,12 +92,12 @@ def _said(value: float | None, spec: str) -> str | None:
 
 
 def _ratios(data: pd.DataFrame, number: int) -> Block | None:
-    from bwprof import plot
+    from bwprof.plot.kinds import ratios
 
     if not data["verdict"].isin(["slower", "faster", "same", "disturbed"]).any():
         return None
     return pictures.drawn(
         f"change{number}",
-        lambda target: plot.save_ratios(data, target),
+        lambda target: ratios.picture(data, most=_MOST_DRAWN).write([target]),
         "Each case's new time over its old one, with its interval and what is taken for noise",
     )

@@ -44,7 +44,16 @@ class ChildDiedError(Exception):
 class ChildExecutor:
     """An executor whose device lives in a child process that is started anew when it dies."""
 
-    def __init__(self, backend: str, index: int, interrupts: Stops, *, max_case_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        backend: str,
+        index: int,
+        interrupts: Stops,
+        *,
+        max_case_seconds: float | None = None,
+        nvtx: bool | None = None,
+    ) -> None:
+        self._nvtx = nvtx
         self._max_case_seconds = max_case_seconds
         self._backend = backend
         self._index = index
@@ -54,7 +63,7 @@ class ChildExecutor:
 
     def open(self, deadline: float | None) -> dict[str, Any]:
         """The device's facts; UnavailableError when it cannot be opened, OutOfTimeError when it was not in time."""
-        request = {"do": "open", "backend": self._backend, "index": self._index}
+        request = {"do": "open", "backend": self._backend, "index": self._index, "nvtx": self._nvtx}
         try:
             answer = self._ask(request, _first(deadline, _OPEN_SECONDS))
         except OutOfTimeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -14,14 +15,19 @@ from bwprof.measuring.row import Context, Outcome
 from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
 
+_log = logging.getLogger("bwprof.sweep")
+
 
 class LocalExecutor:
     """An executor that owns a device handle. Between its calls the thread's current device is the caller's own."""
 
-    def __init__(self, backend: str, index: int, *, poll: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, backend: str, index: int, *, poll: Callable[[], object] | None = None, nvtx: bool | None = None
+    ) -> None:
         self._backend = backend
         self._index = index
         self._poll = poll
+        self._nvtx = nvtx  # whether tools that watch are told; True: it is said where none does
         self._device: _core.Device | None = None
         self._context: Context | None = None
 
@@ -36,6 +42,8 @@ class LocalExecutor:
         """The device's facts, with its free memory as `memory_free_bytes`; it takes as long as it takes."""
         with hardware.current_device_kept(self._backend):
             facts = hardware.facts(self.device)
+            if self._nvtx and not self.device.watched:
+                _log.warning("--nvtx: %s", hardware.UNWATCHED)
             facts["memory_free_bytes"] = self.device.memory()[0]
         return facts
 
@@ -56,7 +64,13 @@ class LocalExecutor:
             return chains.measure(self.device, spec, self._context, max_seconds=max_seconds, poll=self._poll)
         with hardware.current_device_kept(self._backend):
             outcome = measuring.measure(
-                self.device, spec, self._context, max_seconds=max_seconds, deadline=deadline, poll=self._poll
+                self.device,
+                spec,
+                self._context,
+                max_seconds=max_seconds,
+                deadline=deadline,
+                poll=self._poll,
+                nvtx=self._nvtx is not False,
             )
         self._context = learned(self._context, outcome)
         if spec.cache == "cold":  # counters see nothing else: of a hot row they were not asked, and keep nothing back

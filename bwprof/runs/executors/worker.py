@@ -96,7 +96,9 @@ class Worker:
         """The answer to one request; errors that people should read come back as {"error": ...}."""
         try:
             if request["do"] == "open":
-                self._executor = LocalExecutor(request["backend"], request["index"], poll=self._poll)
+                self._executor = LocalExecutor(
+                    request["backend"], request["index"], poll=self._poll, nvtx=request.get("nvtx")
+                )
                 return {"facts": self._executor.open()}
             if self._executor is None:
                 return {"error": "no device is open"}

@@ -8,16 +8,9 @@ typedef CUresult encode_tiled(CUtensorMap *, CUtensorMapDataType, cuuint32_t, vo
                               const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/* The runtime finds it, so that nothing of the driver is linked. */
 bw_status bw_tensor_encoder_find(bw_device *device, bw_tensor_encoder *out) {
-    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-#ifdef BW_CUDA_HAS_VERSIONED_ENTRIES
-    BW_TRY(BW_CUDA(&device->api,
-                   driver_entry("cuTensorMapEncodeTiled", &out->function, 12000, cudaEnableDefault, &found)));
-#else
-    BW_TRY(BW_CUDA(&device->api, driver_entry("cuTensorMapEncodeTiled", &out->function, cudaEnableDefault, &found)));
-#endif
-    if (found == cudaDriverEntryPointSuccess && out->function) return BW_OK;
+    BW_TRY(bw_cuda_driver_function(&device->api, "cuTensorMapEncodeTiled", 12000, &out->function));
+    if (out->function) return BW_OK;
     return bw_fail(BW_CODE_UNAVAILABLE, "the driver has no cuTensorMapEncodeTiled: update it to CUDA 12 or newer");
 }
 

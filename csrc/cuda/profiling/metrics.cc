@@ -1,6 +1,6 @@
 // Metrics of one cold launch that take several passes: how busy the pipes are, why warps wait, how memory is accessed.
 // CUPTI asks for the launch again and again, each time after a flush, and counts something else. The profiler is set up
-// for them and taken down again, which takes a second or so: it counts one set of metrics for each time.
+// for them and taken down again, which takes a third of a second: it counts one set of metrics for each time.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "cuda/profiling/state.h"
 
 const char *const bw_cuda_metric_groups[] = {"tensor",  "fma",  "occupancy", "stalls", "bank_conflicts",
-                                             "sectors", "dram", "sm",        NULL};
+                                             "sectors", "dram", "sm",        "caches", NULL};
 
 #ifndef BW_HAS_RANGE_PROFILER
 
@@ -36,8 +36,74 @@ enum group {
     GROUP_BANK_CONFLICTS,
     GROUP_SECTORS,
     GROUP_DRAM,
-    GROUP_SM
+    GROUP_SM,
+    GROUP_CACHES
 };
+
+// Counters that others are worked out of, by CUPTI's names: the first one that a chip knows is taken.
+enum part {
+    PART_READ,
+    PART_WRITTEN,
+    PART_SM_CYCLES,  // of the multiprocessor that was at work longest
+    PART_SM_CYCLES_MEAN,
+    PART_SM_CYCLES_ALL,  // of the range
+    PART_SM_HZ,
+    PART_DRAM_WIDTH,
+    PART_DRAM_HZ,
+    PART_L2,
+    PART_LOCAL_LOADS,
+    PART_LOCAL_STORES,
+    PART_LOADS,
+    PART_LOAD_LINES,
+    PARTS
+};
+const char *const parts_of[PARTS][2] = {
+    {"dram__bytes_read.sum", "dram__bytes_op_read.sum"},
+    {"dram__bytes_write.sum", "dram__bytes_op_write.sum"},
+    {"sm__cycles_active.max", nullptr},
+    {"sm__cycles_active.avg", nullptr},
+    {"sm__cycles_elapsed.max", nullptr},
+    {"sm__cycles_elapsed.avg.per_second", nullptr},
+    {"dram__bytes.sum.peak_sustained", nullptr},
+    {"dram__cycles_elapsed.avg.per_second", nullptr},
+    {"lts__t_sectors.avg.pct_of_peak_sustained_elapsed", nullptr},
+    {"l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", nullptr},
+    {"l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", nullptr},
+    {"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", nullptr},
+    {"l1tex__t_set_accesses_pipe_lsu_mem_global_op_ld.sum", nullptr},
+};
+
+constexpr unsigned bit(part which) {
+    return 1u << which;
+}
+
+// These compare clocks and bytes of one launch, which one pass must have seen: a range's time is up to 45 us longer
+// than its launch, and by how much differs between passes (H200: 65 to 97 % of DRAM's peak for what alone is 83 %).
+// They are counted apart from all others.
+constexpr unsigned OF_ONE_PASS = 1u << GROUP_DRAM | 1u << GROUP_CACHES;
+
+// A share of the range would count the time before and after the launch as well: of the time in which multiprocessors
+// were at work, of what DRAM could have moved in it.
+double dram_pct(const double *part) {
+    const double seconds = part[PART_SM_CYCLES] / part[PART_SM_HZ];
+    return 100 * (part[PART_READ] + part[PART_WRITTEN]) / (seconds * part[PART_DRAM_WIDTH] * part[PART_DRAM_HZ]);
+}
+
+double l2_pct(const double *part) {
+    return part[PART_L2] * part[PART_SM_CYCLES_ALL] / part[PART_SM_CYCLES];
+}
+
+double local_bytes(const double *part) {
+    return 32 * (part[PART_LOCAL_LOADS] + part[PART_LOCAL_STORES]);
+}
+
+double lines_per_load(const double *part) {
+    return part[PART_LOADS] > 0 ? part[PART_LOAD_LINES] / part[PART_LOADS] : 0;
+}
+
+double cycles_ratio(const double *part) {
+    return part[PART_SM_CYCLES] / part[PART_SM_CYCLES_MEAN];
+}
 
 #define STALL(reason)                                                                       \
     {                                                                                       \
@@ -46,12 +112,14 @@ enum group {
         }                                                                                   \
     }
 
-// CUPTI's names, the most telling first; the first one that a chip knows is taken.
+// CUPTI's names, the most telling first; the first one that a chip knows is taken. Or what it is worked out of.
 const struct {
     group family;
     const char *name;
     const char *candidates[2];
     bool newer = false;  // the hardware that it is about is not in every chip: no word about it where it is unknown
+    unsigned parts = 0;  // a bit each
+    double (*derive)(const double *part) = nullptr;
 } table[] = {
     {GROUP_TENSOR,
      "tensor_pct",
@@ -88,31 +156,59 @@ const struct {
     {GROUP_SECTORS,
      "sectors_per_store",
      {"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio", nullptr}},
-    // Derived of `busy_parts`: a share of the range would count the time before and after the launch as well.
-    {GROUP_DRAM, "dram_pct", {nullptr, nullptr}},
+    {GROUP_DRAM,
+     "dram_pct",
+     {nullptr, nullptr},
+     false,
+     bit(PART_READ) | bit(PART_WRITTEN) | bit(PART_SM_CYCLES) | bit(PART_SM_HZ) | bit(PART_DRAM_WIDTH) |
+         bit(PART_DRAM_HZ),
+     dram_pct},
     {GROUP_SM,
      "sm_pct",
      {"sm__throughput.avg.pct_of_peak_sustained_active", "sm__throughput.avg.pct_of_peak_sustained_elapsed"}},
+    {GROUP_SM,
+     "issue_pct",
+     {"sm__inst_issued.avg.pct_of_peak_sustained_active", "smsp__issue_active.avg.pct_of_peak_sustained_active"}},
+    {GROUP_SM,
+     "active_threads",
+     {"smsp__average_thread_inst_executed_per_inst_executed.ratio",
+      "smsp__thread_inst_executed_per_inst_executed.ratio"}},
+    {GROUP_SM,
+     "sm_cycles_ratio",
+     {nullptr, nullptr},
+     false,
+     bit(PART_SM_CYCLES) | bit(PART_SM_CYCLES_MEAN),
+     cycles_ratio},
+    {GROUP_BANK_CONFLICTS,
+     "shared_pct",
+     {"l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active",
+      "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_elapsed"}},
+    {GROUP_SECTORS,
+     "lines_per_load",
+     {nullptr, nullptr},
+     false,
+     bit(PART_LOADS) | bit(PART_LOAD_LINES),
+     lines_per_load},
+    {GROUP_SECTORS,
+     "local_bytes",
+     {nullptr, nullptr},
+     false,
+     bit(PART_LOCAL_LOADS) | bit(PART_LOCAL_STORES),
+     local_bytes},
+    {GROUP_CACHES,
+     "l1_pct",
+     {"l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
+      "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"}},
+    {GROUP_CACHES,
+     "l2_pct",
+     {nullptr, nullptr},
+     false,
+     bit(PART_L2) | bit(PART_SM_CYCLES_ALL) | bit(PART_SM_CYCLES),
+     l2_pct},
 };
 
 constexpr int TABLE_ROWS = sizeof table / sizeof table[0];
-
-// What DRAM moved, for how long the multiprocessors were at work, and what DRAM could have moved in that time.
-enum busy_part { BUSY_READ, BUSY_WRITTEN, BUSY_SM_CYCLES, BUSY_SM_HZ, BUSY_DRAM_WIDTH, BUSY_DRAM_HZ, BUSY_PARTS };
-const char *const busy_parts[BUSY_PARTS][2] = {
-    {"dram__bytes_read.sum", "dram__bytes_op_read.sum"},
-    {"dram__bytes_write.sum", "dram__bytes_op_write.sum"},
-    {"sm__cycles_active.max", nullptr},
-    {"sm__cycles_elapsed.avg.per_second", nullptr},
-    {"dram__bytes.sum.peak_sustained", nullptr},
-    {"dram__cycles_elapsed.avg.per_second", nullptr},
-};
-static_assert(TABLE_ROWS + BUSY_PARTS <= BW_METRICS_MAX, "there is room for every metric");
-
-double dram_pct(const double parts[BUSY_PARTS]) {
-    const double seconds = parts[BUSY_SM_CYCLES] / parts[BUSY_SM_HZ];
-    return 100 * (parts[BUSY_READ] + parts[BUSY_WRITTEN]) / (seconds * parts[BUSY_DRAM_WIDTH] * parts[BUSY_DRAM_HZ]);
-}
+static_assert(TABLE_ROWS + PARTS <= BW_METRICS_MAX, "there is room for every metric");
 
 struct counted {
     const bw_cuda_work *work;
@@ -140,10 +236,11 @@ void list(unsigned groups, bw_metrics *out) {
 // What of a group goes where in a set.
 struct chosen {
     metric_set set = {};
-    int at[BW_METRICS_MAX] = {};  // of each name of the set: its place in the list; DERIVED + its part
-    int dram = -1;                // the place of dram_pct
+    int at[BW_METRICS_MAX] = {};    // of each name of the set: its row of the table; TABLE_ROWS + its part
+    unsigned parts = 0;             // those that are in it, a bit each
+    int place[TABLE_ROWS] = {};     // of a row in the list
+    bool derived[TABLE_ROWS] = {};  // rows whose parts are all there
 };
-constexpr int DERIVED = TABLE_ROWS;
 
 // The first of the candidates that the chip knows goes into the set.
 bw_status choose_one(bw_profiler::profiler *profiler, const char *const candidates[2], int at, chosen *out,
@@ -158,55 +255,79 @@ bw_status choose_one(bw_profiler::profiler *profiler, const char *const candidat
     return BW_OK;
 }
 
+// All of these parts, or none.
+bw_status choose_parts(bw_profiler::profiler *profiler, unsigned wanted, chosen *out, bool *known) {
+    const size_t before = out->set.count;
+    unsigned added = 0;
+    *known = true;
+    for (int part = 0; part < PARTS && *known; part++) {
+        if (!((wanted & ~out->parts) >> part & 1)) continue;
+        BW_TRY(choose_one(profiler, parts_of[part], TABLE_ROWS + part, out, known));
+        added |= 1u << part;
+    }
+    if (*known) {
+        out->parts |= added;
+    } else {
+        out->set.count = before;
+    }
+    return BW_OK;
+}
+
 // The metrics of these groups that the chip knows go into the set; the others stay NaN and into the status.
-bw_status choose(bw_profiler::profiler *profiler, unsigned groups, chosen *out, bw_metrics *metrics) {
+bw_status choose(bw_profiler::profiler *profiler, unsigned groups, unsigned now, chosen *out, bw_metrics *metrics) {
     int listed = 0;
     for (int i = 0; i < TABLE_ROWS; i++) {
         if (!(groups >> table[i].family & 1)) continue;
-        bool known = true;
-        if (table[i].candidates[0]) {
-            BW_TRY(choose_one(profiler, table[i].candidates, listed, out, &known));
+        out->place[i] = listed++;
+        if (!(now >> table[i].family & 1)) continue;
+        bool known = false;
+        if (table[i].derive) {
+            BW_TRY(choose_parts(profiler, table[i].parts, out, &known));
+            out->derived[i] = known;
         } else {
-            const size_t before = out->set.count;
-            for (int part = 0; part < BUSY_PARTS && known; part++) {
-                BW_TRY(choose_one(profiler, busy_parts[part], DERIVED + part, out, &known));
-            }
-            out->dram = known ? listed : -1;
-            if (!known) out->set.count = before;
+            BW_TRY(choose_one(profiler, table[i].candidates, i, out, &known));
         }
         if (!known && !table[i].newer) {
             const size_t used = strlen(metrics->status);
             snprintf(metrics->status + used, sizeof metrics->status - used, "%s%s",
                      used ? ", " : "CUPTI does not know for this GPU: ", table[i].name);
         }
-        listed++;
     }
     return BW_OK;
 }
 
+// What was counted goes where it belongs.
+void spread(const chosen *wanted, const double *values, bw_metrics *out) {
+    double parts[PARTS] = {};
+    for (size_t i = 0; i < wanted->set.count; i++) {
+        if (wanted->at[i] >= TABLE_ROWS) {
+            parts[wanted->at[i] - TABLE_ROWS] = values[i];
+        } else {
+            out->metric[wanted->place[wanted->at[i]]].value = values[i];
+        }
+    }
+    for (int i = 0; i < TABLE_ROWS; i++) {
+        if (wanted->derived[i]) out->metric[wanted->place[i]].value = table[i].derive(parts);
+    }
+}
+
 bw_status count_metrics(bw_device *device, bw_profiler::profiler *profiler, const bw_plan_spec *spec, unsigned groups,
-                        bw_metrics *out) {
+                        unsigned now, bw_metrics *out) {
     double values[BW_METRICS_MAX] = {};
-    double parts[BUSY_PARTS] = {};
     chosen wanted;
     const bw_cuda_work launches = bw_cuda_work_of(device, spec);
     counted range = {&launches, {}};
     const bw_profiler::work work = {device, before_range, inside_range, &range};
     bw_status status = BW_OK;
-    BW_GOTO(choose(profiler, groups, &wanted, out));
+    int passes = 0;
+    BW_GOTO(choose(profiler, groups, now, &wanted, out));
     if (!wanted.set.count) goto cleanup;
     BW_GOTO(bw_profiler::set_open(profiler, &wanted.set));
     BW_GOTO(bw_counter_flush_open(device, &range.cool));
     BW_GOTO(bw_cuda_work_run(&launches, 1));  // code is loaded before anything is counted
-    BW_GOTO(bw_profiler::count(profiler, &wanted.set, &work, PASSES_MOST, values, &out->passes));
-    for (size_t i = 0; i < wanted.set.count; i++) {
-        if (wanted.at[i] >= DERIVED) {
-            parts[wanted.at[i] - DERIVED] = values[i];
-        } else {
-            out->metric[wanted.at[i]].value = values[i];
-        }
-    }
-    if (wanted.dram >= 0) out->metric[wanted.dram].value = dram_pct(parts);
+    BW_GOTO(bw_profiler::count(profiler, &wanted.set, &work, PASSES_MOST, values, &passes));
+    out->passes += passes;
+    spread(&wanted, values, out);
 cleanup:
     bw_status_free(status ? bw_profiler::wait(device) : BW_OK);
     bw_cuda_flush_close(device, &range.cool);
@@ -226,12 +347,17 @@ bw_status bw_cuda_metrics(bw_device *device, const bw_plan_spec *spec, unsigned 
         return BW_OK;
     }
     bw_status status = bw_counter_state_hold(device, [&] {
-        bw_counter_state_close(device, state);
-        bw_status counted = bw_counter_state_open(device, state);
-        const bool usable = !counted;  // then these metrics have failed, and the bytes may still be counted
-        if (!counted) counted = count_metrics(device, &state->profiler, spec, groups, out);
-        if (counted) return bw_counter_state_failed(device, state, counted, !usable, out->status, sizeof out->status);
-        bw_counter_state_close(device, state);
+        for (const unsigned now : {groups & OF_ONE_PASS, groups & ~OF_ONE_PASS}) {
+            if (!now) continue;
+            bw_counter_state_close(device, state);
+            bw_status counted = bw_counter_state_open(device, state);
+            const bool usable = !counted;  // then these metrics have failed, and the bytes may still be counted
+            if (!counted) counted = count_metrics(device, &state->profiler, spec, groups, now, out);
+            if (counted) {
+                return bw_counter_state_failed(device, state, counted, !usable, out->status, sizeof out->status);
+            }
+            bw_counter_state_close(device, state);
+        }
         return BW_OK;
     });
     if (bw_status_code(status) != BW_CODE_BUSY) return status;

@@ -11,6 +11,7 @@ extern "C" {
 #endif
 
 typedef struct bw_cuda_attachment bw_cuda_attachment; /* attachments.c */
+typedef struct bw_cuda_nvtx bw_cuda_nvtx;             /* of nvtx.c, a floor above */
 
 struct bw_device {
     bw_cuda_api api;
@@ -19,6 +20,7 @@ struct bw_device {
     int index;
     cudaStream_t stream; /* the one stream that everything is enqueued on; a capture runs on it too */
     bw_cuda_attachment *attachments;
+    bw_cuda_nvtx *nvtx; /* the tool that watches, as the handle was opened; NULL: none */
 };
 
 /* Makes the handle's device the calling thread's current one: CUDA keeps that per thread. */

@@ -1,7 +1,14 @@
-/* Marks on a stream: events, made ahead and used again. */
+/* Marks on a stream: events, made ahead and used again.
+ *
+ * They are recorded by the driver's call where it has it: the runtime's takes 30 to 50 ns more (of 700, on an H200),
+ * and says what is wrong where one fails. A runtime's event or stream is the driver's, NULL the legacy default stream
+ * in both. Read they are by the runtime, which knows the driver's newest call: of cuEventElapsedTime the one before
+ * CUDA 12.8 takes 2.5 us, the one from then on 0.07. */
 #include "cuda/timing/marks.h"
 
+#include <cuda.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda/runtime/device.h"
 
@@ -10,6 +17,7 @@ struct bw_marks {
     cudaStream_t stream;
     cudaEvent_t *events;
     int64_t count;
+    CUresult (*record)(CUevent, CUstream); /* NULL: the driver has none */
 };
 
 static bw_status create(bw_device *device, void *stream, bw_marks **out) {
@@ -17,6 +25,13 @@ static bw_status create(bw_device *device, void *stream, bw_marks **out) {
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for marks");
     self->device = device;
     self->stream = (cudaStream_t)stream;
+    void *record = NULL;
+    bw_status status = bw_cuda_driver_function(&device->api, "cuEventRecord", 12000, &record);
+    if (status) {
+        free(self);
+        return status;
+    }
+    memcpy(&self->record, &record, sizeof record);
     *out = self;
     return BW_OK;
 }
@@ -38,14 +53,33 @@ static bw_status reserve(bw_marks *self, int64_t count) {
     return status;
 }
 
-/* The hot path: the stream's device must be current, and is, where the work is enqueued. */
+/* The hot path: the stream's device must be current, and is, where the work is enqueued. A thread that has not used
+ * CUDA yet has no current context for the driver; the runtime then makes one. */
 static bw_status take(bw_marks *self, int64_t index) {
-    return BW_CUDA(&self->device->api, event_record(self->events[index], self->stream));
+    bw_cuda_api *api = &self->device->api;
+    if (bw_cuda_injected(api) != cudaSuccess)
+        return bw_cuda_status(api, api->fault, "event_record", __FILE__, __LINE__);
+    if (self->record && self->record(self->events[index], self->stream) == CUDA_SUCCESS) return BW_OK;
+    return bw_cuda_status(api, api->event_record(self->events[index], self->stream), "event_record", __FILE__,
+                          __LINE__);
 }
 
+#if CUDART_VERSION >= 12080
+/* An event's distance to itself is known once the stream has passed it: 0.07 us, where a query takes 1.3. */
+static bw_status passed(bw_marks *self, int64_t index, bool *out) {
+    bw_cuda_api *api = &self->device->api;
+    float none = 0;
+    cudaError_t error = BW_CUDA_ERROR(api, event_elapsed(&none, self->events[index], self->events[index]));
+    *out = error == cudaSuccess;
+    if (error != cudaErrorNotReady) return bw_cuda_status(api, error, "event_elapsed", __FILE__, __LINE__);
+    (void)api->last_error();
+    return BW_OK;
+}
+#else
 static bw_status passed(bw_marks *self, int64_t index, bool *out) {
     return bw_cuda_passed(&self->device->api, self->events[index], out);
 }
+#endif
 
 static bw_status elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {
     bw_cuda_api *api = &self->device->api;

@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/order.h"
 #include "cuda/launch/service.h"
-#include "cuda/libraries/nvtx/nvtx.h"
 #include "cuda/timing/timer.h"
 
 /* In the same order. */
@@ -109,7 +108,6 @@ static bw_status create(bw_device *device, const bw_plan_spec *spec, bw_plan **o
     plan->spec = *spec;
     plan->work = bw_cuda_work_of(device, &plan->spec);
     plan->timer = timers[spec->timer];
-    plan->watched = spec->annotation && bw_cuda_nvtx_watched(device);
     plan->host_ns = NAN;
     plan->kernels = (bw_kernel_times){NAN, NAN, NAN};
     bw_status status = prepare_plan(plan);

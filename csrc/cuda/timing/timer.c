@@ -19,11 +19,13 @@ bw_status bw_cuda_timer_begin(const bw_plan *plan) {
 }
 
 void bw_cuda_timer_mark(const bw_plan *plan) {
-    if (plan->watched) bw_cuda_nvtx_push(plan->device, plan->spec.annotation);
+    const bw_annotated *annotated = plan->spec.annotated;
+    for (int i = 0; annotated && i < annotated->count; i++) bw_cuda_nvtx_push(plan->device, &annotated->range[i]);
 }
 
 void bw_cuda_timer_unmark(const bw_plan *plan) {
-    if (plan->watched) bw_cuda_nvtx_pop(plan->device);
+    const bw_annotated *annotated = plan->spec.annotated;
+    for (int i = 0; annotated && i < annotated->count; i++) bw_cuda_nvtx_pop(plan->device);
 }
 
 bw_status bw_cuda_timer_launch(const bw_plan *plan, int64_t index) {

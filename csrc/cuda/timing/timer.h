@@ -33,7 +33,6 @@ struct bw_plan {
     cudaEvent_t *pairs;             /* the events timer's, two per launch */
     double *elapsed_ns;             /* one per launch */
 
-    bool watched;            /* a tool is told of timed launches */
     bool tracing;            /* CUPTI records kernels for this plan, whichever timer it has */
     uint32_t own_device;     /* CUPTI's number of the device, */
     uint32_t flush_stream;   /* and of the stream that a caller's function and its flushes are on */

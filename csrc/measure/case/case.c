@@ -1,5 +1,6 @@
 #include "measure/case/case.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static bw_offer offer_of(const bw_session *session, int op_index) {
@@ -19,6 +20,8 @@ bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *
     const bw_offer offer = offer_of(session, op_index);
     BW_GOTO(bw_choice_first(self->problem, &offer, variant_name, &choice));
     atomic_store(&self->choice, choice);
+    self->annotations = bw_session_annotations(session);
+    bw_case_call(self, self->problem->op->name);
     *out = self;
     return BW_OK;
 cleanup:
@@ -51,6 +54,39 @@ bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int6
     *needed_bytes = bw_bytes_needed(choice, out->sets, out->flush_bytes);
     if (bw_bytes_fit(*needed_bytes, usable_bytes)) return BW_OK;
     return bw_bytes_refuse(self->problem, *needed_bytes, usable_bytes);
+}
+
+/* ---- what tools that watch are told ---- */
+
+void bw_case_call(bw_case *self, const char *name) {
+    if (name) {
+        snprintf(self->name, sizeof self->name, "%s", name);
+    } else {
+        self->annotations = NULL;
+    }
+}
+
+void bw_case_push(bw_case *self, const char *what) {
+    const bw_annotation told = {.name = what, .category = self->problem->op->name, .bytes = -1};
+    if (self->annotations) self->annotations->push(self->session->device, &told);
+}
+
+void bw_case_pop(bw_case *self) {
+    if (self->annotations) self->annotations->pop(self->session->device);
+}
+
+void bw_case_tell(bw_case *self, bw_case_told *out) {
+    out->ranges.count = 0;
+    if (!self->annotations) return;
+    const bw_choice *choice = bw_case_choice(self);
+    const bw_annotation measure = {.name = "measure",
+                                   .category = self->problem->op->name,
+                                   .bytes = choice->cost.bytes_read + choice->cost.bytes_written};
+    snprintf(out->name, sizeof out->name, "%s %s %s", self->name, self->problem->precision->name,
+             choice->variant->name);
+    for (int i = 0; i < BW_ANNOTATED_MOST; i++) out->ranges.range[i] = measure;
+    out->ranges.range[0].name = out->name;
+    out->ranges.count = BW_ANNOTATED_MOST;
 }
 
 /* ---- getting ready ---- */
@@ -107,24 +143,18 @@ bw_status bw_case_launch(bw_case *self, int64_t set) {
     return self->session->backend->devices->synchronize(self->session->device);
 }
 
-bw_annotation bw_case_annotation(bw_case *self) {
-    const bw_cost *cost = &bw_case_choice(self)->cost;
-    return (bw_annotation){
-        .name = "measure", .category = self->problem->op->name, .bytes = cost->bytes_read + cost->bytes_written};
-}
-
-/* Between marks of that, for tools that watch. */
+/* Between marks, for tools that watch. */
 static bw_status launch_marked(bw_case *self) {
-    const bw_annotation_calls *annotations = self->session->backend->annotations;
-    const bw_annotation what = bw_case_annotation(self);
-    bool watched = annotations && annotations->watched(self->session->device);
-    if (watched) annotations->push(self->session->device, &what);
+    const bw_annotation_calls *annotations = self->annotations;
+    bw_case_told told;
+    bw_case_tell(self, &told);
+    for (int i = 0; i < told.ranges.count; i++) annotations->push(self->session->device, &told.ranges.range[i]);
     bw_status status = bw_case_launch(self, 0);
-    if (watched) annotations->pop(self->session->device);
+    for (int i = 0; i < told.ranges.count; i++) annotations->pop(self->session->device);
     return status;
 }
 
-bw_status bw_case_launch_once(bw_case *self) {
+static bw_status launch_once(bw_case *self) {
     int64_t sets = bw_max64(1, self->buffers.set_count);
     bool again;
     do {
@@ -132,6 +162,13 @@ bw_status bw_case_launch_once(bw_case *self) {
     } while (again);
     if (self->buffers.own_inputs) BW_TRY(bw_buffers_reset(&self->buffers, 0));
     return launch_marked(self);
+}
+
+bw_status bw_case_launch_once(bw_case *self) {
+    bw_case_push(self, "case");
+    bw_status status = launch_once(self);
+    bw_case_pop(self);
+    return status;
 }
 
 bw_status bw_case_enqueue(bw_case *self) {

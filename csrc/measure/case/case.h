@@ -13,8 +13,12 @@
 #include "measure/case/rotation.h"
 #include "measure/case/verify.h"
 
+enum { BW_CASE_NAME_SIZE = 256 };
+
 typedef struct bw_case {
     bw_session *session;
+    const bw_annotation_calls *annotations; /* NULL: no tool watches, or none should be told */
+    char name[BW_CASE_NAME_SIZE];           /* for tools that watch; the operation's, until bw_case_call */
     const bw_problem *problem;
     const bw_choice *_Atomic choice; /* the present one (bw_case_choice): a step-down puts another in its place */
     bw_buffers buffers;
@@ -26,6 +30,20 @@ typedef struct bw_case {
 bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
                          const char *variant_name, uint64_t seed, bw_case **out);
 void bw_case_free(bw_case *self); /* NULL is fine */
+
+/* What tools that watch the process call it, of which the beginning is kept; NULL: they are told nothing of it. */
+void bw_case_call(bw_case *self, const char *name);
+
+/* Around what the calling thread does with it, for such a tool: "case", and inside "verify", "warmup", "counters". */
+void bw_case_push(bw_case *self, const char *what);
+void bw_case_pop(bw_case *self);
+
+/* Around measured launches: "NAME PRECISION VARIANT", and inside "measure". Its texts are `name`'s and static. */
+typedef struct bw_case_told {
+    bw_annotated ranges;
+    char name[BW_CASE_NAME_SIZE + 128];
+} bw_case_told;
+void bw_case_tell(bw_case *self, bw_case_told *out);
 
 /* What runs now, for any thread; valid until the case is freed. */
 const bw_choice *bw_case_choice(bw_case *self);
@@ -47,9 +65,6 @@ bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out);
 bw_status bw_case_launch(bw_case *self, int64_t set);
 
 /* One launch on the generated inputs, and not one more: nothing is launched to prepare it. */
-/* What tools that watch are told of its measured launches. */
-bw_annotation bw_case_annotation(bw_case *self);
-
 bw_status bw_case_launch_once(bw_case *self);
 
 /* One launch on the generated inputs, not waited for. */

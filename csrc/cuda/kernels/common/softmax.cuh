@@ -17,6 +17,9 @@ BW_DEVICE float bw_exp2(float x) {
 // hardly ever have to be scaled.
 constexpr float bw_softmax_slack = 8.0f;
 
+// What a sum of a tile's weights may come to on an older maximum: none of them leaves FP16's range then.
+constexpr float bw_softmax_most = 16384.0f;
+
 // What exponents are taken relative to: the maximum, which is -infinity while nothing was seen.
 BW_DEVICE float bw_softmax_reference(float top) {
     return top == -INFINITY ? 0.0f : top;

@@ -177,15 +177,23 @@ bw_status choose(const skinny_shape &shape, int64_t warps, bool adds, bw_cuda_pr
     return BW_OK;
 }
 
+// More rows of B than the multiprocessors have in hand at once where each takes 32.
+bool many_rows(const skinny_shape &shape, const bw_device_facts *facts) {
+    return shape.n > (int64_t)facts->units * 8 * tile;
+}
+
 // Where there is a block for each multiprocessor and hardly more, twice as many warps share its rows. More than 8 rows
-// of A take registers: they leave room for 4 blocks of 4 warps. For many short rows of B a block's own time counts, and
-// what it reads of A: it takes 16 rows then.
+// of A take registers: they leave room for 4 blocks of 4 warps, or for one of 8 where 16-bit rows of B are 32 to each
+// multiprocessor, which reads A once then. For many short rows of B a block's own time counts, and what it reads of A:
+// it takes 16 rows then.
 template <typename T, bool exact>
 bw_status choose_for(const skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
     const int64_t warps = shape.n <= (int64_t)facts->units * 2 * tile ? 16 : 8;
     if (shape.m > 8) {
         const bool small = shape.n <= (int64_t)facts->units * 4 * tile;
         if (small) return choose<T, exact, 4, 2, 4, true, 8, 1>(shape, 8, adds, out);
+        if (sizeof(T) == 2 && !many_rows(shape, facts))
+            return choose<T, exact, 4, 8, 2, true, 8, 1>(shape, 8, adds, out);
         constexpr int residents = exact ? 3 : 4;
         return choose<T, exact, 4, 4, 2, true, 4, residents>(shape, 4, adds, out);
     }
@@ -208,12 +216,12 @@ const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision
 }
 
 // Where it beats both gemv, whose arithmetic is as fast as the memory for a row or two of A, and cuBLASLt. Timed on an
-// H200 at 34 shapes: M of 2 to 16, N of 896 to 151936, K of 896 to 8192.
+// H200 at 36 shapes: M of 2 to 16, N of 896 to 151936, K of 896 to 14336.
 bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     if (precision->compute == BW_FP32) return m > 4;
     if (precision->compute == BW_TF32) return m > 2;
-    if (m > 8) return n <= 25 * 1000 * 1000 / k;
+    if (m > 8) return n <= 25 * 1000 * 1000 / k || n <= (int64_t)facts->units * 8 * tile;
     if (m > 2) return true;
     return m == 2 && k < 8192 && (n > 8 * (int64_t)facts->units || k >= 4096);
 }

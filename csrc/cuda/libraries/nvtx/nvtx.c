@@ -1,9 +1,10 @@
 /* NVTX: ranges in the domain "bwprof", a category for each operation, bytes as payload.
  *
- * The toolkit's header is all there is: at the first call it opens the tool's library if one is named
- * (NVTX_INJECTION64_PATH, which nsys and ncu set), and nothing is linked. Without a tool every call finds a NULL. */
+ * The toolkit's header is all there is: it opens the tool's library if one is named (NVTX_INJECTION64_PATH, which nsys
+ * and ncu set), and nothing is linked. It is asked once, when a handle is opened, before another thread has that. */
 #include "cuda/libraries/nvtx/nvtx.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "cuda/runtime/attachments.h"
@@ -19,57 +20,61 @@
 
 enum { CATEGORIES_MOST = 64 }; /* that get a name */
 
-typedef struct nvtx_state {
-    bool asked;
+struct bw_cuda_nvtx {
     nvtxDomainHandle_t domain; /* NULL: no tool */
+    pthread_mutex_t lock;      /* of what follows */
     uint32_t categories[CATEGORIES_MOST];
     int category_count;
-} nvtx_state;
+};
 
 static void close_nvtx(bw_device *device, void *state) {
-    nvtx_state *self = state;
-    (void)device;
-    if (self->domain) nvtxDomainDestroy(self->domain);
+    bw_cuda_nvtx *self = state;
+    if (!self->domain) return;
+    nvtxDomainDestroy(self->domain);
+    pthread_mutex_destroy(&self->lock);
+    device->nvtx = NULL;
 }
 
-static const bw_cuda_part nvtx_part = {.state_bytes = sizeof(nvtx_state), .close = close_nvtx};
+static const bw_cuda_part nvtx_part = {.state_bytes = sizeof(bw_cuda_nvtx), .close = close_nvtx};
 
-/* NULL where no tool is there. */
-static nvtx_state *watched_state(bw_device *device) {
-    nvtx_state *self = bw_cuda_find_attached(device, &nvtx_part);
-    if (!self) {
-        void *state = NULL;
-        bw_status status = bw_cuda_attach(device, &nvtx_part, &state);
-        if (status) {
-            bw_status_free(status);
-            return NULL;
-        }
-        self = state;
+bw_status bw_cuda_nvtx_open(bw_device *device) {
+    void *state = NULL;
+    nvtxDomainHandle_t domain = nvtxDomainCreateA("bwprof");
+    if (!domain) return BW_OK;
+    bw_status status = bw_cuda_attach(device, &nvtx_part, &state);
+    if (status) {
+        nvtxDomainDestroy(domain);
+        return status;
     }
-    if (!self->asked) {
-        self->asked = true;
-        self->domain = nvtxDomainCreateA("bwprof");
+    device->nvtx = state;
+    device->nvtx->domain = domain;
+    pthread_mutex_init(&device->nvtx->lock, NULL);
+    return BW_OK;
+}
+
+/* Several threads may come with the same one: whoever uses a number does so when it has its name. */
+static void name_category(bw_cuda_nvtx *self, uint32_t number, const char *name) {
+    int at = 0;
+    pthread_mutex_lock(&self->lock);
+    while (at < self->category_count && self->categories[at] != number) at++;
+    if (at == self->category_count && at < CATEGORIES_MOST) {
+        self->categories[self->category_count++] = number;
+        nvtxDomainNameCategoryA(self->domain, number, name);
     }
-    return self->domain ? self : NULL;
+    pthread_mutex_unlock(&self->lock);
 }
 
 /* A category's number is a hash of its name, so that it is the same in every process. 0 is none. */
-static uint32_t category_of(nvtx_state *self, const char *name) {
+static uint32_t category_of(bw_cuda_nvtx *self, const char *name) {
     uint32_t number = 2166136261u;
     if (!name) return 0;
     for (const char *letter = name; *letter; letter++) number = (number ^ (unsigned char)*letter) * 16777619u;
     number |= 1u;
-    for (int i = 0; i < self->category_count; i++) {
-        if (self->categories[i] == number) return number;
-    }
-    if (self->category_count < CATEGORIES_MOST) {
-        self->categories[self->category_count++] = number;
-        nvtxDomainNameCategoryA(self->domain, number, name);
-    }
+    name_category(self, number, name);
     return number;
 }
 
-static nvtxEventAttributes_t event_of(nvtx_state *self, const bw_annotation *what) {
+static nvtxEventAttributes_t event_of(bw_cuda_nvtx *self, const bw_annotation *what) {
     nvtxEventAttributes_t event;
     memset(&event, 0, sizeof event);
     event.version = NVTX_VERSION;
@@ -84,37 +89,38 @@ static nvtxEventAttributes_t event_of(nvtx_state *self, const bw_annotation *wha
     return event;
 }
 
-bool bw_cuda_nvtx_watched(bw_device *device) {
-    return watched_state(device) != NULL;
+static bool watched(bw_device *device) {
+    return device->nvtx != NULL;
 }
 
 void bw_cuda_nvtx_push(bw_device *device, const bw_annotation *what) {
-    nvtx_state *self = watched_state(device);
-    if (!self) return;
-    nvtxEventAttributes_t event = event_of(self, what);
-    nvtxDomainRangePushEx(self->domain, &event);
+    if (!device->nvtx) return;
+    nvtxEventAttributes_t event = event_of(device->nvtx, what);
+    nvtxDomainRangePushEx(device->nvtx->domain, &event);
 }
 
 void bw_cuda_nvtx_pop(bw_device *device) {
-    nvtx_state *self = watched_state(device);
-    if (self) nvtxDomainRangePop(self->domain);
+    if (device->nvtx) nvtxDomainRangePop(device->nvtx->domain);
 }
 
 static uint64_t start(bw_device *device, const bw_annotation *what) {
-    nvtx_state *self = watched_state(device);
-    if (!self) return 0;
-    nvtxEventAttributes_t event = event_of(self, what);
-    return nvtxDomainRangeStartEx(self->domain, &event);
+    if (!device->nvtx) return 0;
+    nvtxEventAttributes_t event = event_of(device->nvtx, what);
+    return nvtxDomainRangeStartEx(device->nvtx->domain, &event);
 }
 
 static void end(bw_device *device, uint64_t range) {
-    nvtx_state *self = watched_state(device);
-    if (self) nvtxDomainRangeEnd(self->domain, range);
+    if (device->nvtx) nvtxDomainRangeEnd(device->nvtx->domain, range);
 }
 
 #else /* a toolkit without the header */
 
-bool bw_cuda_nvtx_watched(bw_device *device) {
+bw_status bw_cuda_nvtx_open(bw_device *device) {
+    (void)device;
+    return BW_OK;
+}
+
+static bool watched(bw_device *device) {
     (void)device;
     return false;
 }
@@ -139,7 +145,7 @@ static void end(bw_device *device, uint64_t range) {
 #endif
 
 const bw_annotation_calls bw_cuda_annotation_calls = {
-    .watched = bw_cuda_nvtx_watched,
+    .watched = watched,
     .push = bw_cuda_nvtx_push,
     .pop = bw_cuda_nvtx_pop,
     .start = start,

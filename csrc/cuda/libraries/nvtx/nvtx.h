@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* Whether a tool takes them; the others do nothing where none does. The first call looks for one. */
-bool bw_cuda_nvtx_watched(bw_device *device);
+/* Looks for a tool that takes them, for as long as the handle is open; the others do nothing where there is none. */
+bw_status bw_cuda_nvtx_open(bw_device *device);
 
 /* Around what the calling thread does. */
 void bw_cuda_nvtx_push(bw_device *device, const bw_annotation *what);

@@ -191,7 +191,8 @@ __global__ void __launch_bounds__(threads, padded <= 128 ? 2 : 1)
 template <int padded, int rows, int keys>
 bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
     const int64_t tiles = bw_ceil_div(shape.queries, rows);
-    const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(float), facts->cache_bytes);
+    const bw_flash_order order =
+        bw_flash_order_make(shape, tiles, sizeof(float), facts->cache_bytes, facts->units * (padded <= 128 ? 2 : 1));
     bw_choose(out, attention_flash_kernel<padded, rows, keys>, dim3((unsigned)(tiles * shape.batch * shape.heads)),
               dim3(threads), flash_layout<padded, rows, keys>::shared_bytes, bw_from_operand(BW_ATTENTION_Q),
               bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT),

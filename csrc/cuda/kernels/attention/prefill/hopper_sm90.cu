@@ -408,7 +408,7 @@ template <int padded, int consumers, int keys, typename T>
 bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
     using layout = hopper_layout<padded, consumers, keys>;
     const int64_t query_tiles = bw_ceil_div(shape.queries, layout::rows);
-    const bw_flash_order order = bw_flash_order_make(shape, query_tiles, sizeof(T), facts->cache_bytes);
+    const bw_flash_order order = bw_flash_order_make(shape, query_tiles, sizeof(T), facts->cache_bytes, 0);
     const int64_t pairs = shape.batch * shape.heads, count = query_tiles * pairs;
     const hopper_tasks tasks = {(unsigned)count, (unsigned)query_tiles, (unsigned)order.section,
                                 (unsigned)pairs, (unsigned)shape.heads, (int)shape.queries,

@@ -4,15 +4,21 @@
 
 #include "cuda/kernels/common/softmax.cuh"
 
-// Scores to weights, in place, of a warp's `blocks` times 16 rows. `room[b][half]` is the last key, from the tile's
-// first on, that the lane's rows attend; where the whole tile lies before all of them, `masked` is false. The first
-// tile holds key 0, which every row attends, so that maxima are finite. All rows side by side: alone, each is a chain
-// of instructions that wait for each other.
-template <bool masked, int padded, int blocks, int eights>
-BW_DEVICE void bw_flash_soften(float (&scores)[blocks][eights][4], const int (&room)[blocks][2], float scale,
+// Scores to weights, in place, of a warp's `blocks` times 16 rows. `all` and `own` are the last keys, from the tile's
+// first on, that there are and that the lane's first row attends, if causal. The first tile holds key 0, which every
+// row attends, so that maxima are finite. All rows side by side: alone, each is a chain of instructions that wait for
+// each other.
+template <int padded, int blocks, int eights>
+BW_DEVICE void bw_flash_soften(float (&scores)[blocks][eights][4], int all, int own, bool causal, float scale,
                                bw_softmax_sums<padded, 2> (&sums)[blocks]) {
     const int column = (int)threadIdx.x % 4 * 2;
     float reference[blocks][2], best[blocks][4];  // of even columns and odd ones, row by row
+    int room[blocks][2];
+#pragma unroll
+    for (int b = 0; b < blocks; b++) {
+        room[b][0] = causal ? min(all, own + 16 * b) : all;
+        room[b][1] = causal ? min(all, own + 16 * b + 8) : all;
+    }
 #pragma unroll
     for (int n = 0; n < eights; n++) {
 #pragma unroll
@@ -20,7 +26,7 @@ BW_DEVICE void bw_flash_soften(float (&scores)[blocks][eights][4], const int (&r
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 float &score = scores[b][n][e];
-                if (masked && 8 * n + column + e % 2 > room[b][e / 2]) score = -INFINITY;
+                if (8 * n + column + e % 2 > room[b][e / 2]) score = -INFINITY;
                 best[b][e] = n == 0 ? fmaxf(score, -INFINITY) : fmaxf(best[b][e], score);
             }
         }
@@ -48,6 +54,38 @@ BW_DEVICE void bw_flash_soften(float (&scores)[blocks][eights][4], const int (&r
             }
         }
     }
+}
+
+// The same for tiles that nothing masks, behind the first: weights stand on the maximum so far, and no new one is
+// looked for, so that no weight waits for other scores. False for the warp, with sums as they were, where a sum says
+// that weights grow too large, or that something is no number: the scores are then worked out again, for
+// bw_flash_soften.
+template <int padded, int blocks, int eights>
+BW_DEVICE bool bw_flash_soften_quickly(float (&scores)[blocks][eights][4], float scale,
+                                       bw_softmax_sums<padded, 2> (&sums)[blocks]) {
+    float total[blocks][2] = {};
+#pragma unroll
+    for (int n = 0; n < eights; n++) {
+#pragma unroll
+        for (int b = 0; b < blocks; b++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const float weight = bw_exp2(fmaf(scores[b][n][e], scale, -sums[b].top[e / 2]));
+                scores[b][n][e] = weight;
+                total[b][e / 2] += weight;
+            }
+        }
+    }
+    bool fits = true;
+#pragma unroll
+    for (int b = 0; b < blocks; b++) fits = fits && total[b][0] <= bw_softmax_most && total[b][1] <= bw_softmax_most;
+    if (!__all_sync(bw_all_lanes, fits)) return false;
+#pragma unroll
+    for (int b = 0; b < blocks; b++) {
+        sums[b].sum[0] += total[b][0];
+        sums[b].sum[1] += total[b][1];
+    }
+    return true;
 }
 
 #endif

@@ -12,21 +12,21 @@
 #include "cuda/kernels/attention/prefill/order.cuh"
 #include "cuda/kernels/attention/prefill/soften.cuh"
 #include "cuda/launch/choose.cuh"
+#include "cuda/runtime/facts.h"
 
 namespace {
 
-constexpr int warps = 4, threads = warps * 32;
 constexpr int group = 32;  // columns of head_dim that are met at once: those beyond it are zeros
 
-// head_dim up to `padded`; a warp owns `blocks` times 16 queries; `exact`: FP32.
-template <int padded, int blocks, int keys, bool exact>
+// head_dim up to `padded`; a warp owns `blocks` times 16 queries.
+template <int padded, int blocks, int keys, int warps>
 struct tf32_layout {
-    static constexpr int stride = padded + 4, rows = warps * 16 * blocks;
+    static constexpr int stride = padded + 4, rows = warps * 16 * blocks, threads = warps * 32;
     static constexpr int shared_bytes = (rows + 2 * keys) * stride * (int)sizeof(float);
 };
 
 // Rows [0, valid) of a strided matrix into shared memory, everything else zero; asynchronous where rows are aligned.
-template <int padded, int rows>
+template <int padded, int rows, int threads>
 BW_DEVICE void fetch(float *to, const float *from, int64_t stride, int64_t valid, int head_dim, bool vectors) {
     constexpr int chunks = padded / 4;
     for (int i = (int)threadIdx.x; i < rows * chunks; i += threads) {
@@ -90,35 +90,48 @@ struct sums_of {
     }
 };
 
-// scores = Q K^T of a tile. The addresses are a lane's in its first fragments.
+// A group of columns of Q K^T; the addresses are a lane's in its first fragments.
 template <int padded, int blocks, int keys, bool exact>
-BW_DEVICE void multiply_keys(uint32_t queries, uint32_t tile, int head_dim, float (&scores)[blocks][keys / 8][4]) {
+BW_DEVICE void multiply_columns(uint32_t queries, uint32_t tile, sums_of<exact> (&sums)[blocks][keys / 8]) {
     constexpr int row_bytes = (padded + 4) * (int)sizeof(float);
-    sums_of<exact> sums[blocks][keys / 8] = {};
-    for (int d = 0; d < head_dim; d += group, queries += group * 4, tile += group * 4) {
 #pragma unroll
-        for (int step = 0; step < group / 8; step++) {
-            factors<4, exact> left[blocks];
+    for (int step = 0; step < group / 8; step++) {
+        factors<4, exact> left[blocks];
+#pragma unroll
+        for (int b = 0; b < blocks; b++) {
+            uint32_t bits[4];
+            bw_load_matrix(bits, queries + 16 * b * row_bytes + 32 * step);
+#pragma unroll
+            for (int i = 0; i < 4; i++) left[b].set(i, bits[i]);
+        }
+#pragma unroll
+        for (int n = 0; n < keys / 16; n++) {
+            uint32_t bits[4];
+            factors<4, exact> right;
+            bw_load_matrix(bits, tile + 16 * n * row_bytes + 32 * step);
+#pragma unroll
+            for (int i = 0; i < 4; i++) right.set(i, bits[i]);
 #pragma unroll
             for (int b = 0; b < blocks; b++) {
-                uint32_t bits[4];
-                bw_load_matrix(bits, queries + 16 * b * row_bytes + 32 * step);
-#pragma unroll
-                for (int i = 0; i < 4; i++) left[b].set(i, bits[i]);
+                sums[b][2 * n].multiply_add(left[b], right, 0);
+                sums[b][2 * n + 1].multiply_add(left[b], right, 2);
             }
+        }
+    }
+}
+
+// scores = Q K^T of a tile.
+template <int padded, int blocks, int keys, bool exact, bool whole>
+BW_DEVICE void multiply_keys(uint32_t queries, uint32_t tile, int head_dim, float (&scores)[blocks][keys / 8][4]) {
+    sums_of<exact> sums[blocks][keys / 8] = {};
+    if constexpr (whole) {
 #pragma unroll
-            for (int n = 0; n < keys / 16; n++) {
-                uint32_t bits[4];
-                factors<4, exact> right;
-                bw_load_matrix(bits, tile + 16 * n * row_bytes + 32 * step);
-#pragma unroll
-                for (int i = 0; i < 4; i++) right.set(i, bits[i]);
-#pragma unroll
-                for (int b = 0; b < blocks; b++) {
-                    sums[b][2 * n].multiply_add(left[b], right, 0);
-                    sums[b][2 * n + 1].multiply_add(left[b], right, 2);
-                }
-            }
+        for (int d = 0; d < padded; d += group) {
+            multiply_columns<padded, blocks, keys, exact>(queries + 4 * d, tile + 4 * d, sums);
+        }
+    } else {
+        for (int d = 0; d < head_dim; d += group, queries += group * 4, tile += group * 4) {
+            multiply_columns<padded, blocks, keys, exact>(queries, tile, sums);
         }
     }
 #pragma unroll
@@ -164,7 +177,7 @@ BW_DEVICE void multiply_group(const factors<4, true> (&left)[keys / 8], const fl
     }
 }
 
-template <int padded, int blocks, int keys, bool exact>
+template <int padded, int blocks, int keys, bool exact, bool whole>
 BW_DEVICE void multiply_values(const float (&weights)[blocks][keys / 8][4], const float *values, int head_dim,
                                bw_softmax_sums<padded, 2> (&sums)[blocks]) {
     constexpr int stride = padded + 4;
@@ -182,7 +195,7 @@ BW_DEVICE void multiply_values(const float (&weights)[blocks][keys / 8][4], cons
     }
 #pragma unroll
     for (int g = 0; g < padded / group; g++) {
-        if (g > 0 && g * group >= head_dim) break;
+        if (!whole && g > 0 && g * group >= head_dim) break;
         if constexpr (exact) {
 #pragma unroll
             for (int b = 0; b < blocks; b++) {
@@ -235,13 +248,13 @@ BW_DEVICE void store_rows(const bw_softmax_sums<padded, 2> &sums, float *to, int
     }
 }
 
-// Block: (batch, head) and tile of queries, in bw_flash_order.
-template <int padded, int blocks, int keys, bool exact, int resident>
-__global__ void __launch_bounds__(threads, resident)
+// Block: (batch, head) and tile of queries, in bw_flash_order. `exact`: FP32. `whole`: head_dim is `padded`.
+template <int padded, int blocks, int keys, bool exact, bool whole, int resident, int warps>
+__global__ void __launch_bounds__(warps * 32, resident)
     attention_tf32_kernel(const float *q, const float *k, const float *v, float *out, bw_attention_shape shape,
                           bw_flash_order order) {
-    using layout = tf32_layout<padded, blocks, keys, exact>;
-    constexpr int stride = layout::stride, rows = layout::rows;
+    using layout = tf32_layout<padded, blocks, keys, warps>;
+    constexpr int stride = layout::stride, rows = layout::rows, threads = layout::threads;
     const int lane = (int)threadIdx.x % 32, warp_row = (int)threadIdx.x / 32 * 16 * blocks;
     float *queries = (float *)bw_dynamic_shared(), *key_tile = queries + rows * stride;
     float *value_tile = key_tile + keys * stride;
@@ -261,8 +274,8 @@ __global__ void __launch_bounds__(threads, resident)
 #pragma unroll
     for (int b = 0; b < blocks; b++) sums[b].top[0] = sums[b].top[1] = -INFINITY;
 
-    fetch<padded, rows>(queries, q + q_at, q_stride, shape.queries - query0, shape.head_dim, shape.vectors);
-    fetch<padded, keys>(key_tile, k + kv_at, kv_stride, all_keys, shape.head_dim, shape.vectors);
+    fetch<padded, rows, threads>(queries, q + q_at, q_stride, shape.queries - query0, shape.head_dim, shape.vectors);
+    fetch<padded, keys, threads>(key_tile, k + kv_at, kv_stride, all_keys, shape.head_dim, shape.vectors);
     bw_copy_commit();
     bw_copy_wait<0>();
     __syncthreads();
@@ -278,31 +291,28 @@ __global__ void __launch_bounds__(threads, resident)
     const float *v_fragment = &value_tile[lane % 4 * 2 * stride + lane / 4 * (exact ? 4 : 1)];
     for (int key0 = 0; key0 < key_end; key0 += keys) {
         // This tile's K is there, and nobody reads the last tile's V any more.
-        fetch<padded, keys>(value_tile, v + kv_at, kv_stride, all_keys - key0, shape.head_dim, shape.vectors);
+        fetch<padded, keys, threads>(value_tile, v + kv_at, kv_stride, all_keys - key0, shape.head_dim, shape.vectors);
         bw_copy_commit();
         kv_at += keys * kv_stride;
         float scores[blocks][keys / 8][4];
-        multiply_keys<padded, blocks, keys, exact>(q_fragment, k_fragment, shape.head_dim, scores);
-        const bool masked = key0 + keys > open_keys;
-        int room[blocks][2];
-#pragma unroll
-        for (int b = 0; b < blocks; b++) {
-            const int all = all_keys - 1 - key0, own = first_last + 16 * b - key0;
-            room[b][0] = shape.causal ? min(all, own) : all;
-            room[b][1] = shape.causal ? min(all, own + 8) : all;
+        bool softened = false;
+        // Most tiles: behind the first, and nothing masks them.
+        if (key0 > 0 && key0 + keys <= open_keys) {
+            multiply_keys<padded, blocks, keys, exact, whole>(q_fragment, k_fragment, shape.head_dim, scores);
+            softened = bw_flash_soften_quickly(scores, shape.scale, sums);
         }
-        if (masked) {
-            bw_flash_soften<true>(scores, room, shape.scale, sums);
-        } else {
-            bw_flash_soften<false>(scores, room, shape.scale, sums);
+        if (!softened) {
+            multiply_keys<padded, blocks, keys, exact, whole>(q_fragment, k_fragment, shape.head_dim, scores);
+            bw_flash_soften(scores, all_keys - 1 - key0, first_last - key0, shape.causal, shape.scale, sums);
         }
         bw_copy_wait<0>();
         __syncthreads();  // V is there, and nobody reads this tile's K any more
         if (key0 + keys < key_end) {
-            fetch<padded, keys>(key_tile, k + kv_at, kv_stride, all_keys - key0 - keys, shape.head_dim, shape.vectors);
+            fetch<padded, keys, threads>(key_tile, k + kv_at, kv_stride, all_keys - key0 - keys, shape.head_dim,
+                                         shape.vectors);
         }
         bw_copy_commit();
-        multiply_values<padded, blocks, keys, exact>(scores, v_fragment, shape.head_dim, sums);
+        multiply_values<padded, blocks, keys, exact, whole>(scores, v_fragment, shape.head_dim, sums);
         bw_copy_wait<0>();
         __syncthreads();
     }
@@ -313,13 +323,14 @@ __global__ void __launch_bounds__(threads, resident)
     }
 }
 
-template <int padded, int blocks, int keys, bool exact, int resident>
+template <int padded, int blocks, int keys, bool exact, bool whole, int resident, int warps = 4>
 bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
-    using layout = tf32_layout<padded, blocks, keys, exact>;
+    using layout = tf32_layout<padded, blocks, keys, warps>;
     const int64_t tiles = bw_ceil_div(shape.queries, layout::rows);
-    const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(float), facts->cache_bytes);
-    bw_choose(out, attention_tf32_kernel<padded, blocks, keys, exact, resident>,
-              dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3(threads), layout::shared_bytes,
+    const bw_flash_order order =
+        bw_flash_order_make(shape, tiles, sizeof(float), facts->cache_bytes, facts->units * resident);
+    bw_choose(out, attention_tf32_kernel<padded, blocks, keys, exact, whole, resident, warps>,
+              dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3(layout::threads), layout::shared_bytes,
               bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V),
               bw_from_operand(BW_ATTENTION_OUT), shape, order);
     return BW_OK;
@@ -327,17 +338,22 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
 
 }  // namespace
 
-// Short tiles of keys at 256 columns: what shared memory of 99 KiB holds.
 bw_status bw_flash_tf32_choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
-    if (shape.head_dim <= 64) return choose<64, 2, 64, false, 2>(shape, facts, out);
-    if (shape.head_dim <= 128) return choose<128, 2, 32, false, 2>(shape, facts, out);
-    return choose<256, 1, 16, false, 2>(shape, facts, out);
+    if (shape.head_dim == 64) return choose<64, 2, 64, false, true, 2>(shape, facts, out);
+    if (shape.head_dim < 64) return choose<64, 2, 64, false, false, 2>(shape, facts, out);
+    if (shape.head_dim <= 128) return choose<128, 2, 32, false, false, 2>(shape, facts, out);
+    // Eight warps read K and V once for 128 queries, and queries once for 32 keys, where shared memory holds so much;
+    // short tiles of keys fit into 99 KiB.
+    const int64_t room = facts->own ? facts->own->shared_bytes : 0;
+    if (room < tf32_layout<256, 1, 32, 8>::shared_bytes) return choose<256, 1, 16, false, false, 2>(shape, facts, out);
+    if (shape.head_dim == 256) return choose<256, 1, 32, false, true, 1, 8>(shape, facts, out);
+    return choose<256, 1, 32, false, false, 1, 8>(shape, facts, out);
 }
 
 bw_status bw_split_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                           bw_cuda_prepared *out) {
     const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
-    if (shape.head_dim <= 64) return choose<64, 1, 64, true, 2>(shape, facts, out);
-    if (shape.head_dim <= 128) return choose<128, 1, 64, true, 2>(shape, facts, out);
-    return choose<256, 1, 16, true, 2>(shape, facts, out);
+    if (shape.head_dim <= 64) return choose<64, 1, 64, true, false, 2>(shape, facts, out);
+    if (shape.head_dim <= 128) return choose<128, 1, 64, true, false, 2>(shape, facts, out);
+    return choose<256, 1, 16, true, false, 2>(shape, facts, out);
 }

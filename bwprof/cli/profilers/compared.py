@@ -1,0 +1,282 @@
+"""``bwprof ncu compare``: two files of ncu for people, and as files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from bwprof.cli.shared import options as shared
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import INCOMPLETE, OK
+from bwprof.cli.shared.outputs import targets_of, write_each
+from bwprof.text import as_markdown, bytes_text, counted, quoted, short
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+MOST_BLOCKS = 4  # pairs that get a table of their own
+_MOST_LINES = 200  # of the table of more
+_NAME = 30  # letters of a kernel's name in it
+_SAME = 0.01  # a change that is none
+_DESCRIPTION = """\
+Two files of Nsight Compute, launch beside launch: what became of each kernel's time, bytes, bandwidth, occupancy,
+sectors, bank conflicts and stalls. Launches belong together by their kernel's name and their order.
+"""
+_EPILOG = """\
+BASE and NEW are pages (.csv) or reports (.ncu-rep) of ncu, or what bwprof ncu capture --json wrote. Times under a
+profiler compare with each other alone: what a change brings without one, bwprof ab and bwprof compare say.
+What --csv and --json write, a line for each launch and figure, is for spreadsheets and scripts: no command reads it.
+In Python: bwprof.profilers.ncu_compare(base, new).
+
+examples:
+  %(prog)s before.ncu-rep after.ncu-rep
+  %(prog)s before.json after.json --kernel attention --all
+"""
+# What is always shown; the rest where it changed.
+_FIRST = (
+    "time_ms",
+    "dram_bytes_read",
+    "dram_bytes_written",
+    "dram_gb_s",
+    "pct_peak",
+    "occupancy_pct",
+    "sectors_per_load",
+    "sectors_per_store",
+    "bank_conflicts",
+)
+_HEADINGS = {
+    "time_ms": "time, us",
+    "dram_bytes_read": "DRAM read",
+    "dram_bytes_written": "DRAM written",
+    "dram_gb_s": "DRAM GB/s",
+    "pct_peak": "% of peak",
+    "dram_pct": "DRAM busy, %",
+    "sm_pct": "multiprocessors, %",
+    "tensor_pct": "tensor pipe, %",
+    "fma_pct": "FMA pipe, %",
+    "occupancy_pct": "occupancy, %",
+    "theoretical_occupancy_pct": "occupancy possible, %",
+    "shared_bytes": "shared memory, block",
+    "sectors_per_load": "sectors a load",
+    "sectors_per_store": "sectors a store",
+    "load_efficiency_pct": "loaded bytes used, %",
+    "store_efficiency_pct": "stored sectors used, %",
+    "bank_conflicts": "bank conflicts",
+    "shared_wavefronts": "shared wavefronts",
+    "local_bytes": "local memory",
+    "l1_hit_pct": "L1 hits, %",
+    "l2_hit_pct": "L2 hits, %",
+    "l2_bytes": "through L2",
+    "active_threads": "active threads",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Compare and print; returns the exit code."""
+    parser = Parser("bwprof ncu compare", _DESCRIPTION, _EPILOG)
+    parser.add_argument("base", metavar="BASE", help="what it is held against")
+    parser.add_argument("new", metavar="NEW", help="what is looked at")
+    parser.add_argument("--kernel", metavar="TEXT", help="only kernels whose name contains this")
+    parser.add_argument("--all", action="store_true", help="figures that stayed the same, too")
+    shared.add_files(parser, " and notes")
+    parser.add_argument("--md", metavar="FILE|-", help="tables in Markdown")
+    return run(parser, arguments, _run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from bwprof.cli.profilers.shown import only
+    from bwprof.profilers import load, ncu_compare
+
+    targets = targets_of(options, options.base, options.new)
+    if options.kernel is None:
+        found = ncu_compare(options.base, options.new)
+    else:
+        found = ncu_compare(*(only(load(name), options.kernel) for name in (options.base, options.new)))
+    found.attrs |= {"base": options.base, "new": options.new}
+    if "-" not in targets.values():
+        _show(found, everything=options.all)
+    written = write_each(targets, lambda kind: _as_text(found, kind, everything=options.all))
+    return OK if written == set(targets) else INCOMPLETE
+
+
+def _pairs(found: pd.DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Pairs of launches with what they are called, and their lines."""
+    both = found[found["side"] == "both"].to_dict(orient="records")
+    for _, lines in groupby(both, lambda line: line["pair"]):
+        listed = [{str(name): value for name, value in line.items()} for line in lines]
+        first = listed[0]
+        numbers = dict.fromkeys(str(first[name]) for name in ("base_launch", "new_launch"))
+        yield f"{_cut(first['case'])} (launch {', '.join(numbers)})", listed
+
+
+def _alone(found: pd.DataFrame) -> list[str]:
+    """What one side alone has, a sentence each."""
+    names = {"only_in_base": found.attrs["base"], "only_in_new": found.attrs["new"]}
+    rest = found[found["side"] != "both"]
+    return [
+        f"only in {quoted(names[line['side']])}: {_cut(line['case'])}, {_launches(line['base'] + line['new'])}"
+        for line in rest.to_dict(orient="records")
+    ]
+
+
+def _cut(name: str, most: int = 2 * _NAME) -> str:
+    return name if len(name) <= most else f"{name[: most - 3]}..."
+
+
+def _launches(count: float) -> str:
+    return "1 launch" if count == 1 else f"{count:.0f} launches"
+
+
+def _whole(found: pd.DataFrame) -> str:
+    """The time of all that were compared."""
+    from bwprof.profilers.comparing import timed
+
+    base, new, pairs = timed(found)
+    if not (base > 0 and new > 0):
+        return ""
+    told = f"{_us(base)} us before, {_us(new)} us after: {_change_of_time(base, new)}"
+    return f"{told}" if pairs == 1 else f"all {pairs} launches: {told}"
+
+
+def _us(time_ms: float) -> str:
+    return short(1e3 * time_ms, ".5g")
+
+
+def _change_of_time(base: float, new: float) -> str:
+    if abs(math.log(new / base)) < math.log1p(_SAME):
+        return "the same"
+    return f"{base / new:.3g} times as fast" if new < base else f"{new / base:.3g} times as long"
+
+
+def _figures(lines: list[dict[str, Any]], *, everything: bool) -> list[tuple[str, str, str, str]]:
+    """Lines of a pair's table: what, before, after, change."""
+    kept = [line for line in lines if everything or line["figure"] in _FIRST or _changed(line)]
+    return [
+        (_heading(line["figure"]), _value(line, "base"), _value(line, "new"), _change(line))
+        for line in sorted(kept, key=lambda line: _order(line["figure"]))
+    ]
+
+
+def _order(figure: str) -> int:
+    return _FIRST.index(figure) if figure in _FIRST else len(_FIRST)
+
+
+def _heading(figure: str) -> str:
+    return _HEADINGS.get(figure, f"{figure}, %" if figure.startswith("stall ") else figure)
+
+
+def _changed(line: dict[str, Any]) -> bool:
+    """Whether it is worth a line: stalls that both sides counted always are."""
+    old, now = line["base"], line["new"]
+    if math.isnan(old) or math.isnan(now) or line["figure"].startswith("stall "):
+        return not math.isnan(line["difference"])
+    return bool(abs(now - old) > (1 if line["unit"] == "%" else _SAME * max(abs(old), abs(now))))
+
+
+def _value(line: dict[str, Any], side: str) -> str:
+    value = line[side]
+    if math.isnan(value):
+        return "-"
+    if line["figure"] == "time_ms":
+        return _us(value)
+    if line["unit"] == "B":
+        return bytes_text(value)
+    return short(value, ".1f" if line["unit"] in ("%", "GB/s") else ".6g")
+
+
+def _change(line: dict[str, Any]) -> str:
+    """How much more or less; shares by their difference."""
+    difference, ratio = line["difference"], line["ratio"]
+    if math.isnan(difference):
+        return "-"
+    if line["unit"] != "%" and not math.isnan(ratio) and ratio >= 2:
+        return f"{short(ratio, '.3g')} x"
+    by, unit = (difference, "points") if line["unit"] == "%" else (100 * (ratio - 1), "%")
+    if difference == 0 or abs(by) < 0.05:
+        return "="
+    return "from none" if math.isnan(by) else f"{by:+.1f} {unit}"
+
+
+def _show(found: pd.DataFrame, *, everything: bool) -> None:
+    from bwprof.cli.analyze import wrapped
+    from bwprof.profilers.comparing import ALONE
+    from bwprof.terminal import console, table
+    from bwprof.terminal import show as show_table
+
+    screen = console(sys.stdout)
+    pairs = list(_pairs(found))
+    if whole := _whole(found):
+        screen.print(wrapped(whole, screen))
+    if len(pairs) > MOST_BLOCKS:
+        _overview(pairs, screen)
+    for name, lines in pairs if len(pairs) <= MOST_BLOCKS else ():
+        screen.print(f"\n{name}", soft_wrap=True)
+        grid = table(screen, "", ["", "base", "new", "change"], numbers=["base", "new", "change"])
+        listed = _figures(lines, everything=everything)
+        for cells in listed:
+            grid.add_row(*cells)
+        show_table(screen, grid)
+        if len(listed) < len(lines):
+            screen.print(
+                f"({counted(len(lines) - len(listed), 'figure')} more, hardly changed or of one side alone: --all)"
+            )
+    if len(pairs) <= MOST_BLOCKS:
+        screen.print("")
+    for told in (*_alone(found), *(f"note: {note}" for note in (*found.attrs["notes"], ALONE))):
+        screen.print(wrapped(told, screen))
+
+
+def _overview(pairs: list[tuple[str, list[dict[str, Any]]]], screen: Console) -> None:
+    """Of many pairs a line each."""
+    from bwprof.terminal import show as show_table
+    from bwprof.terminal import table
+
+    shown = {"time_ms": "us", "dram_gb_s": "GB/s", "pct_peak": "% peak", "occupancy_pct": "occ. %"}
+    sides = [f"{title}\n{side}" for title in shown.values() for side in ("base", "new")]
+    headings = [*sides[:2], "change", *sides[2:]]
+    grid = table(screen, "", ["kernel", *headings], numbers=headings)
+    for name, lines in pairs[:_MOST_LINES]:
+        by_name = {line["figure"]: line for line in lines}
+        told = [[_value(by_name[one], side) if one in by_name else "-" for side in ("base", "new")] for one in shown]
+        change = _change(by_name["time_ms"]) if "time_ms" in by_name else "-"
+        head, _, launch = name.rpartition(" (launch ")
+        short_name = head if len(head) <= _NAME else f"{head[: _NAME - 3]}..."
+        grid.add_row(
+            f"{launch.rstrip(')')} {short_name}", *told[0], change, *(cell for two in told[1:] for cell in two)
+        )
+    show_table(screen, grid, spare=[*sides[6:], *sides[4:6]])
+    if len(pairs) > _MOST_LINES:
+        screen.print(f"... and {counted(len(pairs) - _MOST_LINES, 'pair')} more: --csv FILE has all")
+
+
+def _as_text(found: pd.DataFrame, kind: str, *, everything: bool) -> str:
+    """As csv, json or md."""
+    from bwprof.profilers import saved
+
+    if kind == "csv":
+        return saved.csv_text(found)
+    if kind == "md":
+        return _markdown(found, everything=everything)
+    rows = json.loads(found.to_json(orient="records"))
+    return json.dumps({"format": "bwprof-profile-comparison", **found.attrs, "rows": rows}, indent=1) + "\n"
+
+
+def _markdown(found: pd.DataFrame, *, everything: bool) -> str:
+    import pandas as pd
+
+    from bwprof.analysis.answer import markdown
+    from bwprof.profilers.comparing import ALONE
+
+    parts = [f"# {as_markdown(found.attrs['base'])} and {as_markdown(found.attrs['new'])}"]
+    parts += [whole] if (whole := _whole(found)) else []
+    for name, lines in _pairs(found):
+        cells = _figures(lines, everything=everything)
+        parts += [f"## {as_markdown(name)}", markdown(pd.DataFrame(cells, columns=["Figure", "Base", "New", "Change"]))]
+    notes = [*_alone(found), *found.attrs["notes"], ALONE]
+    return "\n\n".join([*parts, "\n".join(f"* {as_markdown(note)}" for note in notes)]) + "\n"

@@ -1,0 +1,66 @@
+"""What a caller knows of a profiler's rows and the file does not: bytes that kernels must move, the memory's peak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bwprof.profilers.columns import COLUMNS
+from bwprof.profilers.timelines.launches import moved_columns
+from bwprof.results import schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_KINDS = {column.name: column.kind for column in COLUMNS}
+
+
+def with_bytes(found: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows with `bytes_read`, `bytes_written` and `bandwidth_gb_s` by kernel's name or pattern.
+
+    Raises
+    ------
+    ValueError
+        For a name that no kernel has, and for what are no bytes.
+    """
+    if "kernel" not in found.columns:
+        raise ValueError("bytes are for kernels of a profiler's file: rows of bwprof have theirs")
+    time = found["time_ms"] if "time_ms" in found.columns else np.full(len(found), np.nan)
+    data = {"kernel": found["kernel"].fillna("").tolist(), "time_ms": np.asarray(time, np.float64)}
+    return _filled(found, moved_columns(data, bytes), over=True)
+
+
+def with_peak(found: pd.DataFrame, peak_gb_s: float) -> pd.DataFrame:
+    """The rows with the memory's theoretical bandwidth where they have none, and the share of it.
+
+    Raises
+    ------
+    ValueError
+        Where all have one.
+    """
+    if "peak_gb_s" in found.columns and found["peak_gb_s"].notna().all():
+        raise ValueError("--peak is for rows that have no peak_gb_s: all have one, leave it out")
+    filled = _filled(found, {"peak_gb_s": np.full(len(found), peak_gb_s)}, over=False)
+    if "dram_gb_s" not in found.columns:
+        return filled
+    return _filled(filled, {"pct_peak": 100 * np.asarray(filled["dram_gb_s"], np.float64) / peak_gb_s}, over=False)
+
+
+def _filled(found: pd.DataFrame, more: Mapping[str, Any], *, over: bool) -> pd.DataFrame:
+    """A frame with further figures, in the columns' order: `over` those it has, or where it has none."""
+    import pandas as pd
+
+    made = found.copy()
+    for name, values in more.items():
+        dtype: Any = schema.DTYPES[_KINDS[name]]
+        given: Any = pd.Series(np.asarray(values, np.float64), index=found.index).astype(dtype)
+        if name in found.columns:
+            given = given.fillna(found[name]) if over else found[name].fillna(given)
+        made[name] = given
+    known = [name for name in _KINDS if name in made.columns]
+    first = known if "kernel" in made.columns else []
+    ordered = made[[*first, *(name for name in made.columns if name not in first)]]
+    ordered.attrs = dict(found.attrs)
+    return ordered

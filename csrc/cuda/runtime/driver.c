@@ -1,0 +1,15 @@
+/* Functions of the driver, which the runtime finds. */
+#include "cuda/runtime/api.h"
+
+bw_status bw_cuda_driver_function(bw_cuda_api *api, const char *name, unsigned version, void **out) {
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    *out = NULL;
+#ifdef BW_CUDA_HAS_VERSIONED_ENTRIES
+    BW_TRY(BW_CUDA(api, driver_entry(name, out, version, cudaEnableDefault, &found)));
+#else
+    (void)version;
+    BW_TRY(BW_CUDA(api, driver_entry(name, out, cudaEnableDefault, &found)));
+#endif
+    if (found != cudaDriverEntryPointSuccess) *out = NULL;
+    return BW_OK;
+}

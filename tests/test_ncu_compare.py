@@ -1,0 +1,197 @@
+"""`bwprof ncu compare` and `ncu_compare`: launches that belong together, changes, what one side alone has, files."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from profiled import FIRST, RAW, raw_page
+
+from bwprof.cli import main
+from bwprof.profilers import load, ncu_compare
+from bwprof.profilers.saved import json_text
+
+LAUNCH: dict[str, Any] = {"kernel": "void copy<float>(float*)", "case": "copy<float>", "launch": 0, "time_ms": 0.5}
+
+
+def frame(*launches: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame([LAUNCH | {"launch": at} | launch for at, launch in enumerate(launches)])
+
+
+def saved(path: Path, *launches: dict[str, Any]) -> Path:
+    path.write_text(json_text(frame(*launches)))
+    return path
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main(["ncu", "compare", *map(str, arguments)]) == 0
+    found = capsys.readouterr()
+    assert found.err == ""
+    return found.out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main(["ncu", "compare", *map(str, arguments)]) == 2
+    return capsys.readouterr().err
+
+
+def cell(text: str, heading: str) -> list[str]:
+    """The cells of a line of the table."""
+    line = next(line for line in text.splitlines() if line.startswith(heading))
+    return [part.strip() for part in line.split("|")[1:]]
+
+
+def test_a_page_beside_itself_with_other_figures() -> None:
+    one = [("gpu__time_duration.sum", "ns", "1,000"), ("dram__bytes_read.sum", "Kbyte", "8")]
+    stalls = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+    both = [(stalls.format("long_scoreboard"), "inst", "3"), (stalls.format("barrier"), "inst", "1")]
+    old, new = load_page([*one, *both]), load_page([("gpu__time_duration.sum", "us", "0.8"), *both[:1]])
+    found = ncu_compare(old, new)
+    assert found["pair"].unique().tolist() == [0]
+    by_figure = found.set_index("figure")
+    time = by_figure.loc["time_ms"]
+    assert (time["base"], time["new"], time["unit"]) == (0.001, 0.0008, "ms")
+    assert time["ratio"] == pytest.approx(0.8)
+    assert time["difference"] == pytest.approx(-0.0002)
+    assert by_figure.loc["dram_bytes_read", "base"] == 8000
+    assert math.isnan(by_figure.loc["dram_bytes_read", "new"])
+    assert by_figure.loc["stall long_scoreboard", ["base", "new", "difference"]].tolist() == [75, 100, 25]
+    assert by_figure.loc["stall barrier", ["base", "new", "unit"]].tolist() == [25, 0, "%"]
+    assert any("new was not counted with: dram_bytes_read" in note for note in found.attrs["notes"])
+
+
+def load_page(metrics: list[tuple[str, str, str]]) -> pd.DataFrame:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.csv"
+        path.write_text(raw_page(metrics, who=FIRST))
+        return load(path)
+
+
+def test_launches_belong_together_by_name_and_order() -> None:
+    other, third = {"kernel": "fill()", "case": "fill"}, {"kernel": "scan()", "case": "scan"}
+    base = frame({}, other, {"time_ms": 2.0}, {"time_ms": 3.0}, {"time_ms": 4.0})
+    new = frame(third, {"time_ms": 1.0}, third, {"time_ms": 8.0})
+    found = ncu_compare(base, new)
+    times = found[found["figure"] == "time_ms"]
+    assert times[["base_launch", "new_launch", "base", "new"]].values.tolist() == [[0, 1, 0.5, 1.0], [2, 3, 2.0, 8.0]]
+    alone = found[found["side"] != "both"]
+    assert alone[["case", "side", "figure", "base", "new"]].values.tolist() == [
+        ["copy<float>", "only_in_base", "launches", 2, 0],
+        ["fill", "only_in_base", "launches", 1, 0],
+        ["scan", "only_in_new", "launches", 0, 2],
+    ]
+
+
+def test_two_kernels_of_different_names_are_compared_and_more_are_not() -> None:
+    renamed = {"kernel": "copy_v2(float*)", "case": "copy_v2", "time_ms": 0.25}
+    found = ncu_compare(frame({}), frame(renamed))
+    assert found.set_index("figure").loc["time_ms", "ratio"] == 0.5
+    assert found.attrs["notes"][0] == "kernels of different names are compared: copy<float> and copy_v2"
+    with pytest.raises(ValueError, match=r"no kernel is on both sides: one has copy<float>, fill, the other copy_v2;"):
+        ncu_compare(frame({}, {"kernel": "fill()", "case": "fill"}), frame(renamed))
+
+
+def test_what_makes_the_sides_differ_is_told() -> None:
+    base = frame({"device": "NVIDIA H200", "sm_clock_mhz": 1980.0})
+    slower = frame({"device": "NVIDIA H100", "sm_clock_mhz": 1800.0})
+    devices, clocks = ncu_compare(base, slower).attrs["notes"]
+    assert devices == "the devices differ: NVIDIA H200 and NVIDIA H100"
+    assert clocks == "the multiprocessors' clocks differ by up to 10 %, and times with them"
+    unnamed = frame({"device": "cuda:0", "sm_clock_mhz": 1990.0})
+    assert ncu_compare(base, unnamed).attrs["notes"] == ()
+
+
+def test_what_has_no_launches_is_refused(tmp_path: Path) -> None:
+    import bwprof
+
+    with pytest.raises(ValueError, match="new has no column kernel: launches that ncu measured are needed"):
+        ncu_compare(frame({}), bwprof.load_example("h200"))
+    with pytest.raises(ValueError, match="base is a time line, a row for each name"):
+        ncu_compare(frame({"count": 3}), frame({}))
+    with pytest.raises(TypeError, match=r"base is 3: a path or a frame of parse_ncu is needed"):
+        ncu_compare(3, frame({}))  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        ncu_compare(tmp_path / "nowhere.csv", frame({}))
+
+
+def test_the_command_says_what_became_of_each_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {
+        "dram_bytes_read": 1 << 20,
+        "occupancy_pct": 50.0,
+        "registers": 40,
+        "bank_conflicts": 0,
+        "threads": 256,
+        "stall_reasons": "long_scoreboard=9;wait=1;selected=1",
+    }
+    base = saved(tmp_path / "base.json", figures)
+    changed = {"time_ms": 0.4, "registers": 80, "occupancy_pct": 62.5, "bank_conflicts": 7, "stall_reasons": "wait=1"}
+    new = saved(tmp_path / "new.json", figures | changed)
+    text = said(capsys, base, new)
+    assert text.startswith("500 us before, 400 us after: 1.25 times as fast\n\ncopy<float> (launch 0)\n")
+    assert cell(text, "time, us") == ["500", "400", "-20.0 %"]
+    assert cell(text, "DRAM read") == ["1 MiB", "1 MiB", "="]
+    assert cell(text, "occupancy, %") == ["50.0", "62.5", "+12.5 points"]
+    assert cell(text, "registers") == ["40", "80", "2 x"]
+    assert cell(text, "bank conflicts") == ["0", "7", "from none"]
+    assert cell(text, "stall long_scoreboard, %") == ["90.0", "0.0", "-90.0 points"]
+    assert "threads" not in text
+    assert "(1 figure more, hardly changed or of one side alone: --all)" in text
+    assert "compare with each other alone" in text
+    assert max(map(len, text.partition("\nnote:")[0].splitlines())) <= 80
+    assert cell(said(capsys, base, new, "--all"), "threads") == ["256", "256", "="]
+    assert "1.25 times as long" in said(capsys, new, base)
+    assert "the same\n" in said(capsys, base, base)
+
+
+def test_many_launches_are_a_line_each_in_eighty_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bwprof.terminal.PLAIN_WIDTH", 80)
+    long = "a_kernel_whose_name_is_longer_than_anything<" + "float, " * 60 + ">"
+    figures = {
+        "kernel": f"void {long}(int)",
+        "case": long,
+        "dram_gb_s": 4000.0,
+        "pct_peak": 88.0,
+        "occupancy_pct": 77.0,
+    }
+    base = saved(tmp_path / "base.json", *(figures | {"time_ms": 0.1 * at} for at in range(1, 7)))
+    new = saved(tmp_path / "new.json", *(figures | {"time_ms": 0.05 * at} for at in range(1, 6)))
+    text = said(capsys, base, new)
+    assert text.startswith("all 5 launches: 1500 us before, 750 us after: 2 times as fast\n")
+    assert max(map(len, text.splitlines()[:9])) <= 80
+    assert cell(text, "4 a_kernel_whose")[:3] == ["500", "250", "-50.0 %"]
+    assert re.search(r"base\.json:a_kernel_[^,]+<float,float,[^|]*\.\.\.,1launch", "".join(text.split()))
+
+
+def test_files_that_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, new = saved(tmp_path / "base.json", {"case": "=1+1"}), saved(tmp_path / "new.json", {"time_ms": 1.0})
+    table, document = tmp_path / "a.csv", tmp_path / "a.json"
+    text = said(capsys, base, new, "--csv", table, "--json", document, "--md", "-")
+    assert text.startswith(f"# {base} and {new}\n\n500 us before, 1000 us after: 2 times as long\n\n## =1+1")
+    assert "| time, us | 500 | 1000 | 2 x |" in text
+    found = pd.read_csv(table)
+    assert found[["case", "figure", "base", "new"]].values.tolist() == [["'=1+1", "time_ms", 0.5, 1.0]]
+    kept = json.loads(document.read_text())
+    assert (kept["base"], kept["rows"][0]["ratio"]) == (str(base), 2.0)
+    assert "is what is read" in refused(capsys, base, new, "--json", base, "--force")
+    assert "exists already" in refused(capsys, base, new, "--csv", table)
+    assert "is not a bwprof result file" in refused(capsys, document, new)
+    assert "no kernel's name contains it" in refused(capsys, base, new, "--kernel", "gemm")
+    assert said(capsys, base, new, "--kernel", "copy").startswith("500 us before")
+
+
+def test_ncu_has_the_other_commands_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ncu", "diagnose", str(RAW)]) == 0
+    told = capsys.readouterr().out
+    assert main(["diagnose", str(RAW)]) == 0
+    assert capsys.readouterr().out == told
+    assert main(["ncu", str(RAW)]) == 2
+    assert "is no command: bwprof ncu show FILE, or bwprof diagnose FILE, reads a file" in capsys.readouterr().err

@@ -1,0 +1,185 @@
+"""Files that would take a machine's memory or wait for ever, made small: bounds are lowered, what they stop is real."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profiled import details_page, raw_page
+
+from bwprof.profilers import parse_chrome_trace, parse_ncu, parse_nsys, parse_rocprof, reading
+from bwprof.profilers.anything import kind_of
+from bwprof.profilers.timelines import launches, nsys, stream
+
+TIME = ("gpu__time_duration.sum", "ns", "5000")
+
+
+def event(name: str, **args: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": "kernel", "name": name, "dur": 1.0, "args": args}
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    """Whatever they are called, and wherever they lie."""
+    for name in ("x.ncu-rep", "x.csv"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(ValueError, match="no regular file"):
+            parse_ncu(tmp_path / name)
+    assert kind_of(tmp_path) == "bwprof"  # which says that nothing of it is there
+
+
+def test_folders_of_very_many_files_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.csv").write_text("Index,KernelName\n0,k\n")
+    assert kind_of(tmp_path) == "rocprof"
+    monkeypatch.setattr(reading, "_MOST_FILES", 4)
+    assert kind_of(tmp_path) == "bwprof"
+    with pytest.raises(ValueError, match="more than 4 files"):
+        parse_rocprof(tmp_path)
+
+
+def test_lines_of_countless_cells_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 million commas took 14 s and more than a gigabyte."""
+    path = tmp_path / "x.csv"
+    monkeypatch.setattr(reading, "_BLOCK", 64)
+    monkeypatch.setattr(reading, "_MOST_COMMAS", 100)
+    for header, read in (("ID,Kernel Name", parse_ncu), ("Index,KernelName", parse_rocprof)):
+        path.write_text(f"{header}{',' * 500}\n")
+        with pytest.raises(ValueError, match="line 1: it has more than 100 commas"):
+            read(path)
+
+
+def test_records_of_countless_cells_are_not_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 150 lines with a million commas each 2 000 would have been held at once."""
+    taken: list[int] = []
+    batches = reading.batches
+    monkeypatch.setattr(reading, "_CELLS_AT_ONCE", 1000)
+    path = tmp_path / "x.csv"
+    path.write_text("Index,KernelName,A\n" + f"0,k{',' * 100}\n" * 400)
+    with path.open() as stream:
+        taken = [len(batch) for batch in batches(path, iter(stream), 2000)]
+    assert (max(taken), sum(taken)) == (16, 401)
+    with pytest.raises(ValueError, match="line 2: it has 102 cells where the header has 3"):
+        parse_rocprof(path)
+
+
+def test_a_tail_of_empty_cells_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bwprof.profilers.nsight import pages
+
+    kept: list[int] = []
+    sniff = pages._Details._sniff
+
+    def watched(page: Any) -> None:
+        kept.extend(len(cells) for _, cells in page._first or ())
+        sniff(page)
+
+    monkeypatch.setattr(pages._Details, "_sniff", watched)
+    page = details_page([("S", *TIME)])
+    (tmp_path / "x.csv").write_text(page.rstrip("\n") + "," * 5000 + "\n")
+    assert parse_ncu(tmp_path / "x.csv")["time_ms"].tolist() == [0.005]
+    assert max(kept) <= page.split("\n")[0].count(",") + 1
+
+
+def test_what_stands_beside_events_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gigabyte of it came out of a file of a few megabytes."""
+    about = {f"a{number}": "x" * 1000 for number in range(50)}
+    devices = [{"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}]
+    path = tmp_path / "t.json.gz"
+    whole = {**about, "deviceProperties": devices, "traceEvents": [event("k", device=0)]}
+    path.write_bytes(gzip.compress(json.dumps(whole).encode()))
+    trace = stream.Trace(path)
+    assert len(list(trace)) == 1
+    assert sum(len(str(value)) for value in vars(trace).values()) < 500
+    assert parse_chrome_trace(path)["device"].tolist() == ["NVIDIA H200"]
+    monkeypatch.setattr(stream, "_BLOCK", 1000)
+    monkeypatch.setattr(stream, "_MOST_BEFORE", 20_000)
+    with pytest.raises(ValueError, match=r"more than 19\.5 KiB stand before traceEvents"):
+        parse_chrome_trace(path)
+
+
+def test_endless_values_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_BLOCK", 1000)
+    monkeypatch.setattr(stream, "_LONGEST", 4096)
+    (tmp_path / "t.json").write_text(json.dumps([event("k", list=[0] * 9000), event("k")]))
+    with pytest.raises(ValueError, match=r"line 1: a value is longer than 4 KiB"):
+        parse_chrome_trace(tmp_path / "t.json")
+
+
+def test_countless_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.5 million names in 200 MB took 45 s and 2.4 GB; a program has some thousand kernels."""
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps([event(f"k{number}") for number in range(20)]))
+    assert len(parse_chrome_trace(path)) == 20
+    table = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start, end, name)"
+    database = tmp_path / "r.sqlite"
+    with sqlite3.connect(database) as made:
+        made.execute(table)
+        made.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(1, 2, ?)", [(f"k{at}",) for at in range(20)])
+    made.close()
+    assert len(parse_nsys(database)) == 20
+    for module in (launches, nsys):
+        monkeypatch.setattr(module, "MOST_NAMES", 10)
+    for read, file in ((parse_chrome_trace, path), (parse_nsys, database)):
+        with pytest.raises(ValueError, match="more than 10 different names"):
+            read(file)
+
+
+def test_endless_names_are_cut_and_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps([event("k" * 100_000 + str(number)) for number in range(3)]))
+    assert parse_chrome_trace(path)["kernel"].str.len().tolist() == [32_000] * 3
+    monkeypatch.setattr(launches, "_MOST_LETTERS", 70_000)
+    with pytest.raises(ValueError, match="or very long ones"):
+        parse_chrome_trace(path)
+
+
+def test_setups_of_anything_but_numbers_are_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    odd = [event("k", device="x" * 1000 + str(number), bytes=[1], **{"shared memory": {}}) for number in range(3)]
+    path.write_text(json.dumps([*odd, event("j", device=1, **{"registers per thread": 32})]))
+    found = parse_chrome_trace(path).set_index("kernel")
+    assert found["device"].isna().tolist() == [True, False]
+    assert found["registers"]["j"] == 32
+
+
+def test_times_that_are_no_whole_nanoseconds_are_told(tmp_path: Path) -> None:
+    """Seconds as fractions became 0 ns, all of them."""
+    path = tmp_path / "r.sqlite"
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start REAL, end REAL, name)")
+        made.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(0.25, 0.75, 'k')")
+    made.close()
+    with pytest.raises(ValueError, match=r"row 1 has start 0\.25 and end 0\.75: times of whole nanoseconds"):
+        parse_nsys(path)
+
+
+def test_pages_of_two_kinds_are_told_apart(tmp_path: Path) -> None:
+    """A details page behind a raw one was read as launches of which nothing is known."""
+    raw, details = raw_page([TIME]), details_page([("S", *TIME)])
+    for pages_ in (raw + details, details + raw):
+        (tmp_path / "x.csv").write_text(pages_)
+        with pytest.raises(ValueError, match=r"line \d: (a page of another kind|the header lacks)"):
+            parse_ncu(tmp_path / "x.csv")
+
+
+def test_a_message_is_one_line_whatever_the_path_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from bwprof.cli.profilers import main
+
+    for name in ("none\n\x1b[31m.csv", "some\nnoise.csv"):
+        path = tmp_path / name
+        if name.startswith("some"):
+            path.write_text("noise\n")
+        assert main(["ncu", str(path)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_header_of_others_is_shown_harmlessly(tmp_path: Path) -> None:
+    from bwprof.profilers.anything import load
+
+    (tmp_path / "x.csv").write_text("a\x1b[31m,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"not with 'a\\x1b\[31m,b'"):
+        load(tmp_path / "x.csv")
