@@ -201,22 +201,7 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(warps * 32, res
     cluster_arrive();
 
     decode_sums<padded> sums = {};
-    sums.top[0] = sums.top[1] = -INFINITY;
-#pragma unroll 1
-    while (left > 0) {
-        float score[tiles][4];
-#pragma unroll
-        for (int u = 0; u < tiles; u++) step[u].score(query, score[u]);
-        const bool more = left > pace;
-        reader.from_k += (int64_t)pace * reader.key_elems;
-        if (more) reader.load_k(step, left - pace);
-        weigh<padded>(score, left, work.scale, sums);
-#pragma unroll
-        for (int u = 0; u < tiles; u++) step[u].accumulate(score[u], sums.out);
-        reader.from_v += (int64_t)pace * reader.key_elems;
-        left -= pace;
-        if (more) reader.load_v(step, left);
-    }
+    walk_keys<pace>(reader, step, query, left, work.scale, sums);
     const typename memory_type::cells_type cells(memory.cells, warps, warps, 0);
     spread<tile>(sums, cells);
     __syncthreads();

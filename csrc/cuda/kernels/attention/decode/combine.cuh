@@ -253,21 +253,19 @@ struct bw_decode_sum {
     }
 };
 
-// A lane's share of an item's records: four of the values of splits sub, sub + 8, ..., `ahead` of them in flight.
-template <int ahead>
-BW_DEVICE bw_decode_sum bw_decode_gather(const bw_decode_slots &slots, int item, int splits) {
-    const int quad = (int)threadIdx.x % bw_record_quads, sub = (int)threadIdx.x % 32 / bw_record_quads;
+// A lane's share of an item's records: four of the values of splits sub, sub + lanes, ..., `ahead` of them in flight.
+// Their sums, which several lanes read, are emptied by those that are told to.
+template <int lanes, int ahead>
+BW_DEVICE bw_decode_sum bw_decode_gather(float4 *values, float2 *sums, int sub, int splits, bool empty_sums) {
     const float empty = __uint_as_float(bw_decode_empty);
-    float4 *values = slots.values + item * slots.splits * bw_record_quads + quad;
-    float2 *sums = slots.sums + item * slots.splits;
     bw_decode_sum sum = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
-    for (int first = 0; first < splits; first += ahead * bw_split_lanes) {
+    for (int first = 0; first < splits; first += ahead * lanes) {
         float4 part[ahead];
         float2 stand[ahead];
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            const bool wanted = first + u * bw_split_lanes + sub < splits;
+            const bool wanted = first + u * lanes + sub < splits;
             part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
             stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
         }
@@ -275,7 +273,7 @@ BW_DEVICE bw_decode_sum bw_decode_gather(const bw_decode_slots &slots, int item,
         do {  // what is missing, at once: a round trip is long
 #pragma unroll
             for (int u = 0; u < ahead; u++) {
-                const int split = first + u * bw_split_lanes + sub;
+                const int split = first + u * lanes + sub;
                 if (!bw_words_there(part[u])) part[u] = bw_record_load(values + split * bw_record_quads);
                 if (!bw_words_there(stand[u])) stand[u] = bw_record_load(sums + split);
             }
@@ -283,14 +281,14 @@ BW_DEVICE bw_decode_sum bw_decode_gather(const bw_decode_slots &slots, int item,
 #pragma unroll
             for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
         } while (!all);
-        __syncwarp();  // a record's sum is read by four lanes and emptied by one of them
+        __syncwarp();  // a record's sum may be read by four lanes and emptied by one of them
         float top = sum.top;
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            const int split = first + u * bw_split_lanes + sub;
+            const int split = first + u * lanes + sub;
             if (split < splits) {
                 bw_record_store(values + split * bw_record_quads, make_float4(empty, empty, empty, empty));
-                if (quad == 0) bw_record_store(sums + split, make_float2(empty, empty));
+                if (empty_sums) bw_record_store(sums + split, make_float2(empty, empty));
             }
             top = fmaxf(top, stand[u].x);
         }
@@ -306,42 +304,62 @@ BW_DEVICE int bw_float_order(int bits) {
     return bits >= 0 ? bits : bits ^ 0x7fffffff;
 }
 
+// Over lanes that are a multiple of `pace` apart.
+template <int pace>
 BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum) {
     const int most = __reduce_max_sync(bw_all_lanes, bw_float_order(__float_as_int(sum.top)));
     sum.shrink_to(__int_as_float(bw_float_order(most)));
 #pragma unroll
-    for (int offset = bw_record_quads; offset < 32; offset *= 2) {
+    for (int offset = pace; offset < 32; offset *= 2) {
         sum.weight += __shfl_xor_sync(bw_all_lanes, sum.weight, offset);
 #pragma unroll
         for (int e = 0; e < 4; e++) sum.value[e] += __shfl_xor_sync(bw_all_lanes, sum.value[e], offset);
     }
 }
 
-// One combiner's share of a column's records: a warp takes all splits of one, four of its values to a lane.
-template <int ahead, typename T>
+// One combiner's share of a column's records: a warp takes all splits of one, four of its values to a lane, or, where
+// there are many splits, of four of its values: a few dozen instructions less between the last split and the output.
+// All threads of the block come here.
+template <typename T>
 BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_decode_slots &slots,
                                  const bw_decode_place &place, const bw_decode_row &row, int combiner, T *out) {
     const int first = combiner * exchange.combiner_items;
-    const int end = min(first + exchange.combiner_items, place.heads * slots.row_records);
+    const int items = min(exchange.combiner_items, place.heads * slots.row_records - first);
     const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
+    const bool apart = place.splits > 2 * bw_split_lanes;
 #pragma unroll 1
-    for (int item = first + warp; item < end; item += warps) {
-        bw_decode_sum sum = place.splits <= 2 * bw_split_lanes ? bw_decode_gather<2>(slots, item, place.splits)
-                                                               : bw_decode_gather<ahead>(slots, item, place.splits);
-        bw_decode_add_lanes(sum);
-        if (lane >= bw_record_quads) continue;
+    for (int unit = warp; unit < (apart ? items * bw_record_quads : items); unit += warps) {
+        const int item = first + (apart ? unit / bw_record_quads : unit);
+        const int quad = (apart ? unit : lane) % bw_record_quads;
+        float4 *values = slots.values + item * slots.splits * bw_record_quads + quad;
+        float2 *sums = slots.sums + item * slots.splits;
+        bw_decode_sum sum;
+        if (apart) {
+            sum = bw_decode_gather<32, 2>(values, sums, lane, place.splits, false);
+            bw_decode_add_lanes<1>(sum);
+        } else {
+            sum = bw_decode_gather<bw_split_lanes, 2>(values, sums, lane / bw_record_quads, place.splits, quad == 0);
+            bw_decode_add_lanes<bw_record_quads>(sum);
+        }
+        if (lane >= (apart ? 1 : bw_record_quads)) continue;
         const float inverse = __fdividef(1.0f, sum.weight);
 #pragma unroll
         for (int e = 0; e < 4; e++) sum.value[e] *= inverse;
         const int head = slots.head(item);
-        bw_decode_write(sum.value, row, ((item - head * slots.row_records) * bw_record_quads + lane) * 4,
+        bw_decode_write(sum.value, row, ((item - head * slots.row_records) * bw_record_quads + quad) * 4,
                         out + (place.row0 + head) * row.head_dim);
+    }
+    if (!apart) return;
+    __syncthreads();  // a sum has been read by four warps
+    const float empty = __uint_as_float(bw_decode_empty);
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < items * slots.splits; i += (int)blockDim.x) {
+        bw_record_store(slots.sums + first * slots.splits + i, make_float2(empty, empty));
     }
 }
 
-// The end of every decode kernel, once each warp has filled its cells. `ahead`: how many records a lane may ask for at
-// a time, as the kernel's registers allow.
-template <int ahead, typename Cells, typename T>
+// The end of every decode kernel, once each warp has filled its cells.
+template <typename Cells, typename T>
 BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &exchange, const bw_decode_place &place,
                                 const bw_decode_row &row, unsigned ticket, T *out) {
     const bw_decode_slots slots(exchange, place.row0);
@@ -351,7 +369,7 @@ BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &ex
     if (place.splits == 1) return;
     __syncwarp();  // no lane may poll for what its neighbours have yet to store
     const int combiner = (int)*cells.ticket - (exchange.splits - exchange.combiners);
-    if (combiner >= 0) bw_decode_combine<ahead>(exchange, slots, place, row, combiner, out);
+    if (combiner >= 0) bw_decode_combine(exchange, slots, place, row, combiner, out);
 }
 
 // -- what a kernel is launched with --

@@ -69,25 +69,10 @@ __global__ void __launch_bounds__(warps * 32, resident)
     place.splits = work.ragged ? (length + work.split_keys - 1) / work.split_keys : work.exchange.splits;
 
     decode_sums<padded> sums = {};
-    sums.top[0] = sums.top[1] = -INFINITY;
-#pragma unroll 1
-    while (left > 0) {
-        float score[tiles][4];
-#pragma unroll
-        for (int u = 0; u < tiles; u++) step[u].score(query, score[u]);
-        const bool more = left > pace;
-        reader.from_k += (int64_t)pace * reader.key_elems;
-        if (more) reader.load_k(step, left - pace);
-        weigh<padded>(score, left, work.scale, sums);
-#pragma unroll
-        for (int u = 0; u < tiles; u++) step[u].accumulate(score[u], sums.out);
-        reader.from_v += (int64_t)pace * reader.key_elems;
-        left -= pace;
-        if (more) reader.load_v(step, left);
-    }
+    walk_keys<pace>(reader, step, query, left, work.scale, sums);
     const cells_type cells(cell_memory, warps, warps, 0);
     spread<tile>(sums, cells);
-    bw_decode_finish<warps == 4 ? 8 : 4>(cells, work.exchange, place, {head_dim, true}, ticket, (T *)work.out);
+    bw_decode_finish(cells, work.exchange, place, {head_dim, true}, ticket, (T *)work.out);
 }
 
 template <typename T, int padded, int tiles, int warps, int resident>

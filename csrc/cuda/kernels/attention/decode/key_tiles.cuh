@@ -65,7 +65,10 @@ struct key_tile {
     static __device__ __forceinline__ int v_key(int i, int c) {
         return 2 * c + i % 2 + i / 2 * 8;
     }
+    // `alone`: no other tile's products come between, and two chains of dependent ones are half as long.
+    template <bool alone>
     __device__ __forceinline__ void score(const query &query, float (&out)[4]) const {
+        float other[4] = {};
 #pragma unroll
         for (int e = 0; e < 4; e++) out[e] = 0.0f;
 #pragma unroll
@@ -74,16 +77,25 @@ struct key_tile {
             const uint32_t second[4] = {k[0][j].z, k[1][j].z, k[0][j].w, k[1][j].w};
             const uint4 q = query.get(j);
             bw_multiply(out, first, q.x, q.y, T());
-            bw_multiply(out, second, q.z, q.w, T());
+            bw_multiply(alone ? other : out, second, q.z, q.w, T());
         }
+#pragma unroll
+        for (int e = 0; alone && e < 4; e++) out[e] += other[e];
     }
     // Rows r and r + 8 of out[2 p] and out[2 p + 1]: elements element(p) .. + 3, for heads 2 c and 2 c + 1.
     static __device__ __forceinline__ int element(int p, int r) {
         return p / 2 * 64 + 8 * r + p % 2 * 4;
     }
-    __device__ __forceinline__ void accumulate(const float (&weight)[4], float (&out)[padded / 16][4]) const {
+    // The weights' sums as a product with ones: those of heads 2 c and 2 c + 1 in every lane.
+    __device__ __forceinline__ void accumulate(const float (&weight)[4], float (&out)[padded / 16][4],
+                                               float (&sum)[2]) const {
         const uint32_t b0 = transpose(bw_pack_pair(weight[0], weight[1], T()));
         const uint32_t b1 = transpose(bw_pack_pair(weight[2], weight[3], T()));
+        const uint32_t one = bw_pack_pair(1.0f, 1.0f, T()), ones[4] = {one, one, one, one};
+        float whole_sum[4] = {sum[0], sum[1], 0.0f, 0.0f};
+        bw_multiply(whole_sum, ones, b0, b1, T());
+        sum[0] = whole_sum[0];
+        sum[1] = whole_sum[1];
 #pragma unroll
         for (int g = 0; g < v_chunks; g++) {
             const uint32_t word[4][4] = {{v[0][g].x, v[0][g].y, v[0][g].z, v[0][g].w},
@@ -98,6 +110,9 @@ struct key_tile {
                 bw_multiply(out[4 * g + t], left, b0, b1, T());
             }
         }
+    }
+    static __device__ __forceinline__ float whole(float sum) {
+        return sum;
     }
 };
 
@@ -155,6 +170,7 @@ struct key_tile<float, padded> {
     static __device__ __forceinline__ int v_key(int i, int c) {
         return 4 * i + c;
     }
+    template <bool>
     __device__ __forceinline__ void score(const query &query, float (&out)[4]) const {
         split_sums sums[2] = {};  // of every other step
 #pragma unroll
@@ -173,8 +189,12 @@ struct key_tile<float, padded> {
     static __device__ __forceinline__ int element(int p, int r) {
         return 32 * p + 4 * r;
     }
-    __device__ __forceinline__ void accumulate(const float (&weight)[4], float (&out)[padded / 16][4]) const {
+    // The weights' sums over this lane's keys.
+    __device__ __forceinline__ void accumulate(const float (&weight)[4], float (&out)[padded / 16][4],
+                                               float (&sum)[2]) const {
         const int lane = (int)threadIdx.x % 32, r = lane / 4, c = lane % 4;
+#pragma unroll
+        for (int e = 0; e < 2; e++) sum[e] += weight[e] + weight[e + 2];
         split_sums sums[padded / 16] = {};
 #pragma unroll
         for (int s = 0; s < 2; s++) {  // keys 8 s .. + 7
@@ -201,6 +221,11 @@ struct key_tile<float, padded> {
 #pragma unroll
             for (int e = 0; e < 4; e++) out[t][e] += sums[t].total(e);
         }
+    }
+    static __device__ __forceinline__ float whole(float sum) {
+#pragma unroll
+        for (int offset = 4; offset < 32; offset *= 2) sum += __shfl_xor_sync(bw_all_lanes, sum, offset);
+        return sum;
     }
 };
 
@@ -244,7 +269,7 @@ struct step_reader {
     }
 };
 
-// A warp's sums, for heads 2 c and 2 c + 1 of lane 4 r + c. `top` and `sum` are whole only where said so.
+// A warp's sums, for heads 2 c and 2 c + 1 of lane 4 r + c. `sum` is whole where the tile says so.
 template <int padded>
 struct decode_sums {
     float out[padded / 16][4], top[2], sum[2];
@@ -292,9 +317,31 @@ BW_DEVICE void weigh(float (&score)[tiles][4], int left, float scale, decode_sum
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 score[u][2 * i + e] = bw_exp2(score[u][2 * i + e] - reference);
-                sums.sum[e] += score[u][2 * i + e];
             }
         }
+    }
+}
+
+// This warp's keys from the tiles in `step` on, whose K and V are on their way: `left` of them, in strides of `pace`.
+template <int pace, typename T, int padded, int tiles>
+BW_DEVICE void walk_keys(step_reader<T, padded, tiles> &reader, key_tile<T, padded> (&step)[tiles],
+                         const typename key_tile<T, padded>::query &query, int left, float scale,
+                         decode_sums<padded> &sums) {
+    sums.top[0] = sums.top[1] = -INFINITY;
+#pragma unroll 1
+    while (left > 0) {
+        float score[tiles][4];
+#pragma unroll
+        for (int u = 0; u < tiles; u++) step[u].template score<tiles == 1>(query, score[u]);
+        const bool more = left > pace;
+        reader.from_k += (int64_t)pace * reader.key_elems;
+        if (more) reader.load_k(step, left - pace);
+        weigh<padded>(score, left, scale, sums);
+#pragma unroll
+        for (int u = 0; u < tiles; u++) step[u].accumulate(score[u], sums.out, sums.sum);
+        reader.from_v += (int64_t)pace * reader.key_elems;
+        left -= pace;
+        if (more) reader.load_v(step, left);
     }
 }
 
@@ -304,14 +351,11 @@ BW_DEVICE void spread(decode_sums<padded> &sums, const Cells &cells) {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, r = lane / 4, c = lane % 4;
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-#pragma unroll
-        for (int offset = 4; offset < 32; offset *= 2) {
-            sums.sum[e] += __shfl_xor_sync(bw_all_lanes, sums.sum[e], offset);
-        }
+        const float sum = Tile::whole(sums.sum[e]);
         const int row = warp * group_heads + 2 * c + e;
         if (r == 0) {
             cells.top[row] = sums.top[e];
-            cells.sum[row] = sums.sum[e];
+            cells.sum[row] = sum;
         }
 #pragma unroll
         for (int p = 0; p < padded / 32; p++) {

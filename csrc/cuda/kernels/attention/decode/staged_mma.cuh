@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
     const bw_decode_cells<8 * halves, padded, 1, few_heads ? largest_warps : 0> cells(
         (float *)bw_dynamic_shared(), (int)blockDim.x / 32, work.shares, work.slot_bits);
     spread(sums, cells, warp);
-    bw_decode_finish<2>(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
+    bw_decode_finish(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
 }
 
 template <int padded, typename T>
