@@ -61,7 +61,7 @@ def test_columns_are_those_of_the_schema() -> None:
         "rows_checked rows_total measured_tflops tensor_pct fma_pct occupancy_pct stall_reasons bank_conflicts "
         "shared_wavefronts sectors_per_load sectors_per_store metrics_status replaces hostname ridge pct_limit limiter "
         "dram_pct sm_pct process disturbed_pct issue_pct shared_pct l1_pct l2_pct active_threads lines_per_load "
-        "sm_cycles_ratio local_bytes blocks threads registers shared_bytes waves"
+        "sm_cycles_ratio local_bytes grid_blocks block_threads registers shared_bytes waves"
     ).split()
     assert [name for name in names if name in groups] == groups
     later = groups[groups.index("rows_checked") :]
