@@ -311,17 +311,22 @@ def test_the_command_writes_both(here: Here) -> None:
     arguments += ["--target-seconds", "0.05", "--cache", "hot"]
     assert here(*arguments)[0] == 0
     assert slices(checked(Path("t.json").read_text()))
-    first = samples(Path("m.prom").read_text())
+    first = measured(Path("m.prom"))
     assert Path("m.prom").stat().st_mode & 0o444 == 0o444 & ~mask()
     code, _, said = here(*arguments)
     assert code == 2
     assert "t.json exists already" in said
     del arguments[arguments.index("--trace") : arguments.index("--trace") + 2]
-    assert here(*arguments)[0] == 0, "a file of that kind is replaced, as every time"
-    assert samples(Path("m.prom").read_text()).keys() == first.keys()
+    assert here(*arguments)[0] == 0
+    assert measured(Path("m.prom")) == first, "a file of that kind is replaced, as every time"
     Path("m.prom").write_text("somebody's own")
     assert here(*arguments)[0] == 2
     assert Path("m.prom").read_text() == "somebody's own"
+
+
+def measured(path: Path) -> set[Any]:
+    """What a file has values of, but for flags: those are as quiet as the machine."""
+    return {at for at in samples(path.read_text()) if at[0] != "bwprof_flag"}
 
 
 def mask() -> int:

@@ -41,7 +41,11 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
     if isinstance(rows, pd.Series) and rows.index.is_unique and all(isinstance(name, str) for name in rows.index):
         rows = [rows.to_dict()]
     if isinstance(rows, (list, tuple)) and all(isinstance(row, (Mapping, pd.Series)) for row in rows):
-        return pd.DataFrame([dict(row) for row in rows])
+        records = [dict(row) for row in rows]
+        try:
+            return pd.DataFrame(records)
+        except OverflowError:  # a whole number that no float holds, where pandas looks for a column's type
+            return pd.DataFrame(records, dtype=object)
     raise TypeError(
         f"{name} is {shown(data)}: a pandas.DataFrame is needed, or a row; bwprof.load reads one from a file"
     )

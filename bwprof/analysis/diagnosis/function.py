@@ -186,7 +186,8 @@ def diagnoses(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
     if latency_us is not None and not (latency is not None and latency > 0):
         raise ValueError(f"latency_us is {shown(latency_us)}: a positive number of microseconds is needed")
     frame = values.as_frame(values.row_of(data) if hasattr(data, "to_dict") and not hasattr(data, "columns") else data)
-    rows = [{str(key): value for key, value in row.items()} for row in frame.to_dict(orient="records")]
+    records = frame.to_dict(orient="records") if len(frame.columns) else [{}] * len(frame)  # pandas < 3.1: none
+    rows = [{str(key): value for key, value in row.items()} for row in records]
     return [_diagnosis(at, name, row, latency) for at, (name, row) in enumerate(zip(_names(frame), rows, strict=True))]
 
 
