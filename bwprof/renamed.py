@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from bwprof.text import Unbounded, finite_number
@@ -18,11 +19,17 @@ _IMPORT = "<frozen importlib._bootstrap>"
 _PACKAGE = os.path.dirname(__file__) + os.sep
 
 
-def warn(old: str, new: str) -> None:
-    """A DeprecationWarning at the line, outside this package, that used the old name."""
-    level, frame = 2, sys._getframe(1)
+def line_outside() -> tuple[int, FrameType]:
+    """The line outside this package that led to the asking function: its stacklevel for a warning, and its frame."""
+    level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
+    return level, frame
+
+
+def warn(old: str, new: str) -> None:
+    """A DeprecationWarning at the line, outside this package, that used the old name."""
+    level, frame = line_outside()
     if frame.f_code.co_filename == _IMPORT:  # `from bwprof import name` looks whether there is one, and then takes it
         return
     warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=level)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import statistics
-import sys
 import warnings
 from collections.abc import Callable
 from os import PathLike
@@ -16,6 +15,7 @@ from bwprof.callables import check_callable, name_of, only_makes
 from bwprof.hardware import Device
 from bwprof.hooks.chrome import Where, trace_text
 from bwprof.hooks.schedule import Given, Scheduled, given_schedule
+from bwprof.renamed import line_outside
 from bwprof.results.files import atomic_write
 from bwprof.text import amount, finite_number, path_of, quoted, shown, spelt, truth, unknown, whole_number
 
@@ -185,7 +185,7 @@ class Profiler(Scheduled):
         for name, moved in self._bytes.items():
             self._tell_bytes(name, moved)
         if self._nvtx and not self._core.watched:
-            warnings.warn(f"nvtx=True: {hardware.UNWATCHED}", RuntimeWarning, stacklevel=_outside())
+            warnings.warn(f"nvtx=True: {hardware.UNWATCHED}", RuntimeWarning, stacklevel=line_outside()[0])
 
     def range(self, name: str) -> Range:
         """``with profiler.range("attention"): ...`` or ``@profiler.range("attention")``."""
@@ -397,14 +397,6 @@ class Profiler(Scheduled):
 
     def _read(self) -> dict[str, list[float]]:
         return {} if self._device is None else self._core.read()
-
-
-def _outside() -> int:
-    """How many frames up the caller's caller is that is not bwprof's."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("bwprof."):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def _checked(name: object) -> str:

@@ -141,7 +141,7 @@ def _whole(found: pd.DataFrame) -> str:
     if not (base > 0 and new > 0):
         return ""
     told = f"{_us(base)} us before, {_us(new)} us after: {_change_of_time(base, new)}"
-    return f"{told}" if pairs == 1 else f"all {pairs} launches: {told}"
+    return told if pairs == 1 else f"all {pairs} launches: {told}"
 
 
 def _us(time_ms: float) -> str:
@@ -246,9 +246,8 @@ def _overview(pairs: list[tuple[str, list[dict[str, Any]]]], screen: Console) ->
         told = [[_value(by_name[one], side) if one in by_name else "-" for side in ("base", "new")] for one in shown]
         change = _change(by_name["time_ms"]) if "time_ms" in by_name else "-"
         head, _, launch = name.rpartition(" (launch ")
-        short_name = head if len(head) <= _NAME else f"{head[: _NAME - 3]}..."
         grid.add_row(
-            f"{launch.rstrip(')')} {short_name}", *told[0], change, *(cell for two in told[1:] for cell in two)
+            f"{launch.rstrip(')')} {_cut(head, _NAME)}", *told[0], change, *(cell for two in told[1:] for cell in two)
         )
     show_table(screen, grid, spare=[*sides[6:], *sides[4:6]])
     if len(pairs) > _MOST_LINES:
