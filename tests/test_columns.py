@@ -132,6 +132,9 @@ def test_the_page_of_the_method_has_the_columns_and_their_units(source_tree: Pat
         assert unit.strip() == ", ".join(dict.fromkeys(column.unit for column in columns if column.unit)), names
         told |= {column.group for column in columns}
     assert told == set(GROUPS)
+    lists = re.findall(r"`(\w+(?:, \w+)+)`", part)
+    unknown = {name for names in lists for name in names.split(", ")} - set(schema.names())
+    assert not unknown, "columns that the page names and no row has"
 
 
 def test_parameters_have_names_of_their_own() -> None:
