@@ -5,7 +5,8 @@
 compute:N starts N processes that compute, memory:N as many that copy 64 MiB to and fro; 0 is none. Cases of the default
 suite, spread over it, are measured in turns; the first with the second measurement of a case is a pair, the third with
 the fourth, and so on. A pair with a disturbed row is not compared. w/h/m/r/s: rows flagged because a thread waited for
-a CPU, for the hypervisor, for memory, for a slow reference stream, for a wide spread.
+a CPU, for the hypervisor, for memory, for a slow reference stream, for a wide spread. The last two columns: pairs of
+rows without any flag, and those of them that lie further apart than the gate.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ HEADS = [
     "> gate apart",
     "median %",
     "worst %",
+    "no flag at all",
+    "> gate",
 ]
 
 
@@ -88,6 +91,7 @@ def line(what: str, rows: Sequence[Row]) -> list[object]:
     pairs = pairs_of(rows)
     compared = [pair for pair in pairs if all(map(comparable, pair))]
     distances = [apart(pair) for pair in compared]
+    clean = [pair for pair in pairs if not any(row["flags"] for row in pair)]
     return [
         what,
         len(rows),
@@ -99,6 +103,8 @@ def line(what: str, rows: Sequence[Row]) -> list[object]:
         sum(distance > DEFAULT_GATE for distance in distances),
         100 * statistics.median(distances) if distances else "",
         100 * max(distances) if distances else "",
+        len(clean),
+        sum(apart(pair) > DEFAULT_GATE for pair in clean),
     ]
 
 
