@@ -120,6 +120,15 @@ def test_a_device_that_cannot_be_opened_leaves_no_folder(
     assert not list(tmp_path.glob("*"))
 
 
+@pytest.mark.parametrize("given", ["0", "-1", "64M", "1048577", "9" * 30, "\N{ARABIC-INDIC DIGIT THREE}"])
+def test_a_cache_size_that_is_none_is_refused(
+    given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", given)
+    assert main([*TINY, "--csv", "-"]) == 2
+    assert f"BWPROF_CPU_CACHE_MIB is '{given}': allowed are 1 to 1048576" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("option", "where"),
     [

@@ -114,6 +114,18 @@ def test_a_cpu_is_closed() -> None:
     assert hardware.open_device("cpu", 0) is not device
 
 
+def test_a_cache_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cold samples go through follows it, and so does the handle that is limited to fewer threads."""
+    monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", "7")
+    with _core.Device("cpu", 0) as device:
+        with _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 14}) as case:
+            assert case.measure(flush="read", max_seconds=0.0, verify_budget_s=0.0)["flush_bytes"] == 4 * 7 << 20
+        device.limit_threads(1)
+        facts = device.facts()
+    assert facts["cache_bytes"] == 7 << 20
+    assert "last-level cache taken as 7 MiB by BWPROF_CPU_CACHE_MIB" in facts["note"]
+
+
 class Thread:
     """The current device of a thread on a machine of three GPUs, as the runtime keeps it."""
 

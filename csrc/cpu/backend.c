@@ -1,5 +1,6 @@
 /* The CPU as a device: one, with all CPUs the process may use.
- * BWPROF_CPU_THREADS sets the number of threads, BWPROF_CPU_ISA a lesser instruction set. */
+ * BWPROF_CPU_THREADS sets the number of threads, BWPROF_CPU_ISA a lesser instruction set, BWPROF_CPU_CACHE_MIB the
+ * last-level cache where the system reports more than this machine has of it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -16,7 +17,7 @@
 #include "cpu/device.h"
 #include "cpu/host.h"
 
-enum { PARALLEL_BYTES = 1 << 20, CACHED_SHARE = 4, THREADS_MAX = 4096, ALIGNMENT = 256 };
+enum { PARALLEL_BYTES = 1 << 20, CACHED_SHARE = 4, THREADS_MAX = 4096, CACHE_MIB_MAX = 1 << 20, ALIGNMENT = 256 };
 enum { REFERENCE_LEAST = 1 << 25, REFERENCE_MOST = 1 << 30 };
 enum { PEAK_ROUNDS = 100000, PEAK_RUNS = 7 };
 
@@ -27,21 +28,22 @@ static bw_status device_count(int *count, char *reason, size_t reason_size) {
 }
 
 /* 0 where the environment does not say. */
-static bw_status wanted_threads(int *out) {
-    const char *text = getenv("BWPROF_CPU_THREADS");
+static bw_status wanted(const char *variable, int most, int *out) {
+    const char *text = getenv(variable);
     *out = 0;
     if (!text || !*text) return BW_OK;
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
-    if (errno || *end || value < 1 || value > THREADS_MAX) {
-        return bw_fail(BW_CODE_INVALID, "BWPROF_CPU_THREADS is '%.200s': allowed are 1 to %d", text, THREADS_MAX);
+    if (errno || *end || value < 1 || value > most) {
+        return bw_fail(BW_CODE_INVALID, "%s is '%.200s': allowed are 1 to %d", variable, text, most);
     }
     *out = (int)value;
     return BW_OK;
 }
 
-static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *pool) {
+/* `cache_mib`: what the environment says of the last-level cache, or 0. */
+static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *pool, int cache_mib) {
     memset(facts, 0, sizeof *facts);
     bw_host_name(facts->name, sizeof facts->name);
     bw_host_release(facts->driver, sizeof facts->driver);
@@ -49,7 +51,7 @@ static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *p
     facts->units = bw_pool_size(pool);
     facts->memory_bytes = bw_host_memory_total();
     bw_host_caches caches = bw_host_caches_of(BW_HOST_SYSTEM, bw_pool_cpu_list(pool), bw_pool_cpus(pool));
-    facts->cache_bytes = caches.bytes;
+    facts->cache_bytes = cache_mib ? (int64_t)cache_mib << 20 : caches.bytes;
     facts->peak_gb_s = NAN;
     snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");
     snprintf(facts->timer, sizeof facts->timer, "monotonic");
@@ -57,7 +59,7 @@ static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *p
     int cpus = bw_pool_cpus(pool);
     int used = cpus ? snprintf(facts->note, sizeof facts->note, "%d threads pinned to %d CPUs; ", facts->units, cpus)
                     : snprintf(facts->note, sizeof facts->note, "%d threads, not pinned; ", facts->units);
-    bw_host_note(&caches, facts->note + used, sizeof facts->note - (size_t)used);
+    bw_host_note(&caches, facts->cache_bytes, facts->note + used, sizeof facts->note - (size_t)used);
 }
 
 typedef struct peak_task {
@@ -126,7 +128,7 @@ static bw_status start_threads(bw_device *device, int threads) {
     device->walks = (bw_walks){0};
     neighbours = NULL;
     pool = NULL;
-    find_facts(&device->facts, device->kernels->isa, device->pool);
+    find_facts(&device->facts, device->kernels->isa, device->pool, device->cache_mib);
     measure_peak(device);
     int nodes = bw_host_nodes_of(BW_HOST_SYSTEM, bw_pool_cpu_list(device->pool), bw_pool_cpus(device->pool));
     device->memory.cached_limit = nodes > 1 ? 0 : device->facts.memory_bytes / CACHED_SHARE;
@@ -160,7 +162,8 @@ static bw_status device_open(int index, bw_device **out) {
     if (!device) return bw_fail(BW_CODE_MEMORY, "no memory for a device handle");
     const char *isa = getenv("BWPROF_CPU_ISA");
     BW_GOTO(bw_cpu_isa_choose(isa && *isa ? isa : NULL, &device->kernels));
-    BW_GOTO(wanted_threads(&threads));
+    BW_GOTO(wanted("BWPROF_CPU_THREADS", THREADS_MAX, &threads));
+    BW_GOTO(wanted("BWPROF_CPU_CACHE_MIB", CACHE_MIB_MAX, &device->cache_mib));
     BW_GOTO(start_threads(device, threads));
     *out = device;
     device = NULL;

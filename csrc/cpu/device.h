@@ -25,6 +25,7 @@ struct bw_device {
     bw_memory memory;
     bw_neighbours *neighbours;
     bw_walks walks;  /* linear until they are known */
+    int cache_mib;   /* the last-level cache, as the environment says it; 0 = as the system does */
     void *reference; /* what the reference stream reads; NULL until it is asked for */
 };
 

@@ -235,7 +235,7 @@ static void huge_page_setting(char *out, size_t size) {
     snprintf(out, size, "%.*s", (int)strcspn(open_bracket + 1, "]"), open_bracket + 1);
 }
 
-void bw_host_note(const bw_host_caches *caches, char *out, size_t size) {
+void bw_host_note(const bw_host_caches *caches, int64_t taken_bytes, char *out, size_t size) {
     char huge[32], governor[48];
     huge_page_setting(huge, sizeof huge);
     if (!read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", governor, sizeof governor)) {
@@ -246,7 +246,11 @@ void bw_host_note(const bw_host_caches *caches, char *out, size_t size) {
     if (used < 0 || (size_t)used >= size) return;
     char which[32] = "last-level cache";
     if (caches->count > 1) snprintf(which, sizeof which, "%d last-level caches", caches->count);
-    if (caches->bytes) {
+    if (taken_bytes != caches->bytes) {
+        snprintf(out + used, size - (size_t)used,
+                 "last-level cache taken as %lld MiB by BWPROF_CPU_CACHE_MIB, %lld MiB reported",
+                 (long long)(taken_bytes >> 20), (long long)(caches->bytes >> 20));
+    } else if (caches->bytes) {
         snprintf(out + used, size - (size_t)used,
                  "%s reported: %lld MiB, which others may share; what is cold beyond it cannot be seen", which,
                  (long long)(caches->bytes >> 20));

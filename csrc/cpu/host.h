@@ -25,6 +25,7 @@ int bw_host_nodes_of(const char *system, const int *cpus, int count);
 
 void bw_host_name(char *out, size_t size);    /* the processor's model */
 void bw_host_release(char *out, size_t size); /* the kernel's release */
-void bw_host_note(const bw_host_caches *caches, char *out, size_t size);
+/* `taken_bytes` is the size that counts: the caches' own, or what somebody states instead. */
+void bw_host_note(const bw_host_caches *caches, int64_t taken_bytes, char *out, size_t size);
 
 #endif
