@@ -416,6 +416,14 @@ def test_any_text_is_a_label(name: str) -> None:
     assert {labels for _, labels in found} == {(("case", whole),) if name else ()}
 
 
+def test_names_that_are_written_alike_are_one_series() -> None:
+    """Of two series with the same labels a collector drops the whole file."""
+    alike = [{"case": f"x{mark}", "status": "ok", "flags": f"x{mark};x?"} for mark in ("\ud800", "\udc00", "?")]
+    found = samples(prometheus.text(alike))
+    assert {labels for name, labels in found if name == "bwprof_case_ok"} == {(("case", "x?"),)}
+    assert [dict(labels)["flag"] for name, labels in found if name == "bwprof_flag"] == ["x?"]
+
+
 def test_there_is_no_operation_of_a_flags_name() -> None:
     """The label `flag` is nobody's parameter."""
     given_ = {param["name"] for operation in _core.operations() for param in operation["params"]}

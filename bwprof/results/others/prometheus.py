@@ -49,7 +49,7 @@ def _scaled(column: str, factor: float) -> Callable[[Row], float | None]:
 
 
 def _flags(row: Row) -> list[str]:
-    return list(dict.fromkeys(flag for flag in str(_known(row, "flags") or "").split(";") if flag))
+    return list(dict.fromkeys(flag for flag in _utf8(_known(row, "flags") or "").split(";") if flag))
 
 
 def _measured_at(row: Row) -> float | None:
@@ -88,7 +88,12 @@ def _known(row: Mapping[str, object], name: str) -> object:
 
 def _labels(row: Row) -> tuple[tuple[str, str], ...]:
     found = [(name, _known(row, name)) for name in (*_LABELS, *schema.all_param_names())]
-    return tuple((name, str(value)) for name, value in found if value not in (None, ""))
+    return tuple((name, _utf8(value)) for name, value in found if value not in (None, ""))
+
+
+def _utf8(value: object) -> str:
+    """As it is written: what differs in surrogates alone is one series, since two of a name void the whole file."""
+    return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
 def _braces(labels: Iterable[tuple[str, str]]) -> str:
@@ -96,9 +101,8 @@ def _braces(labels: Iterable[tuple[str, str]]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A label's value: UTF-8 with three escapes."""
-    whole = value.encode("utf-8", "replace").decode("utf-8")
-    return whole.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    """A label's value: three escapes."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def _number(value: float | None) -> str:
