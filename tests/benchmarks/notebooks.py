@@ -1,7 +1,7 @@
 """Run the notebooks again and keep what they give: `python3 tests/benchmarks/notebooks.py [NOTEBOOK...]`.
 
-On an idle machine: they measure. Each runs in a folder of its own with a kernel of this Python; roofs are kept where
-they always are, so that what a first notebook measured serves the others. One that fails is left as it is.
+On an idle machine: they measure. Each runs in a folder of its own with a kernel of this Python; the roofs that the
+first one measures serve the others. One that fails is left as it is.
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ def main() -> None:
     """The command."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     given = [Path(name) for name in sys.argv[1:]]
-    for path in given or sorted((ROOT / "notebooks").glob("*.ipynb")):
-        sys.stderr.write(f"{path.name}\n")
-        run(path)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {"XDG_CACHE_HOME": folder, "IPYTHONDIR": folder}
+        for path in given or sorted((ROOT / "notebooks").glob("*.ipynb")):
+            sys.stderr.write(f"{path.name}\n")
+            run(path)
 
 
 if __name__ == "__main__":
