@@ -80,7 +80,8 @@ def show(screen: Console, found: RenderableType, spare: Sequence[str] = ()) -> N
         screen.file.write(text.getvalue())
     if left_out:
         names = ", ".join(name.replace("\n", " ") for name in left_out)
-        screen.print(f"({PLAIN_WIDTH} columns have room for {names}, too)")
+        whole = Measurement.get(screen, screen.options.update(max_width=_BROAD), found).maximum
+        screen.print(f"({whole} columns have room for {names}, too)")
 
 
 def _prose(found: RenderableType) -> int:

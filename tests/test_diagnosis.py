@@ -384,23 +384,29 @@ def test_bands_in_both_directions() -> None:
 
 
 def test_recorded_rows() -> None:
-    """An H200's default suite, read by eye: streams and large products are at the memory's roof, FP32 FFN at
-    arithmetic's, and what an unfused attention stores is what it is slow for.
+    """An H200's default suite, read by eye: streams and large products are at the memory's roof, and the small one at
+    that of so few bytes; long attention is at arithmetic's; what an unfused one stores is what most of its time is for;
+    neither holds of decode attention for eight short sequences, whose warps wait for what is under way.
     """
     frame = bwprof.load_example("h200")
     found = diagnoses(frame)
-    first = {}
+    first, stored = {}, []
     for row, held in zip(frame.to_dict("records"), found, strict=True):
         told = held.of(SUPPORTED)
         first[row["case"], row["precision"], row["variant"]] = told[0].hypothesis.name if told else "-"
-    for (case, _, variant), name in first.items():
-        if case.startswith("stream") or case in ("decode_gemm_8b", "kv_gather", "kv_copy_32k", "decode_attention_32k"):
+        if row["variant"] == "unfused":
+            stored.append(max(told, key=lambda one: one.judgement.gain).hypothesis.name)
+    for (case, _, _), name in first.items():
+        if case.startswith(("stream", "decode_gemm", "kv_")) or case == "decode_attention_32k":
             assert name == "memory_bound"
-        if variant == "unfused":
-            assert name == "materialised"
-    assert first["ffn_gemm", "fp32", "cublaslt"] == "compute_bound"
-    assert first["batch16_gemm_8b", "fp32", "gemv"] == "latency_bound"
-    assert {name for (case, _, _), name in first.items() if case == "decode_gemm"} <= {"latency_bound", "-"}
+        if case == "prefill_attention_4k":
+            assert name == "compute_bound"
+        if case == "decode_attention_batch8":
+            assert name == "latency_bound"
+    assert stored == ["materialised"] * 3
+    assert first["prefill_attention", "fp32", "unfused"] == "materialised"
+    assert first["prefill_gemm_small", "fp32", "cublaslt"] == "latency_bound"
+    assert first["ffn_gemm", "fp32", "cublaslt"] == "-", "nothing that was counted limits it"
 
 
 def test_random_rows_never_raise() -> None:

@@ -1,56 +1,56 @@
-"""What the README and the guide quote of the recorded H200 is what today's commands print of it."""
+"""What the pages quote of the recorded runs is what today's commands print of them."""
 
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import bwprof
-from bwprof.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "notebooks/guide.md", "notebooks/method.md", "bwprof/examples/__init__.py")
 
 
-def words(text: str) -> str:
-    """Without what depends on the width: lines' ends and the room around them."""
-    return re.sub(r"\s+", " ", text.replace("|", " "))
+@pytest.fixture
+def quotes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The script that makes them."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "benchmarks"))
+    import quotes
+
+    yield quotes
+    monkeypatch.delitem(sys.modules, "quotes")
 
 
-def quoted(page: str, start: str) -> list[str]:
-    """The paragraphs of the block of text on a page that begins so: a sentence each, or a table's line."""
-    blocks = re.findall(r"```text\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
-    (block,) = [one for one in blocks if one.strip().startswith(start)]
-    return [words(part).strip() for part in re.split(r"\n(?! {2,4}\S)|\n(?=  \d \()", block) if part.strip()]
+@pytest.mark.parametrize("page", PAGES)
+def test_a_quote_is_what_is_printed(page: str, quotes: Any) -> None:
+    """Letter by letter; else `python3 tests/benchmarks/quotes.py` brings the page up to date."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert quotes.PAGES == PAGES
+    assert quotes.renewed(page, text) == text
 
 
-@pytest.mark.parametrize(
-    ("page", "start", "command"),
-    [
-        ("README.md", "|", ["report", "h200.json"]),
-        ("notebooks/guide.md", "Of 63 measurements", ["analyze", "h200.json", "--top", "5"]),
-        ("notebooks/guide.md", "ffn_gemm", ["diagnose", "h200.json", "--only", "ffn_gemm", "--precision", "fp32,tf32"]),
-    ],
-    ids=["README", "analyze", "diagnose"],
-)
-def test_a_quote_is_what_is_printed(
-    page: str,
-    start: str,
-    command: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    bwprof.save(bwprof.load_example("h200"), tmp_path / "h200.json")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    assert main(command) == 0
-    printed = words(capsys.readouterr().out)
-    found = [line for line in quoted(page, start) if not set(line) <= {"-", "+", " "}]
-    assert len(found) >= 2
-    missing = [line for line in found if line not in printed]
-    assert missing == [], f"{page} quotes what `bwprof {' '.join(command)}` no longer prints"
+def test_a_page_that_quotes_another_run_is_made_anew(quotes: Any) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^stream_copy .*$", text, re.MULTILINE)
+    assert quotes.renewed("README.md", text.replace(line, "stream_copy |direct | 1 |")) == text
+    assert re.search(r"\|direct +\| *\d{4} \|", line)
+    with pytest.raises(ValueError, match=r"README.md has 0 blocks of text that begin with"):
+        quotes.renewed("README.md", text.replace("```text", "```"))
+    with pytest.raises(ValueError, match=r"method.md has 0 places like '.* measured ceilings"):
+        quotes.renewed("notebooks/method.md", "")
+
+
+def test_the_table_has_as_many_lines_as_the_page_says(quotes: Any) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = bwprof.summary(bwprof.load_example("h200").query("case in @quotes.CASES"))
+    assert len(shown) == 7, "seven of its 19 lines"
+    assert len(bwprof.summary(bwprof.load_example("h200"))) == 19
+    assert "(the H200's, seven of its 19 lines)" in text
 
 
 @pytest.mark.parametrize("page", ["notebooks/guide.md", "notebooks/04_your_kernel.ipynb"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,7 @@ import bwprof
 from bwprof.cli.shared import summary
 from bwprof.results import frame
 from bwprof.results.schema import Row
-from bwprof.terminal import console
+from bwprof.terminal import PLAIN_WIDTH, console
 
 
 def printed(rows: list[Row]) -> str:
@@ -69,21 +70,32 @@ def test_other_precisions_get_their_columns() -> None:
     assert "tf32_gb_s" not in found
 
 
+def on_a_terminal(data: pd.DataFrame, width: int) -> str:
+    screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    summary.print_tables(data, screen)
+    return screen.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.mark.parametrize("name", ["h200", "h100"])
+def test_the_default_suite_of_a_gpu_is_as_wide_as_a_plain_page(name: str) -> None:
+    text = on_a_terminal(bwprof.load_example(name), PLAIN_WIDTH)
+    assert "columns have room" not in text
+    assert "TF32" in text
+
+
 @pytest.mark.parametrize(
     ("width", "left_out"),
-    [
-        (80, "(118 columns have room for bytes ratio, GB/s ratio, variant, limiter, too)"),
-        (110, "(118 columns have room for bytes ratio, GB/s ratio, too)"),
-        (118, ""),
-    ],
+    [(80, "bytes ratio, GB/s ratio, variant, limiter"), (110, "bytes ratio, GB/s ratio"), (PLAIN_WIDTH, "")],
 )
 def test_a_narrow_terminal_gets_fewer_columns(width: int, left_out: str) -> None:
-    screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    summary.print_tables(bwprof.load_example("h200"), screen)
-    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    data = bwprof.load_example("h200")
+    text = on_a_terminal(data, width)
     assert max(map(len, text.splitlines())) <= width
-    assert ("columns have room" in text) == bool(left_out)
-    assert left_out in " ".join(text.split())
+    told = re.search(r"\((\d+) columns have room for (.*?), too\)", " ".join(text.split()))
+    assert (told[2] if told else "") == left_out
+    if told:
+        assert "columns have room" not in on_a_terminal(data, int(told[1])), "it has"
+        assert int(told[1]) <= 140
     lines = [
         " ".join(line.replace("*", "").split()[:2])
         for line in text.splitlines()

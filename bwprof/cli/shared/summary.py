@@ -86,11 +86,11 @@ def _measured(lines: Sequence[dict[str, Any]]) -> list[str]:
 
 def _bandwidth(line: dict[str, Any], precision: str) -> str:
     value = line[f"{precision}_gb_s"]
-    return "-" if value is None else figure_text(value, whole_from=1000)
+    return "-" if value is None else figure_text(value, whole_from=100)
 
 
 def _times(value: float | None) -> str:
-    return "-" if value is None else f"{short(value, '.2f')}x"
+    return "-" if value is None else f"{short(value, '.2f' if abs(value) < 9.995 else '.1f')}x"
 
 
 def _graded(line: dict[str, Any], precisions: Sequence[str]) -> str:
