@@ -520,7 +520,7 @@ def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureF
     path = tmp_path / "a.csv"
     path.write_text(csvfile.text(pair("decode", 100.0, 80.0)))
     assert report_main([str(path)]) == 0
-    assert "decode |plain   |100.0 |80.0 |" in capsys.readouterr().out
+    assert "decode |plain   | 100 |80.0 |" in capsys.readouterr().out
     for name, start in (("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.png", b"\x89PNG")):
         assert plot_main([str(path), "-o", str(tmp_path / name)]) == 0
         assert (tmp_path / name).read_bytes().startswith(start)
