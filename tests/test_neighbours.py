@@ -27,6 +27,8 @@ from bwprof.runs import loop, plan
 from bwprof.runs.plan import Request
 from bwprof.runs.progress import Progress
 
+pytestmark = pytest.mark.usefixtures("ordinary_cache")
+
 QUIET = {
     "waited_share": 0.006, "stolen_share": 0.0, "pressed_share": 0.0, "slowed_share": 0.09,
     "late_samples": 1, "count": 20,

@@ -21,6 +21,8 @@ from bwprof.measuring import case, grade
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs import Check, Rate, RoofPoint, Roofs, neighbours, signs, survey
 
+pytestmark = pytest.mark.usefixtures("ordinary_cache")
+
 # read: 100 GB/s at 1 MB (10 us), 200 GB/s at 100 MB; write: 50 and 100; copy (half read): 80 and 160 GB/s.
 POINTS = (
     RoofPoint("r", 1.0, 1_000_000, 10e-6),

@@ -24,6 +24,8 @@ from bwprof.results.difference import differ
 from bwprof.selftest import cache, repeat, run, timers
 from bwprof.selftest.part import Bench, Report
 
+pytestmark = pytest.mark.usefixtures("ordinary_cache")
+
 # ---- the rule ----
 
 

@@ -16,6 +16,8 @@ import pytest
 
 from bwprof import _core
 
+pytestmark = pytest.mark.usefixtures("ordinary_cache")
+
 ROUNDS = 24
 
 
