@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY
 from bwprof.records.proof import ROOT
 from bwprof.roofs import Given, files
 from bwprof.roofs.given import WORDS, check
@@ -68,6 +67,8 @@ def add_files(out: Group, beside: str = ", samples and metadata") -> None:
 
 def add_efficiency(where: Group) -> None:
     """The option that says how good the kernels of a prediction are."""
+    from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY  # sweeps do without what it loads
+
     where.add_argument(
         "--efficiency",
         metavar="SHARE|RUN|FILE",
