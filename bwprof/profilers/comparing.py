@@ -65,7 +65,7 @@ FIGURES = (
     "flops",
 )
 ALONE = (
-    "times under a profiler (locked clocks, flushed caches, replayed passes) compare with each other alone: "
+    "times under a profiler (clocks locked or not, flushed caches, replayed passes) compare with each other alone: "
     "bwprof ab and bwprof compare measure without one"
 )
 _UNITS = {column.name: column.unit for column in KNOWN}
@@ -104,8 +104,8 @@ def ncu_compare(base: str | PathLike[str] | pd.DataFrame, new: str | PathLike[st
 
     Notes
     -----
-    ncu locks the clocks, flushes the caches before each pass and runs launches one by one: its times compare with each
-    other alone. `bwprof.ab` and `bwprof.compare` say what a change brings without a profiler.
+    ncu locks the clocks unless it is told not to, flushes the caches before each pass and runs launches one by one: its
+    times compare with each other alone. `bwprof.ab` and `bwprof.compare` say what a change brings without a profiler.
 
     Examples
     --------

@@ -5,15 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_LONGEST = 60  # letters of a short name
+_LONGEST = 64  # letters of a short name
 _READ = 1024  # of a long one
 _OPENING, _CLOSING = "(<[{", ")>]}"
 _UNNAMED = re.compile(r"(\(anonymous namespace\)|\(anonymous\)|<unnamed>|\{anonymous\})::")
 _MARK = "\0"  # of a namespace without a name: no kernel's name holds one
+_SCOPE = re.compile(r"(?<![\w$])[A-Za-z_$][\w$]*::")
+_CAST = re.compile(r"\([A-Za-z_][\w ]*\)(?=-?[0-9])")
+_PLAIN = re.compile(
+    r"(?:const )?(?:(?:un)?signed )?(?:(?:bool|char|short|int|long|float|double|void|signed|unsigned)(?: |\b))+[*& ]*"
+    r"|-?[0-9]+[uUlL]*|true|false"
+)
+
+
+def simplified(kernel: str) -> str:
+    """A demangled name as ncu's pages print it: without namespaces, and without the types of a template's numbers.
+
+    Examples
+    --------
+    >>> simplified("void at::native::fill<(int)4, std::array<char *, (unsigned long)1>>(int, T2)")
+    'void fill<4, array<char *, 1>>(int, T2)'
+    """
+    return _CAST.sub("", _SCOPE.sub("", _UNNAMED.sub("", kernel)))
 
 
 def short_name(kernel: str) -> str:
-    """A demangled name without what it returns and takes; long template arguments become three points.
+    """A demangled name without what it returns and takes; of a long one without namespaces, too, and of its template
+    arguments what tells kernels apart: names before numbers and plain types.
 
     Examples
     --------
@@ -21,6 +39,8 @@ def short_name(kernel: str) -> str:
     'ns::copy<float4, (int)4>'
     >>> short_name("ampere_sgemm_128x64_tn")
     'ampere_sgemm_128x64_tn'
+    >>> short_name("void at::vectorized_elementwise_kernel<4, at::FillFunctor<float>, std::array<char*, 1>>(int)")
+    'vectorized_elementwise_kernel<4, FillFunctor<float>, ...>'
     """
     name = _UNNAMED.sub(_MARK, kernel[:_READ].replace(_MARK, ""))
     name = _without_returned(name.removesuffix(" [clone .kd]").strip())
@@ -28,10 +48,44 @@ def short_name(kernel: str) -> str:
     places = [at for at, letter in _outside(bare) if letter == _MARK]
     bare = bare[places[-1] + 1 if places else 0 :].replace(_MARK, "")
     if len(bare) > _LONGEST and "<" in bare:
-        bare = f"{_before(bare, '<')}<...>"
+        bare = _fitted(bare)
     if len(bare) > _LONGEST:
         bare = f"{bare[: _LONGEST - 3]}..."
     return bare or kernel[:_LONGEST]
+
+
+def _fitted(name: str) -> str:
+    """A long name with as many of its template arguments as there is room for."""
+    plain = simplified(name)
+    if len(plain) <= _LONGEST:
+        return plain
+    head, given = _arguments(plain)
+    named = [one for one in given if not _PLAIN.fullmatch(one)]
+    for listed in (given, named, [_named(one) for one in named]):
+        first = next((at for at, one in enumerate(listed, start=1) if not _PLAIN.fullmatch(one)), 0)
+        for count in range(len(listed), first - 1, -1):
+            made = f"{head}<{', '.join([*listed[:count], '...'][: count + (count < len(given))])}>"
+            if first and len(made) <= _LONGEST:
+                return made
+    return f"{head or _before(plain, '<')}<...>"
+
+
+def _arguments(name: str) -> tuple[str, list[str]]:
+    """A name before its template arguments, and these; nothing of a name that does not end with them."""
+    head = _before(name, "<")
+    if not (name.startswith(f"{head}<") and name.endswith(">")):
+        return "", []
+    inside = name[len(head) + 1 : -1].strip()
+    commas = [at for at, letter in _outside(inside) if letter == ","]
+    parts = zip([-1, *commas], [*commas, len(inside)], strict=True)
+    return head, [inside[start + 1 : end].strip() for start, end in parts]
+
+
+def _named(argument: str) -> str:
+    """A template argument without numbers and plain types in it."""
+    head, given = _arguments(argument)
+    kept = [_named(one) for one in given if not _PLAIN.fullmatch(one)]
+    return f"{head}<{', '.join(kept)}>" if kept else head or argument
 
 
 def _outside(name: str) -> Iterator[tuple[int, str]]:

@@ -45,7 +45,9 @@ def with_peak(found: pd.DataFrame, peak_gb_s: float) -> pd.DataFrame:
     filled = _filled(found, {"peak_gb_s": np.full(len(found), peak_gb_s)}, over=False)
     if "dram_gb_s" not in found.columns:
         return filled
-    return _filled(filled, {"pct_peak": 100 * np.asarray(filled["dram_gb_s"], np.float64) / peak_gb_s}, over=False)
+    rate, peak = (np.asarray(filled[name], np.float64) for name in ("dram_gb_s", "peak_gb_s"))  # a row's own counts
+    share = np.divide(100 * rate, peak, out=np.full(len(found), np.nan), where=peak > 0)
+    return _filled(filled, {"pct_peak": share}, over=False)
 
 
 def _filled(found: pd.DataFrame, more: Mapping[str, Any], *, over: bool) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 
 from bwprof.profilers.columns import frame_of
-from bwprof.profilers.kernel import short_name
+from bwprof.profilers.kernel import short_name, simplified
 from bwprof.profilers.nsight import metrics
 from bwprof.profilers.nsight.launches import KERNEL_NAMES, Launches
 from bwprof.profilers.nsight.metrics import Of
@@ -245,7 +245,7 @@ def _texts(launches: Launches, found: _Figures) -> dict[str, list[Any]]:
     result: dict[str, list[Any]] = {"kernel": list(kernel), "status": ["ok"] * count}
     numbered = [_whole(text) for text in told.get("ID", [None] * count)]
     result["launch"] = [at if number is None else number for at, number in enumerate(numbered)]
-    short = {name: short_name(name) for name in set(kernel) if name}
+    short = {name: short_name(simplified(name)) for name in set(kernel) if name}  # as newer ones of ncu print it
     result["case"] = [short.get(name or "") for name in kernel]
     result |= {column: [_whole(text) for text in told[name]] for name, column in _NAMES.items() if name in told}
     named = launches.metrics.get("device__attribute_display_name")
