@@ -10,6 +10,7 @@ _READ = 1024  # of a long one
 _OPENING, _CLOSING = "(<[{", ")>]}"
 _UNNAMED = re.compile(r"(\(anonymous namespace\)|\(anonymous\)|<unnamed>|\{anonymous\})::")
 _MARK = "\0"  # of a namespace without a name: no kernel's name holds one
+_SIGNS = re.compile(r"[()<>\[\]{}, \0]")
 _SCOPE = re.compile(r"(?<![\w$])[A-Za-z_$][\w$]*::")
 _CAST = re.compile(r"\([A-Za-z_][\w ]*\)(?=-?[0-9])")
 _PLAIN = re.compile(
@@ -45,8 +46,8 @@ def short_name(kernel: str) -> str:
     name = _UNNAMED.sub(_MARK, kernel[:_READ].replace(_MARK, ""))
     name = _without_returned(name.removesuffix(" [clone .kd]").strip())
     bare = _before(name, "(")
-    places = [at for at, letter in _outside(bare) if letter == _MARK]
-    bare = bare[places[-1] + 1 if places else 0 :].replace(_MARK, "")
+    if _MARK in bare:
+        bare = bare[max((at + 1 for at in _places(bare, _MARK)), default=0) :].replace(_MARK, "")
     if len(bare) > _LONGEST and "<" in bare:
         bare = _fitted(bare)
     if len(bare) > _LONGEST:
@@ -61,12 +62,16 @@ def _fitted(name: str) -> str:
         return plain
     head, given = _arguments(plain)
     named = [one for one in given if not _PLAIN.fullmatch(one)]
-    for listed in (given, named, [_named(one) for one in named]):
-        first = next((at for at, one in enumerate(listed, start=1) if not _PLAIN.fullmatch(one)), 0)
-        for count in range(len(listed), first - 1, -1):
-            made = f"{head}<{', '.join([*listed[:count], '...'][: count + (count < len(given))])}>"
-            if first and len(made) <= _LONGEST:
-                return made
+    fits = ""
+    for listed in (given, named, [_named(one) for one in named]) if named else ():
+        more = f"{head}<{', '.join(listed)}{', ...' if len(listed) < len(given) else ''}>"
+        count = next(at for at, one in enumerate(listed, start=1) if not _PLAIN.fullmatch(one))
+        while len(more) > _LONGEST and len(made := f"{head}<{', '.join(listed[:count])}, ...>") <= _LONGEST:
+            fits, count = made, count + 1
+        if len(more) <= _LONGEST:
+            return more
+        if fits:
+            return fits
     return f"{head or _before(plain, '<')}<...>"
 
 
@@ -76,7 +81,7 @@ def _arguments(name: str) -> tuple[str, list[str]]:
     if not (name.startswith(f"{head}<") and name.endswith(">")):
         return "", []
     inside = name[len(head) + 1 : -1].strip()
-    commas = [at for at, letter in _outside(inside) if letter == ","]
+    commas = list(_places(inside, ","))
     parts = zip([-1, *commas], [*commas, len(inside)], strict=True)
     return head, [inside[start + 1 : end].strip() for start, end in parts]
 
@@ -88,26 +93,42 @@ def _named(argument: str) -> str:
     return f"{head}<{', '.join(kept)}>" if kept else head or argument
 
 
-def _outside(name: str) -> Iterator[tuple[int, str]]:
-    """The letters that are within no brackets, and where they stand; an opening bracket is outside of its own."""
+def _places(name: str, signs: str) -> Iterator[int]:
+    """Where signs (brackets, blanks, commas) stand within no brackets; an opening one is outside of its own."""
     depth = 0
-    for at, letter in enumerate(name):
-        if not depth:
-            yield at, letter
+    for found in _SIGNS.finditer(name):
+        letter = found[0]
+        if not depth and letter in signs:
+            yield found.start()
         if letter in _OPENING:
             depth += 1
         elif letter in _CLOSING and depth:
             depth -= 1
 
 
+def _outside(name: str) -> str:
+    """What of a name is within no brackets."""
+    parts: list[str] = []
+    depth = start = 0
+    for found in _SIGNS.finditer(name):
+        if found[0] in _OPENING:
+            if not depth:
+                parts.append(name[start : found.start()])
+            depth += 1
+        elif found[0] in _CLOSING and depth:
+            depth -= 1
+            start = found.end()
+    return "".join(parts if depth else [*parts, name[start:]])
+
+
 def _before(name: str, sign: str) -> str:
     """A name up to the first `sign` that is within no brackets."""
-    return name[: next((at for at, letter in _outside(name) if letter == sign and at), len(name))].rstrip()
+    return name[: next((at for at in _places(name, sign) if at), len(name))].rstrip()
 
 
 def _without_returned(name: str) -> str:
     """A name without the type before it: what ends at the last blank outside of brackets, before its parameters."""
-    head = list(_outside(_before(name, "(")))
-    if "operator" in "".join(letter for _, letter in head):
+    head = _before(name, "(")
+    if "operator" in head and "operator" in _outside(head):
         return name
-    return name[max((at + 1 for at, letter in head if letter == " "), default=0) :]
+    return name[max((at + 1 for at in _places(head, " ")), default=0) :]
