@@ -151,6 +151,12 @@ def test_markdown_and_json(recorded: Path, tmp_path: Path, capsys: pytest.Captur
     assert "exists already" in refused(capsys, recorded, "--md", target)
     assert said(capsys, recorded, "--only", "ffn_gemm", "--md", "-").startswith("# Why is it slow?")
     assert "cannot both have the standard output" in refused(capsys, recorded, "--json", "--md", "-")
+    written = tmp_path / "why.json"
+    assert said(capsys, recorded, "--only", "ffn_gemm", "--json", written) == ""
+    assert json.loads(written.read_text(encoding="utf-8")) == told
+    assert json.loads(said(capsys, recorded, "--only", "ffn_gemm", "--json", "-")) == told
+    assert "exists already" in refused(capsys, recorded, "--json", written)
+    assert "the name must end in .json" in refused(capsys, recorded, "--json", tmp_path / "why.txt")
 
 
 def test_filters_and_what_is_left_out(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -416,3 +416,22 @@ def test_random_rows_never_raise() -> None:
     assert len(gains) > 100
     assert (gains >= 1).all()
     assert np.isfinite(gains).all()
+
+
+def test_of_stated_bytes_alone_no_intermediates_follow() -> None:
+    """Those that were stored are not among them: what was counted beside them tells, where it is not of the cache."""
+    stated = {"time_ms": 1.0, "bytes_read": 10**9, "bytes_written": 10**9}
+    assert verdicts(stated)["materialised"] == CANNOT_TELL
+    assert "times" not in said_of(stated, "materialised")["evidence"]
+    little = stated | {"dram_bytes_read": 1.1e9, "dram_bytes_written": 1e9}
+    assert said_of(little, "materialised")["evidence"] == "DRAM moved 1.05 times the bytes stated"
+    assert verdicts(little)["materialised"] == REFUTED
+    much = stated | {"dram_bytes_read": 9e9, "dram_bytes_written": 1e9}
+    assert verdicts(much)["materialised"] == CANNOT_TELL
+    own = stated | {"algorithmic_bytes_read": 10**9, "algorithmic_bytes_written": 10**9}
+    assert verdicts(own)["materialised"] == REFUTED
+
+
+def test_what_an_amd_card_counts_of_arithmetic_is_named() -> None:
+    needs = said_of({"time_ms": 1.0, "mem_unit_stalled_pct": 90.0}, "compute_bound")["needs"]
+    assert needs == "VALUBusy, MemUnitStalled (counters of RocprofSession)"

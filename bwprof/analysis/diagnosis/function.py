@@ -14,6 +14,7 @@ from bwprof.analysis.diagnosis.hypotheses import HYPOTHESES
 from bwprof.analysis.diagnosis.judging import (
     BANDWIDTH,
     CANNOT_TELL,
+    PIPES,
     REFUTED,
     SUPPORTED,
     Hypothesis,
@@ -35,7 +36,13 @@ _ROOFS = (MEMORY, "compute_bound")
 _ON_HOST = (*_ROOFS, "launch_bound", "materialised", CLOCK)  # what a CPU's rows tell of, whose work nothing counts
 _OF_OPERATORS = (*_ROOFS, "materialised")  # which are no launch
 _HOST = "nothing is counted on a CPU"
-_ROCPROF = {BANDWIDTH: "--peak GB/S or parse_rocprof(path, peak_gb_s=...), of profile_memory's counters"}
+# What tells it of an AMD card.
+_ROCPROF = {
+    BANDWIDTH: Need(
+        BANDWIDTH.figure, "--peak GB/S or parse_rocprof(path, peak_gb_s=...), of profile_memory's counters", ""
+    ),
+    PIPES: Need("VALUBusy, MemUnitStalled", "counters of RocprofSession", ""),
+}
 _NAMED = 3  # of the figures that a sentence says are missing
 _AGAIN = Need("figures that agree", "measure again", "")
 
@@ -254,7 +261,7 @@ def _judged(hypothesis: Hypothesis, figures: Figures) -> Judgement:
     if figures.on_host:
         return dataclasses.replace(found, needs=tuple(need for need in found.needs if not need.preset))
     if figures.of_amd:  # whose figures neither bwprof counts nor ncu
-        needs = tuple(Need(need.figure, _ROCPROF.get(need, ""), "") for need in found.needs)
+        needs = tuple(_ROCPROF.get(need, Need(need.figure, "", "")) for need in found.needs)
         return dataclasses.replace(found, needs=needs)
     return found
 
