@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis import values
 from bwprof.profilers.anything import load
 from bwprof.profilers.columns import COLUMNS as KNOWN
+from bwprof.profilers.kernel import simplified
 from bwprof.results.schema import is_missing
 from bwprof.text import counted, finite_number, quoted, shown
 
@@ -188,7 +189,7 @@ def _pairs(base: pd.DataFrame, new: pd.DataFrame, notes: list[str]) -> Iterator[
 def _by_name(rows: list[_Row]) -> dict[str, list[_Row]]:
     found: dict[str, list[_Row]] = {}
     for row in rows:
-        found.setdefault(str(row.get("kernel") or ""), []).append(row)
+        found.setdefault(simplified(str(row.get("kernel") or "")), []).append(row)  # pages have it so, reports whole
     return found
 
 

@@ -88,9 +88,7 @@ class Figures:
     @cached_property
     def of_amd(self) -> bool:
         """Whether it has columns that only AMD's profilers write."""
-        return any(self.has(name) for name in _OF_AMD) or any(
-            name.startswith(_BLOCKS) and self.has(name) for name in self.row
-        )
+        return any(self.has(name) for name in (*_OF_AMD, *_of_blocks(tuple(self.row))))
 
     @cached_property
     def flags(self) -> set[str]:
@@ -405,6 +403,12 @@ _PERCENTS = (
     "store_efficiency_pct",
     "valu_busy_pct",
 )
+
+
+@lru_cache(maxsize=16)
+def _of_blocks(names: tuple[str, ...]) -> list[str]:
+    """Columns that are counters of AMD's."""
+    return [name for name in names if name.startswith(_BLOCKS)]
 
 
 @lru_cache(maxsize=64)

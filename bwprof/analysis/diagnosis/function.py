@@ -193,9 +193,23 @@ def diagnoses(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
     if latency_us is not None and not (latency is not None and latency > 0):
         raise ValueError(f"latency_us is {shown(latency_us)}: a positive number of microseconds is needed")
     frame = values.as_frame(values.row_of(data) if hasattr(data, "to_dict") and not hasattr(data, "columns") else data)
-    records = frame.to_dict(orient="records") if len(frame.columns) else [{}] * len(frame)  # pandas < 3.1: none
-    rows = [{str(key): value for key, value in row.items()} for row in records]
+    rows = _rows(frame)
     return [_diagnosis(at, name, row, latency) for at, (name, row) in enumerate(zip(_names(frame), rows, strict=True))]
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Each row by its columns, without ncu's metrics under their own names, of which there are thousands: the columns
+    made of them are what is looked at.
+    """
+    bare = frame.copy(deep=False)
+    bare.attrs = {}  # else each column that is taken copies them
+    names = [str(name) for name in bare.columns]
+    kept = [at for at, name in enumerate(names) if "__" not in name]
+    columns = [bare.iloc[:, at].tolist() for at in kept]
+    labels = [names[at] for at in kept]
+    if not columns:
+        return [{} for _ in range(len(frame))]
+    return [dict(zip(labels, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 
 def _names(frame: pd.DataFrame) -> list[str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.errors import UnavailableError
-from bwprof.profilers.kernel import simplified
 from bwprof.profilers.nsight import module, pages
 from bwprof.profilers.nsight.launches import Launches
 from bwprof.profilers.nsight.running import find, run
@@ -32,6 +31,7 @@ _IDENTITY = {
     "Device": ("launch__device_id",),
     "CC": ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"),
 }
+_WHOLE_NAMES = ["--rename-kernels", "0"]  # with namespaces, as the module has them
 _UNKNOWN = ("Process ID", "Process Name", "Host Name")  # what a page says, and the module does not
 _FORMS = {1: "{}", 2: "{}.{}", 3: "({}, {}, {})"}
 
@@ -75,8 +75,11 @@ def read(path: Path, timeout_s: float) -> tuple[Launches, str]:
 def _through_ncu(path: Path, ncu: str, limit: float) -> Launches:
     with tempfile.TemporaryDirectory(prefix="bwprof-ncu-") as folder:
         page = Path(folder) / "raw.csv"
-        with page.open("wb") as stream:
-            ended = run(import_command(path, ncu), limit, stream)
+        for names in (_WHOLE_NAMES, []):  # older ones do not know the option, and print them whole
+            with page.open("wb") as stream:
+                ended = run([*import_command(path, ncu), *names], limit, stream)
+            if not ended.code:
+                break
         if ended.code:
             raise wrong(
                 path, None, f"ncu cannot read it (exit code {ended.code}): {quoted(ended.said) or _said_in(page)}"
@@ -125,7 +128,7 @@ def _take(launches: Launches, told: dict[str, Any]) -> None:
     parts = {column: [figures.get(name, ("", ""))[0] for name in names] for column, names in _IDENTITY.items()}
     written = {column: _FORMS[len(of)].format(*of) for column, of in parts.items() if all(of)}
     unknown = dict.fromkeys(_UNKNOWN, "")
-    named = {"ID": str(launches.count), **unknown, "Kernel Name": simplified(told["kernel"]), **written}
+    named = {"ID": str(launches.count), **unknown, "Kernel Name": told["kernel"], **written}
     launch = launches.begin(named)
     for name, (value, of) in figures.items():
         launches.put(launch + 1, launch, launches.shared(name), value, unit(of))
