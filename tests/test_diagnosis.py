@@ -435,3 +435,13 @@ def test_of_stated_bytes_alone_no_intermediates_follow() -> None:
 def test_what_an_amd_card_counts_of_arithmetic_is_named() -> None:
     needs = said_of({"time_ms": 1.0, "mem_unit_stalled_pct": 90.0}, "compute_bound")["needs"]
     assert needs == "VALUBusy, MemUnitStalled (counters of RocprofSession)"
+
+
+def test_of_a_profilers_frame_its_own_metrics_are_left_where_they_are() -> None:
+    """Thousands of them made ten thousand launches take half a minute."""
+    data = pd.DataFrame([COPY | {"sm__throughput.avg": 1.0}] * 2)
+    data.attrs = {"units": {"sm__throughput.avg": "%"}}
+    rows = [one.row for one in diagnoses(data)]
+    assert rows == [COPY, COPY]
+    assert data.attrs == {"units": {"sm__throughput.avg": "%"}}
+    assert [one.row for one in diagnoses(pd.DataFrame({"sm__throughput.avg": [1.0, 2.0]}))] == [{}, {}]
