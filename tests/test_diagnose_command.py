@@ -162,6 +162,12 @@ def test_markdown_and_json(recorded: Path, tmp_path: Path, capsys: pytest.Captur
     assert "exists already" in refused(capsys, recorded, "--md", target)
     assert said(capsys, recorded, "--only", "ffn_gemm", "--md", "-").startswith("# Why is it slow?")
     assert "cannot both have the standard output" in refused(capsys, recorded, "--json", "--md", "-")
+    written = tmp_path / "why.json"
+    assert said(capsys, recorded, "--only", "ffn_gemm", "--json", written) == ""
+    assert json.loads(written.read_text(encoding="utf-8")) == told
+    assert json.loads(said(capsys, recorded, "--only", "ffn_gemm", "--json", "-")) == told
+    assert "exists already" in refused(capsys, recorded, "--json", written)
+    assert "the name must end in .json" in refused(capsys, recorded, "--json", tmp_path / "why.txt")
 
 
 def test_filters_and_what_is_left_out(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,6 +262,23 @@ def test_what_the_caller_states(tmp_path: Path, capsys: pytest.CaptureFixture[st
     run = bwprof.save(bwprof.load_example("h200"), tmp_path / "h200.json")
     assert "all have one, leave it out" in refused(capsys, run, "--peak", "4800")
     assert "rows of bwprof have theirs" in refused(capsys, run, "--bytes", "a=1,1")
+
+
+def test_a_stated_peak_fills_rows_without_one_alone() -> None:
+    from bwprof.profilers.stated import with_peak
+
+    nan = float("nan")
+    data = pd.DataFrame(
+        {
+            "kernel": ["own", "none", "own share", "no rate", "no peak"],
+            "dram_gb_s": [1000.0, 1000.0, 1000.0, nan, 1000.0],
+            "peak_gb_s": [4000.0, nan, 4000.0, 4000.0, 0.0],
+            "pct_peak": [nan, nan, 30.0, nan, nan],
+        }
+    )
+    found = with_peak(data, 2000)
+    assert found["peak_gb_s"].tolist() == [4000, 2000, 4000, 4000, 0]
+    assert found["pct_peak"].fillna(-1).tolist() == [25, 50, 30, -1, -1]
 
 
 def test_rows_of_a_model_stand_once_and_predicted_ones_are_counted(

@@ -422,3 +422,32 @@ def test_random_rows_never_raise() -> None:
     assert len(gains) > 100
     assert (gains >= 1).all()
     assert np.isfinite(gains).all()
+
+
+def test_of_stated_bytes_alone_no_intermediates_follow() -> None:
+    """Those that were stored are not among them: what was counted beside them tells, where it is not of the cache."""
+    stated = {"time_ms": 1.0, "bytes_read": 10**9, "bytes_written": 10**9}
+    assert verdicts(stated)["materialised"] == CANNOT_TELL
+    assert "times" not in said_of(stated, "materialised")["evidence"]
+    little = stated | {"dram_bytes_read": 1.1e9, "dram_bytes_written": 1e9}
+    assert said_of(little, "materialised")["evidence"] == "DRAM moved 1.05 times the bytes stated"
+    assert verdicts(little)["materialised"] == REFUTED
+    much = stated | {"dram_bytes_read": 9e9, "dram_bytes_written": 1e9}
+    assert verdicts(much)["materialised"] == CANNOT_TELL
+    own = stated | {"algorithmic_bytes_read": 10**9, "algorithmic_bytes_written": 10**9}
+    assert verdicts(own)["materialised"] == REFUTED
+
+
+def test_what_an_amd_card_counts_of_arithmetic_is_named() -> None:
+    needs = said_of({"time_ms": 1.0, "mem_unit_stalled_pct": 90.0}, "compute_bound")["needs"]
+    assert needs == "VALUBusy, MemUnitStalled (counters of RocprofSession)"
+
+
+def test_of_a_profilers_frame_its_own_metrics_are_left_where_they_are() -> None:
+    """Thousands of them made ten thousand launches take half a minute."""
+    data = pd.DataFrame([COPY | {"sm__throughput.avg": 1.0}] * 2)
+    data.attrs = {"units": {"sm__throughput.avg": "%"}}
+    rows = [one.row for one in diagnoses(data)]
+    assert rows == [COPY, COPY]
+    assert data.attrs == {"units": {"sm__throughput.avg": "%"}}
+    assert [one.row for one in diagnoses(pd.DataFrame({"sm__throughput.avg": [1.0, 2.0]}))] == [{}, {}]

@@ -532,7 +532,7 @@ TEXT_PAGE = """\
 def test_a_page_as_text(tmp_path: Path) -> None:
     found = parsed(tmp_path, TEXT_PAGE)
     row, other = found.iloc[0], found.iloc[1]
-    assert (row["kernel"], row["case"]) == ("void k<float, (int)4>(const T1 *, unsigned long)", "k<float, (int)4>")
+    assert (row["kernel"], row["case"]) == ("void k<float, (int)4>(const T1 *, unsigned long)", "k<float, 4>")
     assert (row["grid"], row["block"], row["block_threads"], row["device"]) == ("128x1x1", "32x2x1", 64, "cuda:2")
     assert (row["mem_clock_mhz"], row["sm_clock_mhz"], row["time_ms"]) == (6710, 1380, 0.00189)
     assert (row["dram_pct"], row["registers"], row["Elapsed Cycles"]) == (1.42, 16, 56_344_784)
@@ -540,6 +540,9 @@ def test_a_page_as_text(tmp_path: Path) -> None:
     assert (row["pid"], row["compute_capability"]) == (1433, "8.6")
     assert (other["kernel"], other["stream"], other["dram_bytes_read"]) == ("other(int)", 8, 12_500_000)
     assert any("rounded" in note for note in found.attrs["notes"])
+
+
+VECTORISED = "vectorized_elementwise_kernel"
 
 
 @pytest.mark.parametrize(
@@ -557,7 +560,21 @@ def test_a_page_as_text(tmp_path: Path) -> None:
         ("std::enable_if<(1 > 0), void>::type f<int>(int)", "f<int>"),
         ("void big<" + "float, " * 30 + "int>(int)", "big<...>"),
         ("((((", "(((("),
-        ("x" * 100, "x" * 57 + "..."),
+        ("x" * 100, "x" * 61 + "..."),
+        (
+            f"void at::native::{VECTORISED}<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)",
+            f"{VECTORISED}<4, FillFunctor<float>, ...>",
+        ),
+        (
+            f"void {VECTORISED}<4, CUDAFunctor_add<float>, array<char *, 3>>(int)",
+            f"{VECTORISED}<4, CUDAFunctor_add<float>, ...>",
+        ),
+        (
+            f"void {VECTORISED}<4, BinaryFunctor<float, float, float, MulFunctor<float>>, array<char *, 3>>(int)",
+            f"{VECTORISED}<BinaryFunctor<MulFunctor>, ...>",
+        ),
+        (f"void {VECTORISED}<4, at::native::Half, std::array<x, 1>>(int)", f"{VECTORISED}<4, Half, array<x, 1>>"),
+        ("void a_namespace_of_a_long_name::and_another_one::copy<unsigned int, (int)4>(int)", "copy<unsigned int, 4>"),
     ],
 )
 def test_short_names(kernel: str, short: str) -> None:

@@ -195,3 +195,15 @@ def test_ncu_has_the_other_commands_names(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == told
     assert main(["ncu", str(RAW)]) == 2
     assert "is no command: bwprof ncu show FILE, or bwprof diagnose FILE, reads a file" in capsys.readouterr().err
+
+
+def test_a_kernel_is_the_same_with_namespaces_and_without() -> None:
+    """ncu's pages leave out some, reports none."""
+    page = "void kernel<4, BinaryFunctor<float, binary_internal::MulFunctor<float>>, array<char *, 3>>(int, T2)"
+    whole = (
+        "void at::native::kernel<(int)4, at::native::BinaryFunctor<float, at::native::binary_internal::"
+        "MulFunctor<float>>, std::array<char *, (unsigned long)3>>(int, T2)"
+    )
+    base = pd.DataFrame({"kernel": [page, "other"], "launch": [0, 1], "time_ms": [0.5, 0.1]})
+    found = ncu_compare(base, base.assign(kernel=[whole, "third"]))
+    assert found[found["side"] == "both"]["kernel"].tolist() == [page]

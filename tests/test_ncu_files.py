@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from profiled import DETAILS, FIRST, RAW, WHO, details_page, quoted, raw_page
 
@@ -141,7 +142,7 @@ def test_a_gigantic_cell(tmp_path: Path) -> None:
         found = parse_ncu(page(tmp_path, raw_page([TIME], who=[*FIRST[:4], name, *FIRST[5:]])))
         assert found["time_ms"].tolist() == [0.005]
         assert len(found["kernel"][0]) <= 32_000
-        assert len(found["case"][0]) <= 60
+        assert len(found["case"][0]) <= 64
 
 
 def test_a_line_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +161,12 @@ def test_few_shared_metrics_take_no_more_memory_than_the_file(tmp_path: Path, mo
     monkeypatch.setattr(launches, "_SPARE", 1000)
     text = details_page([("S", "m0", "", "1")])
     text += "".join(quoted([[str(at), *FIRST[1:], "S", f"m{at}", "", "1", "", ""]]) for at in range(1, 100))
+    with pytest.raises(ValueError, match="share few"):
+        parse_ncu(page(tmp_path, text))
+    many = [("S", f"m{at}", "", "1") for at in range(100)]  # of the first launch, and one of each other
+    text = details_page(many) + "".join(
+        quoted([[str(at), *FIRST[1:], "S", "m0", "", "1", "", ""]]) for at in range(1, 90)
+    )
     with pytest.raises(ValueError, match="share few"):
         parse_ncu(page(tmp_path, text))
 
@@ -217,9 +224,10 @@ def test_a_report_where_no_ncu_is(tmp_path: Path) -> None:
 def test_a_report_through_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = tmp_path / "x; echo.ncu-rep"
     report.write_bytes(b"NVR\0")
-    asked = f'[ "$2" = "{report}" ] && [ "$*" = "-i $2 --csv --page raw --print-units base" ]'
-    fake(tmp_path, "ncu", f"{asked} && cat {RAW}", monkeypatch)
-    found = parse_ncu(report)
+    asked = f'[ "$2" = "{report}" ] && [ "$*" = "-i $2 --csv --page raw --print-units base{{}}" ]'
+    for names in (" --rename-kernels 0", ""):  # an older one does not know the option
+        fake(tmp_path, "ncu", f"{asked.format(names)} && cat {RAW}", monkeypatch)
+        found = parse_ncu(report)
     assert found["time_ms"].tolist() == parse_ncu(RAW)["time_ms"].tolist()
     assert found.attrs["source"] == str(report)
     fake(tmp_path, "ncu", "echo 'file is damaged' >&2; exit 3", monkeypatch)
@@ -227,6 +235,12 @@ def test_a_report_through_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         parse_ncu(report)
     fake(tmp_path, "ncu", "echo nothing of use", monkeypatch)
     with pytest.raises(ValueError, match=r"what ncu printed of it: this is no page of ncu"):
+        parse_ncu(report)
+    fake(tmp_path, "ncu", "echo nothing of use; echo no such driver >&2", monkeypatch)
+    with pytest.raises(ValueError, match=r"what ncu printed of it: this is no page .*; it complained: no such driver$"):
+        parse_ncu(report)
+    fake(tmp_path, "ncu", 'echo "$0: dirname: not found" >&2', monkeypatch)  # a script that goes on without its words
+    with pytest.raises(ValueError, match=r"ncu printed nothing of it: .*/ncu: dirname: not found \(.*/ncu\)$"):
         parse_ncu(report)
     fake(tmp_path, "ncu", "exec sleep 30", monkeypatch)
     with pytest.raises(UnavailableError, match="longer than"):
@@ -238,17 +252,21 @@ import sys
 assert "numpy" not in sys.modules, "beside NumPy the real one ends its process"
 FIGURES = {
     "gpu__time_duration.sum": (5000, "ns"), "dram__bytes_read.sum": (640.0, "byte"), "none": (None, ""),
-    "launch__func_cache_config": ("CachePreferNone", ""), "launch__stream_id": (13, ""),
+    "launch__func_cache_config": ("CachePreferNone", ""), "launch__stream_id": (13, ""), "empty": ("", ""),
+    "breakdown:sm__throughput.avg.pct_of_peak_sustained_elapsed": (0.0, "%"), "group:memory__chart": ("", ""),
+    "LTS.TriageCompute.lts__throughput.avg.pct_of_peak_sustained_elapsed": (0.0, "%"), "temp": (float("nan"), ""),
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": (0.0, "%"),
     "launch__block_dim_x": (256, "block"), "launch__block_dim_y": (2, "block"), "launch__block_dim_z": (1, "block"),
     "device__attribute_compute_capability_major": (9, ""), "device__attribute_compute_capability_minor": (0, ""),
 }
 class Metric:
     def __init__(self, name): self.name = name
     def value(self): return FIGURES[self.name][0]
+    def has_value(self): return "Triage" not in self.name  # sampled: of its instances alone
     def unit(self): return FIGURES[self.name][1]
 class Action:
     NameBase_FUNCTION, NameBase_DEMANGLED = 0, 1
-    def name(self, base=0): return ("k", "k(int)")[base]
+    def name(self, base=0): return ("k", "void ns::k<(int)4, std::array<char *, (unsigned long)1>>(int, T2)")[base]
     def metric_names(self): return tuple(FIGURES)
     def metric_by_name(self, name): return Metric(name) if name in FIGURES else None
 class Range:
@@ -275,13 +293,24 @@ def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.Mon
     found = parse_ncu(paths[0])
     assert found["time_ms"].tolist() == [0.005, 0.005]
     assert found["dram_bytes_read"].tolist() == [640, 640]
-    assert (found["kernel"][0], found.attrs["tool"]) == ("k(int)", "ncu_report")
+    assert found["kernel"][0] == "void ns::k<(int)4, std::array<char *, (unsigned long)1>>(int, T2)"
+    assert found["case"][0] == "k<4, array<char *, 1>>"
+    assert found.attrs["tool"] == "ncu_report"
+    sampled = "LTS.TriageCompute.lts__throughput.avg.pct_of_peak_sustained_elapsed"
+    assert found[[sampled, "temp", "none", "empty", "pid", "Host Name", "Process Name"]].isna().all(axis=None)
+    assert found["sm_pct"].tolist() == [0, 0]
+    assert not [name for name in found if ":" in name]
     assert found[["block", "block_threads", "stream", "compute_capability"]].iloc[0].tolist() == [
         "256x2x1",
         512,
         13,
         "9.0",
     ]
+    older = _STAND_IN.replace(
+        "def has_value(self): return", "def kind(self): return 2\n    def has_value(self, of): return of == 2 and"
+    )
+    (tmp_path / "module" / "ncu_report.py").write_text(older)
+    pd.testing.assert_frame_equal(parse_ncu(paths[0]), found)
     with pytest.raises(ValueError, match="holds no launch"):
         parse_ncu(paths[1])
     with pytest.raises(ValueError, match="ncu_report cannot read it: RuntimeError: no such format"):
@@ -305,6 +334,7 @@ def test_command_lines() -> None:
     assert ncu_command("bench.py --n 2") == [*start, "-o", "profile", sys.executable, "bench.py", "--n", "2"]
     page = ["--csv", "--page", "raw", "--print-units", "base"]
     assert ncu_command("x", output=None) == [*start, *page, "x"]
+    assert ncu_command("x", clock_control="base") == [*start, "--clock-control", "base", "-o", "profile", "x"]
     some = ["--kernel-name", "regex:a|b", "--launch-count", "2"]
     assert ncu_command(Path("x y"), "regex:a|b", launch_count=2) == [*start, *some, "-o", "profile", "x y"]
 
@@ -363,7 +393,7 @@ def test_bad_command_lines(arguments: dict[str, Any], said: str) -> None:
 def test_capturing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for ncu writes a report (its last but one argument) and turns it into a page."""
     monkeypatch.chdir(tmp_path)
-    script = f'if [ "$1" = -i ]; then cat {RAW}; else echo NVR > "$6.ncu-rep"; fi'
+    script = f'if [ "$1" = -i ]; then cat {RAW}; else echo NVR > "$8.ncu-rep"; fi'
     fake(tmp_path, "ncu", script, monkeypatch)
     assert capture is ncu_capture
     assert len(ncu_capture("./x")) == 2
@@ -405,7 +435,7 @@ def test_of_endless_words_the_last_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_capturing_without_ncu() -> None:
-    with pytest.raises(UnavailableError, match=r"not installed.*ncu --set full --target-processes all -o profile x"):
+    with pytest.raises(UnavailableError, match=r"not installed.*all --clock-control none -o profile x"):
         ncu_capture("x")
 
 
@@ -512,10 +542,13 @@ def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert bwprof_main(["ncu", "shwo"]) == 2
     assert "did you mean 'show'" in capsys.readouterr().err
-    command = ["ncu", "capture", "--print-command", "--preset", "speed", "--launches", "2", "--", "./a", "-b c"]
-    assert bwprof_main(command) == 0
-    said = "ncu --section SpeedOfLight --target-processes all --launch-count 2 -o profile ./a '-b c'\n"
-    assert capsys.readouterr().out == said
+    for option, clocks in (((), "none"), (("--clock-control", "base"), "base")):
+        command = ["ncu", "capture", "--print-command", "--preset", "speed", "--launches", "2", *option]
+        assert bwprof_main([*command, "--", "./a", "-b c"]) == 0
+        said = f"ncu --section SpeedOfLight --target-processes all --clock-control {clocks} --launch-count 2 -o profile"
+        assert capsys.readouterr().out == f"{said} ./a '-b c'\n"
+    assert bwprof_main(["ncu", "capture", "--print-command", "--clock-control", "bose", "--", "./a"]) == 2
+    assert "unknown clock_control 'bose': did you mean 'base'? Allowed: none, base" in capsys.readouterr().err
 
 
 def test_the_command_captures(
@@ -523,6 +556,10 @@ def test_the_command_captures(
 ) -> None:
     from bwprof.cli import main as bwprof_main
 
-    fake(tmp_path, "ncu", f'if [ "$1" = -i ]; then cat {RAW}; else echo NVR > "$6.ncu-rep"; fi', monkeypatch)
+    fake(tmp_path, "ncu", f'if [ "$1" = -i ]; then cat {RAW}; else echo NVR > "$8.ncu-rep"; fi', monkeypatch)
     assert bwprof_main(["ncu", "capture", "--timeout", "20", "--", "./x"]) == 0
-    assert "2 launches of 1 kernel" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.startswith("./x: 2 launches of 1 kernel (ncu raw)\n")  # the report is gone: its name would say nothing
+    assert "note: the GPU's clocks were left as they are (--clock-control none)" in out
+    assert bwprof_main(["ncu", "capture", "--clock-control", "base", "--timeout", "20", "--", "./x"]) == 0
+    assert "note: ncu locked the GPU's clocks to their base" in capsys.readouterr().out

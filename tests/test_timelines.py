@@ -439,3 +439,15 @@ def test_files_are_known_by_what_is_in_them(tmp_path):
     page = "[8366] k@127.0.0.1\n  add(int) (1, 1, 1)x(32, 1, 1), Context 1, Stream 7, Device 0, CC 9.0\n"
     (tmp_path / "page.txt").write_text(page)
     assert kind_of(tmp_path / "page.txt") == "ncu"  # and no list of JSON
+
+
+def test_a_summary_of_countless_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bwprof.profilers.timelines import nsys
+
+    monkeypatch.setattr(nsys, "MOST_NAMES", 100)
+    path = tmp_path / "sums.csv"
+    path.write_text("Total Time (ns),Instances,Name\n" + "".join(f"1000,1,k{at}\n" for at in range(100)))
+    assert len(parse_nsys(path)) == 100
+    path.write_text(path.read_text() + "1,1,k\n")
+    with pytest.raises(ValueError, match="different names"):
+        parse_nsys(path)

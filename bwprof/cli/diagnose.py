@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis.diagnosis.judging import CANNOT_TELL
 from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import OK, check_open
+from bwprof.cli.shared.guard import OK
 from bwprof.cli.shared.outputs import targets_of, write_each
 from bwprof.text import as_markdown, counted, finite_number, quoted, read_number, spelt, words
 
@@ -58,7 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--latency", metavar="US", help="of the memory under load, microseconds, for Little's law")
     add_stated(parser)
     parser.add_argument("--all", action="store_true", help="the evidence of every case, refuted hypotheses, too")
-    parser.add_argument("--json", action="store_true", help="as JSON: every hypothesis of every case")
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE|-",
+        help="as JSON: every hypothesis of every case (-, or no name: standard output)",
+    )
     parser.add_argument("--md", metavar="FILE|-", help="as Markdown (-: standard output)")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     return run(parser, arguments, _run)
@@ -112,11 +118,7 @@ def _run(options: argparse.Namespace) -> int:
     from bwprof.profilers.steps import rocprof_steps, steps
     from bwprof.terminal import console
 
-    targets = targets_of(argparse.Namespace(md=options.md, force=options.force), options.results)
-    if options.json:
-        check_open("--json")
-        if targets.get("md") == "-":
-            raise ValueError("--json and --md - cannot both have the standard output")
+    targets = targets_of(options, options.results)
     latency = None if options.latency is None else _latency(options.latency)
     data = apply(anything.load(options.results), options)
     chosen = _chosen(data, options)
@@ -124,12 +126,16 @@ def _run(options: argparse.Namespace) -> int:
     next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
     found = [(one, next_steps(one)) for one in diagnoses(measured, latency_us=latency)]
     told = _Told(options.results, found, len(chosen) - len(measured), options.all)
-    written = write_each(targets, lambda _: spelt(_markdown(told)) + "\n")
-    if options.json:
-        sys.stdout.write(json.dumps(_to_dict(told), indent=1, ensure_ascii=False) + "\n")
-    elif options.md is None:
+    if not targets:
         _show(told, console(sys.stdout))
+    written = write_each(targets, lambda kind: _as_text(told, kind))
     return OK if len(written) == len(targets) else 1
+
+
+def _as_text(told: _Told, kind: str) -> str:
+    if kind == "json":
+        return json.dumps(_to_dict(told), indent=1, ensure_ascii=False) + "\n"
+    return spelt(_markdown(told)) + "\n"
 
 
 def _latency(text: str) -> float:

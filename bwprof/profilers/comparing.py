@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis import values
 from bwprof.profilers.anything import load
 from bwprof.profilers.columns import COLUMNS as KNOWN
+from bwprof.profilers.kernel import simplified
 from bwprof.results.schema import is_missing
 from bwprof.text import counted, finite_number, quoted, shown
 
@@ -65,7 +66,7 @@ FIGURES = (
     "flops",
 )
 ALONE = (
-    "times under a profiler (locked clocks, flushed caches, replayed passes) compare with each other alone: "
+    "times under a profiler (clocks locked or not, flushed caches, replayed passes) compare with each other alone: "
     "bwprof ab and bwprof compare measure without one"
 )
 _UNITS = {column.name: column.unit for column in KNOWN}
@@ -104,8 +105,8 @@ def ncu_compare(base: str | PathLike[str] | pd.DataFrame, new: str | PathLike[st
 
     Notes
     -----
-    ncu locks the clocks, flushes the caches before each pass and runs launches one by one: its times compare with each
-    other alone. `bwprof.ab` and `bwprof.compare` say what a change brings without a profiler.
+    ncu locks the clocks unless it is told not to, flushes the caches before each pass and runs launches one by one: its
+    times compare with each other alone. `bwprof.ab` and `bwprof.compare` say what a change brings without a profiler.
 
     Examples
     --------
@@ -188,7 +189,7 @@ def _pairs(base: pd.DataFrame, new: pd.DataFrame, notes: list[str]) -> Iterator[
 def _by_name(rows: list[_Row]) -> dict[str, list[_Row]]:
     found: dict[str, list[_Row]] = {}
     for row in rows:
-        found.setdefault(str(row.get("kernel") or ""), []).append(row)
+        found.setdefault(simplified(str(row.get("kernel") or "")), []).append(row)  # pages have it so, reports whole
     return found
 
 

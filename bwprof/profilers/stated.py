@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bwprof.analysis import values
 from bwprof.profilers.columns import COLUMNS
 from bwprof.profilers.timelines.launches import moved_columns
 from bwprof.results import schema
@@ -45,7 +46,9 @@ def with_peak(found: pd.DataFrame, peak_gb_s: float) -> pd.DataFrame:
     filled = _filled(found, {"peak_gb_s": np.full(len(found), peak_gb_s)}, over=False)
     if "dram_gb_s" not in found.columns:
         return filled
-    return _filled(filled, {"pct_peak": 100 * np.asarray(filled["dram_gb_s"], np.float64) / peak_gb_s}, over=False)
+    rate, peak = (values.numbers(filled, name) for name in ("dram_gb_s", "peak_gb_s"))  # a row's own counts
+    share = np.divide(100 * rate, peak, out=np.full(len(found), np.nan), where=peak > 0)
+    return _filled(filled, {"pct_peak": share}, over=False)
 
 
 def _filled(found: pd.DataFrame, more: Mapping[str, Any], *, over: bool) -> pd.DataFrame:
@@ -53,9 +56,9 @@ def _filled(found: pd.DataFrame, more: Mapping[str, Any], *, over: bool) -> pd.D
     import pandas as pd
 
     made = found.copy()
-    for name, values in more.items():
+    for name, figures in more.items():
         dtype: Any = schema.DTYPES[_KINDS[name]]
-        given: Any = pd.Series(np.asarray(values, np.float64), index=found.index).astype(dtype)
+        given: Any = pd.Series(np.asarray(figures, np.float64), index=found.index).astype(dtype)
         if name in found.columns:
             given = given.fillna(found[name]) if over else found[name].fillna(given)
         made[name] = given

@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from common import show, table
 import bwprof
 from bwprof.analysis.diagnosis.function import Diagnosis, diagnoses
 from bwprof.analysis.diagnosis.judging import SUPPORTED
-from bwprof.results.row import Row
 
+Case = tuple[str, list[str], Mapping[str, Any]]
 SOURCE = Path(__file__).with_suffix(".cu")
 SECONDS = 0.5  # of samples a kernel: medians are needed, not their last percent
 PRODUCTS = {"M": 2048, "N": 2048, "K": 2048}
@@ -98,9 +99,8 @@ def compiled(folder: Path) -> Path:
     return made
 
 
-def measured(planted: Planted) -> list[tuple[str, list[str], Row]]:
+def measured(planted: Planted) -> Iterator[Case]:
     """A row of each planted kernel."""
-    found = []
     for at in range(planted.count):
         row = bwprof.measure(
             planted.launch(at),
@@ -114,13 +114,11 @@ def measured(planted: Planted) -> list[tuple[str, list[str], Row]]:
             max_seconds=SECONDS,
             **planted.work(at),
         )
-        found.append((planted.name(at), planted.causes(at), row))
-    return found
+        yield planted.name(at), planted.causes(at), row
 
 
-def rungs() -> list[tuple[str, list[str], dict[str, Any]]]:
+def rungs() -> Iterator[Case]:
     """A row of each built-in variant."""
-    found = []
     for operation, variant, params, causes in RUNGS:
         frame = bwprof.sweep(
             operation,
@@ -132,8 +130,7 @@ def rungs() -> list[tuple[str, list[str], dict[str, Any]]]:
             max_seconds=SECONDS,
             **params,
         )
-        found.append((f"{operation} {variant}", causes.split(), frame.iloc[0].to_dict()))
-    return found
+        yield f"{operation} {variant}", causes.split(), frame.iloc[0].to_dict()
 
 
 def judged(causes: Sequence[str], found: Diagnosis) -> tuple[str, str, str]:
@@ -155,17 +152,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             show("no CUDA device: nothing can be measured here")
             return 3
         planted.open()
-        rows = [*measured(planted), *rungs()]
-    lines, answers = [], []
-    for (name, causes, _), found in zip(rows, diagnoses([dict(row) for _, _, row in rows]), strict=True):
-        lines.append((name, " or ".join(causes), *judged(causes, found)))
-        answers.append(found.sentence)
+        rows, lines = [], []
+        for name, causes, row in chain(measured(planted), rungs()):
+            found = diagnoses([dict(row)])[0]
+            rows.append(row)
+            lines.append((name, " or ".join(causes), *judged(causes, found)))
+            show(f"{lines[-1][-1]}: {' or '.join(causes)}: {found.sentence}")
     table("planted causes", ["kernel", "planted", "said first", "said besides", "verdict"], lines)
     counts = {verdict: sum(line[-1] == verdict for line in lines) for verdict in ("right", "open", "wrong")}
     show(f"\n{counts}, of {len(lines)}\n")
-    show("\n".join(answers))
     if options.save:
-        bwprof.save(bwprof.frame([row for _, _, row in rows]), options.save)
+        bwprof.save(bwprof.frame(rows), options.save)
     return 1 if counts["wrong"] or counts["right"] < 0.9 * len(lines) else 0
 
 

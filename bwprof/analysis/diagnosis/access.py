@@ -267,10 +267,15 @@ def materialised(figures: Figures) -> Judgement:
         return untold(
             "what it must move is not known", Need("algorithmic_bytes_read, _written", "an operation of bwprof", "")
         )
+    real = ratio(figures.counted, figures.moved)
+    if not figures.has("algorithmic_bytes_read", "algorithmic_bytes_written"):  # of stated bytes nothing follows
+        if real <= STORED and not figures.hot:
+            return refuted(f"DRAM moved {real:.3g} times the bytes stated")
+        said = "" if math.isnan(real) else f"DRAM moved {real:.3g} times the bytes stated: "
+        return untold(f"{said}whether it stores intermediates is not known", *((_COUNTERS,) if not said else ()))
     if stored <= STORED:
         return refuted(f"it moves {stored:.3g} times the compulsory bytes")
     said = f"with its intermediates it moves {stored:.3g} times the compulsory bytes"
-    real = ratio(figures.counted, figures.moved)
     if math.isnan(real):
         return supported(said, figures.bounded(stored, useless=True))
     said = f"{said}; DRAM moved {real:.3g} times as many"

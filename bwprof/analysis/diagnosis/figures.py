@@ -88,9 +88,7 @@ class Figures:
     @cached_property
     def of_amd(self) -> bool:
         """Whether it has columns that only AMD's profilers write."""
-        return any(self.has(name) for name in _OF_AMD) or any(
-            name.startswith(_BLOCKS) and self.has(name) for name in self.row
-        )
+        return any(self.has(name) for name in (*_OF_AMD, *_of_blocks(tuple(self.row))))
 
     @cached_property
     def flags(self) -> set[str]:
@@ -309,6 +307,13 @@ class Figures:
         return found * self.evenness if found <= _MOST else math.nan
 
     @cached_property
+    def pipes(self) -> dict[str, float]:
+        """Arithmetic pipes, and how busy they are in percent, the busiest first; only those that are known."""
+        found = {pipe: self.busy(name) for pipe, name in _PIPES.items()}
+        known = [(pipe, pct) for pipe, pct in found.items() if not math.isnan(pct)]
+        return dict(sorted(known, key=lambda item: -item[1]))
+
+    @cached_property
     def shared_busy(self) -> float:
         """How busy shared memory is in percent of the whole time; else by its turns, of which a cycle has one."""
         if self.number("shared_pct") <= _MOST:
@@ -392,6 +397,7 @@ class Figures:
         return found
 
 
+_PIPES = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}
 _OF_AMD = ("valu_busy_pct", "mem_unit_stalled_pct", "lds_bank_conflict_pct", "scratch_size")
 _BLOCKS = ("SQ_", "TCC_", "TCP_", "TA_", "TD_", "GRBM_", "GL2C_")  # of AMD's GPUs, by which its counters are called
 _PERCENTS = (
@@ -405,6 +411,12 @@ _PERCENTS = (
     "store_efficiency_pct",
     "valu_busy_pct",
 )
+
+
+@lru_cache(maxsize=16)
+def _of_blocks(names: tuple[str, ...]) -> list[str]:
+    """Columns that are counters of AMD's."""
+    return [name for name in names if name.startswith(_BLOCKS)]
 
 
 @lru_cache(maxsize=64)

@@ -14,6 +14,7 @@ from bwprof.analysis.diagnosis.hypotheses import HYPOTHESES
 from bwprof.analysis.diagnosis.judging import (
     BANDWIDTH,
     CANNOT_TELL,
+    PIPES,
     REFUTED,
     SUPPORTED,
     Hypothesis,
@@ -35,7 +36,13 @@ _ROOFS = (MEMORY, "compute_bound")
 _ON_HOST = (*_ROOFS, "launch_bound", "materialised", CLOCK)  # what a CPU's rows tell of, whose work nothing counts
 _OF_OPERATORS = (*_ROOFS, "materialised")  # which are no launch
 _HOST = "nothing is counted on a CPU"
-_ROCPROF = {BANDWIDTH: "--peak GB/S or parse_rocprof(path, peak_gb_s=...), of profile_memory's counters"}
+# What tells it of an AMD card.
+_ROCPROF = {
+    BANDWIDTH: Need(
+        BANDWIDTH.figure, "--peak GB/S or parse_rocprof(path, peak_gb_s=...), of profile_memory's counters", ""
+    ),
+    PIPES: Need("VALUBusy, MemUnitStalled", "counters of RocprofSession", ""),
+}
 _NAMED = 3  # of the figures that a sentence says are missing
 _AGAIN = Need("figures that agree", "measure again", "")
 
@@ -186,9 +193,23 @@ def diagnoses(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
     if latency_us is not None and not (latency is not None and latency > 0):
         raise ValueError(f"latency_us is {shown(latency_us)}: a positive number of microseconds is needed")
     frame = values.as_frame(values.row_of(data) if hasattr(data, "to_dict") and not hasattr(data, "columns") else data)
-    records = frame.to_dict(orient="records") if len(frame.columns) else [{}] * len(frame)  # pandas < 3.1: none
-    rows = [{str(key): value for key, value in row.items()} for row in records]
+    rows = _rows(frame)
     return [_diagnosis(at, name, row, latency) for at, (name, row) in enumerate(zip(_names(frame), rows, strict=True))]
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Each row by its columns, without ncu's metrics under their own names, of which there are thousands: the columns
+    made of them are what is looked at.
+    """
+    bare = frame.copy(deep=False)
+    bare.attrs = {}  # else each column that is taken copies them
+    names = [str(name) for name in bare.columns]
+    kept = [at for at, name in enumerate(names) if "__" not in name]
+    columns = [bare.iloc[:, at].tolist() for at in kept]
+    labels = [names[at] for at in kept]
+    if not columns:
+        return [{} for _ in range(len(frame))]
+    return [dict(zip(labels, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 
 def _names(frame: pd.DataFrame) -> list[str]:
@@ -254,7 +275,7 @@ def _judged(hypothesis: Hypothesis, figures: Figures) -> Judgement:
     if figures.on_host:
         return dataclasses.replace(found, needs=tuple(need for need in found.needs if not need.preset))
     if figures.of_amd:  # whose figures neither bwprof counts nor ncu
-        needs = tuple(Need(need.figure, _ROCPROF.get(need, ""), "") for need in found.needs)
+        needs = tuple(_ROCPROF.get(need, Need(need.figure, "", "")) for need in found.needs)
         return dataclasses.replace(found, needs=needs)
     return found
 

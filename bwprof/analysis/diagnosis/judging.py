@@ -128,16 +128,9 @@ def near_rate(figures: Figures, *, doubted: bool = False) -> str:
     return near(figures.arithmetic, NEAR_BEST_RATE, NEAR_PEAK_RATE, doubted=doubted)
 
 
-def pipes(figures: Figures) -> dict[str, float]:
-    """Arithmetic pipes, and how busy they are in percent, the busiest first; only those that are known."""
-    named = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}
-    found = {pipe: figures.busy(name) for pipe, name in named.items()}
-    return dict(sorted(((pipe, pct) for pipe, pct in found.items() if not math.isnan(pct)), key=lambda item: -item[1]))
-
-
 def busiest(figures: Figures) -> float:
     """How busy the busiest arithmetic pipe is, in percent; 0 where none is known."""
-    return next(iter(pipes(figures).values()), 0.0)
+    return next(iter(figures.pipes.values()), 0.0)
 
 
 def at_roof(figures: Figures) -> str:
@@ -146,7 +139,7 @@ def at_roof(figures: Figures) -> str:
         return f"at the memory roof ({share_text(figures.memory)})"
     if near_rate(figures) == SUPPORTED:
         return f"at the arithmetic roof ({share_text(figures.arithmetic)})"
-    busiest = next(iter(pipes(figures).items()), ("", 0.0))
+    busiest = next(iter(figures.pipes.items()), ("", 0.0))
     return f"the {busiest[0]} pipe is busy ({busiest[1]:.0f} %)" if busiest[1] >= NEAR_PIPE.yes else ""
 
 

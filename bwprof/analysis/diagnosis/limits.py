@@ -25,7 +25,6 @@ from bwprof.analysis.diagnosis.judging import (
     busiest,
     near_memory,
     near_rate,
-    pipes,
     refuted,
     share_text,
     supported,
@@ -77,7 +76,7 @@ def memory_bound(figures: Figures) -> Judgement:
 def compute_bound(figures: Figures) -> Judgement:
     """A pipe, or the FLOPs, near what they can do."""
     verdict = near_rate(figures, doubted=figures.unsure)
-    busy = pipes(figures)
+    busy = figures.pipes
     pipe, pct = next(iter(busy.items()), ("", math.nan))
     said = "; ".join([f"{name} pipe {value:.3g} %" for name, value in busy.items()])
     if figures.arithmetic.known:
@@ -113,7 +112,7 @@ def _other_pipe(figures: Figures, said: str, pipe: str, pct: float) -> Judgement
         return supported(f"{said}: a pipe other than FMA and tensor cores", 100 / busiest)
     stated = figures.has("arithmetic_intensity") or figures.has("measured_tflops")  # not counted of some pipes alone
     rate_far = near_rate(figures) == REFUTED and stated
-    if busiest < NEAR_PIPE.no or (pipe and pct < NEAR_PIPE.no and (rate_far or len(pipes(figures)) > 1)):
+    if busiest < NEAR_PIPE.no or (pipe and pct < NEAR_PIPE.no and (rate_far or len(figures.pipes) > 1)):
         return refuted(said)
     if not pipe and math.isnan(busiest):
         if rate_far:

@@ -66,6 +66,12 @@ def _capture(given: Sequence[str]) -> int:
     parser.add_argument("--preset", default="full", metavar="NAME", help=f"{', '.join(PRESETS)} (default: full)")
     parser.add_argument("--kernel", metavar="NAME", help="only kernels of this name, or regex:...")
     parser.add_argument("--launches", metavar="N", help="no more than so many launches")
+    parser.add_argument(
+        "--clock-control",
+        default="none",
+        metavar="none|base",
+        help="none (default): the GPU's clocks stay as without a profiler; base: ncu locks them, so that runs repeat",
+    )
     parser.add_argument("--timeout", metavar="SECONDS", help="no longer than this")
     parser.add_argument("-o", "--output", metavar="NAME", help="keep ncu's report as NAME.ncu-rep")
     parser.add_argument("--print-command", action="store_true", help="print ncu's command line, and run nothing")
@@ -81,12 +87,23 @@ def _run(options: argparse.Namespace) -> int:
     limit = None if options.timeout is None else seconds(options.timeout, "--timeout", text=True)
     if options.print_command:
         command = ncu_command(
-            options.program, options.kernel, options.preset, options.output or "profile", launch_count=count
+            options.program,
+            options.kernel,
+            options.preset,
+            options.output or "profile",
+            launch_count=count,
+            clock_control=options.clock_control,
         )
         sys.stdout.write(f"{shlex.join(command)}\n")
         return OK
     targets = targets_of(options)
     found = ncu_capture(
-        options.program, options.kernel, options.preset, options.output, launch_count=count, timeout_s=limit
+        options.program,
+        options.kernel,
+        options.preset,
+        options.output,
+        launch_count=count,
+        timeout_s=limit,
+        clock_control=options.clock_control,
     )
     return finish(found, targets)

@@ -57,6 +57,12 @@ PRESETS: dict[str, tuple[str, ...]] = {
     ),
     "speed": ("--section", "SpeedOfLight"),
 }
+CLOCKS = ("none", "base")
+_LEFT = "the GPU's clocks were left as they are (--clock-control none), as without a profiler; base locks them"
+_LOCKED = (
+    "ncu locked the GPU's clocks to their base (--clock-control base), so that runs repeat: times are longer than "
+    "without a profiler"
+)
 _DENIED = "ERR_NVGPUCTRPERM"
 
 
@@ -67,6 +73,7 @@ def ncu_command(
     output: str | PathLike[str] | None = "profile",
     *,
     launch_count: int | None = None,
+    clock_control: str | None = None,
 ) -> list[str]:
     """The arguments of an ``ncu`` run, for `subprocess.run` as they are: never a string for a shell.
 
@@ -85,11 +92,14 @@ def ncu_command(
         Report to write, OUTPUT.ncu-rep; None: ncu prints its raw page as CSV instead.
     launch_count : int, optional
         No more launches than so many: each costs up to dozens of passes.
+    clock_control : str, optional
+        "base": ncu locks the GPU's clocks to their base, so that runs repeat; "none": it leaves them as they are.
+        Without it nothing is said of them, and ncu locks them.
 
     Raises
     ------
     ValueError
-        For an empty target, an unknown preset, a name that ncu would take for an option.
+        For an empty target, an unknown preset or clock_control, a name that ncu would take for an option.
 
     Examples
     --------
@@ -102,6 +112,8 @@ def ncu_command(
         raise ValueError(unknown("preset", preset, PRESETS))
     program = _program(target)
     command = ["ncu", *PRESETS[preset], "--target-processes", "all"]
+    if clock_control is not None:
+        command += ["--clock-control", _clocks(clock_control)]
     if kernel is not None:
         command += ["--kernel-name", _word(kernel, "kernel")]
     if launch_count is not None:
@@ -114,6 +126,12 @@ def ncu_command(
     else:
         command += ["-o", _word(fspath(output), "output")]
     return command + program
+
+
+def _clocks(given: str) -> str:
+    if given not in CLOCKS:
+        raise ValueError(unknown("clock_control", given, CLOCKS))
+    return given
 
 
 def _program(target: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:
@@ -148,6 +166,7 @@ def ncu_capture(
     *,
     launch_count: int | None = None,
     timeout_s: float | None = None,
+    clock_control: str = "none",
 ) -> pd.DataFrame:
     """Run a program under ncu, and return what it measured: see `ncu_command` and `parse_ncu`.
 
@@ -159,6 +178,9 @@ def ncu_capture(
         Keep the report, as OUTPUT.ncu-rep, which must not be there yet; without it nothing stays.
     timeout_s : float, optional
         Seconds that the run may take.
+    clock_control : str
+        "none": the clocks stay as they are without a profiler, and times are those that the program has. "base": ncu
+        locks them (an H200's to 1.5 of 1.98 GHz), so that runs repeat. `attrs["notes"]` says which it was.
 
     Raises
     ------
@@ -178,12 +200,15 @@ def ncu_capture(
     with tempfile.TemporaryDirectory(prefix="bwprof-ncu-") as folder:
         report = Path(folder) / "profile" if output is None else _report(output)
         kept = report.with_name(f"{report.name}{_SUFFIX}")
-        command = ncu_command(target, kernel, preset, report, launch_count=launch_count)
+        clocks = _clocks(clock_control)
+        command = ncu_command(target, kernel, preset, report, launch_count=launch_count, clock_control=clocks)
         if kept.exists():
             raise ValueError(f"{quoted(kept)} exists already: give another output")
         ncu = find("ncu")
         if ncu is None:
-            elsewhere = ncu_command(target, kernel, preset, output or "profile", launch_count=launch_count)
+            elsewhere = ncu_command(
+                target, kernel, preset, output or "profile", launch_count=launch_count, clock_control=clocks
+            )
             raise UnavailableError(
                 "ncu is not installed (it comes with the CUDA toolkit, or as Nsight Compute): no PATH and no toolkit "
                 f"has it. On a machine that has: {shlex.join(elsewhere)}"
@@ -200,9 +225,12 @@ def ncu_capture(
         if not kept.exists():
             raise RuntimeError(f"ncu wrote no report (exit code {ended.code}){_in_a_line(told)}")
         found = parse_ncu(kept)
+        notes = [*found.attrs["notes"], _LEFT if clocks == "none" else _LOCKED]
         if ended.code:
-            ran = f"ncu or its program ended with code {ended.code}: it may have done only some of its work"
-            found.attrs["notes"] = (*found.attrs["notes"], ran)
+            notes.append(f"ncu or its program ended with code {ended.code}: it may have done only some of its work")
+        found.attrs["notes"] = tuple(notes)
+        if output is None:  # the report is gone
+            found.attrs["source"] = shlex.join(_program(target))
         return found
 
 

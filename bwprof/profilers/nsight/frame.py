@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from bwprof.profilers.columns import frame_of
-from bwprof.profilers.kernel import short_name
+from bwprof.profilers.kernel import short_name, simplified
 from bwprof.profilers.nsight import metrics
 from bwprof.profilers.nsight.launches import KERNEL_NAMES, Launches
 from bwprof.profilers.nsight.metrics import Of
@@ -157,7 +158,7 @@ def _sizes(launches: Launches, found: _Figures) -> dict[str, Figures | None]:
         ("block_threads", "Block Size", metrics.BLOCK),
     ):
         told = launches.identity.get(name)
-        sizes = None if told is None else np.array([_product(text) for text in told])
+        sizes = None if told is None else np.array(_each(_product, told))
         of_metric = found.first(of)
         if sizes is not None and of_metric is not None:
             sizes = np.where(np.isnan(sizes), of_metric, sizes)
@@ -245,9 +246,9 @@ def _texts(launches: Launches, found: _Figures) -> dict[str, list[Any]]:
     result: dict[str, list[Any]] = {"kernel": list(kernel), "status": ["ok"] * count}
     numbered = [_whole(text) for text in told.get("ID", [None] * count)]
     result["launch"] = [at if number is None else number for at, number in enumerate(numbered)]
-    short = {name: short_name(name) for name in set(kernel) if name}
+    short = {name: short_name(simplified(name)) for name in set(kernel) if name}  # as newer ones of ncu print it
     result["case"] = [short.get(name or "") for name in kernel]
-    result |= {column: [_whole(text) for text in told[name]] for name, column in _NAMES.items() if name in told}
+    result |= {column: _each(_whole, told[name]) for name, column in _NAMES.items() if name in told}
     named = launches.metrics.get("device__attribute_display_name")
     devices = [named.texts.get(at) for at in range(count)] if named else [None] * count
     numbers = result.get("device_index", [None] * count)
@@ -258,9 +259,15 @@ def _texts(launches: Launches, found: _Figures) -> dict[str, list[Any]]:
         result["compute_capability"] = told["CC"]
     for column, name in (("grid", "Grid Size"), ("block", "Block Size")):
         if name in told:
-            result[column] = [_size(text) for text in told[name]]
+            result[column] = _each(_size, told[name])
     of_warps = {"occupancy_limiter": _limiters(count, found), "stall_reasons": _stalls(launches, found)}
     return result | {name: values for name, values in of_warps.items() if any(values)}
+
+
+def _each(read: Callable[[str | None], Any], texts: list[str | None]) -> list[Any]:
+    """Of each text what is read of it, once of those that are the same."""
+    found = {text: read(text) for text in set(texts)}
+    return [found[text] for text in texts]
 
 
 def _whole(text: str | None) -> int | None:

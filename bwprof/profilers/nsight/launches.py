@@ -109,6 +109,8 @@ class Launches:
             if value is not None and math.isnan(value):
                 if not is_missing(written):
                     self.left_out[_ENDLESS] += 1
+                if name not in self.metrics:  # a column without figures, as a page has it
+                    self._new(line, name, given.base)
                 return
         metric = self.metrics.get(name)
         if metric is None:
@@ -174,6 +176,9 @@ class Launches:
         """All columns as long as there are launches, and no number in them that is not finite."""
         import numpy as np
 
+        for metric in self.metrics.values():
+            self._padded += max(0, self.count - len(metric.values))
+        self._check_filled(0)
         for metric in self.metrics.values():
             metric.pad(self.count)
             endless = np.isinf(np.frombuffer(metric.values))

@@ -28,17 +28,30 @@ def main(folder: str, path: str) -> int:
     return 0
 
 
+_NO_COLUMNS = ("breakdown:", "group:")  # of a section's table: no page prints them
+
+
 def _told(action: Any) -> dict[str, Any]:
     """A kernel's demangled name (by itself it gives the bare one), and each metric's value and unit."""
     base = getattr(action, "NameBase_DEMANGLED", None)
     kernel = action.name() if base is None else action.name(base)
     figures = {}
-    for name in action.metric_names():
-        metric = action.metric_by_name(name)
-        value = None if metric is None else metric.value()
-        if value is not None:
-            figures[str(name)] = (str(value), str(metric.unit() or ""))
+    for name in map(str, action.metric_names()):
+        metric = None if name.startswith(_NO_COLUMNS) else action.metric_by_name(name)
+        if metric is not None:
+            value = metric.value() if _has_value(metric) else None
+            figures[name] = ("" if value is None else str(value), str(metric.unit() or ""))
     return {"kernel": str(kernel), "figures": figures}
+
+
+def _has_value(metric: Any) -> bool:
+    """Whether it has a value as a whole: of what was sampled over time it has those of its instances alone, and
+    `value` gives 0, where ncu's pages say nothing.
+    """
+    try:
+        return bool(metric.has_value())
+    except TypeError:  # of older ones: a value of which kind
+        return bool(metric.has_value(metric.kind()))
 
 
 if __name__ == "__main__":

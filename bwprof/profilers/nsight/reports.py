@@ -31,6 +31,8 @@ _IDENTITY = {
     "Device": ("launch__device_id",),
     "CC": ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"),
 }
+_WHOLE_NAMES = ["--rename-kernels", "0"]  # with namespaces, as the module has them
+_UNKNOWN = ("Process ID", "Process Name", "Host Name")  # what a page says, and the module does not
 _FORMS = {1: "{}", 2: "{}.{}", 3: "({}, {}, {})"}
 
 
@@ -73,8 +75,11 @@ def read(path: Path, timeout_s: float) -> tuple[Launches, str]:
 def _through_ncu(path: Path, ncu: str, limit: float) -> Launches:
     with tempfile.TemporaryDirectory(prefix="bwprof-ncu-") as folder:
         page = Path(folder) / "raw.csv"
-        with page.open("wb") as stream:
-            ended = run(import_command(path, ncu), limit, stream)
+        for names in (_WHOLE_NAMES, []):  # older ones do not know the option, and print them whole
+            with page.open("wb") as stream:
+                ended = run([*import_command(path, ncu), *names], limit, stream)
+            if not ended.code:
+                break
         if ended.code:
             raise wrong(
                 path, None, f"ncu cannot read it (exit code {ended.code}): {quoted(ended.said) or _said_in(page)}"
@@ -82,8 +87,13 @@ def _through_ncu(path: Path, ncu: str, limit: float) -> Launches:
         try:
             return pages.read(page)
         except ValueError as error:
+            if not page.stat().st_size:  # a script before ncu that failed without saying so, for example
+                raise wrong(
+                    path, None, f"ncu printed nothing of it: {quoted(ended.said) or 'nor said why'} ({quoted(ncu)})"
+                ) from None
             said = str(error).removeprefix(quoted(page)).lstrip(": ,")
-            raise wrong(path, None, f"what ncu printed of it: {said}") from None
+            also = f"; it complained: {quoted(ended.said)}" if ended.said else ""
+            raise wrong(path, None, f"what ncu printed of it: {said}{also}") from None
 
 
 def _said_in(page: Path) -> str:
@@ -117,6 +127,8 @@ def _take(launches: Launches, told: dict[str, Any]) -> None:
     figures = told["figures"]
     parts = {column: [figures.get(name, ("", ""))[0] for name in names] for column, names in _IDENTITY.items()}
     written = {column: _FORMS[len(of)].format(*of) for column, of in parts.items() if all(of)}
-    launch = launches.begin({"ID": str(launches.count), "Kernel Name": told["kernel"], **written})
+    unknown = dict.fromkeys(_UNKNOWN, "")
+    named = {"ID": str(launches.count), **unknown, "Kernel Name": told["kernel"], **written}
+    launch = launches.begin(named)
     for name, (value, of) in figures.items():
         launches.put(launch + 1, launch, launches.shared(name), value, unit(of))

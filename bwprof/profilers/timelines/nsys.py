@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +63,8 @@ _SHARED = ("staticSharedMemory", "dynamicSharedMemory")
 _BATCH = 200  # rows, of which each may have a value of _MOST_BYTES
 _MOST_BYTES = 4 << 20  # of one value: longer ones are refused
 _LONGEST_TEXT = 1 << 20  # bytes of a name
+_ROWS_AT_ONCE = 4096  # of a CSV
+_MOST = 1e18  # of a figure
 _UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "\u03bcs": 1e-3, "\u00b5s": 1e-3, "ns": 1e-6}
 _TITLE = re.compile(r"(total time|avg|med|min|max)\w*\s*(?:\((s|ms|us|\u03bcs|\u00b5s|ns)\))?", re.IGNORECASE)
 
@@ -352,20 +356,26 @@ def _of_csv(place: Path, bytes: Bytes | None) -> pd.DataFrame:
         lines = Lines(place, stream)
         found = records(place, iter(lines))
         header, columns = _header(place, found)
-        listed: dict[str, list[Any]] = {name: [] for name in columns}
-        for line, cells in found:
-            if not cells:
-                continue
-            if len(cells) != len(header):
-                said = f"it has {len(cells)} cells where the header has {len(header)}: the file is not whole"
-                raise wrong(place, line, said)
-            for name, (at, scale) in columns.items():
-                listed[name].append(
-                    cells[at] if name == "kernel" else _figure(place, line, header[at], cells[at]) * scale
-                )
-    if not listed["kernel"]:
+        names: list[str] = []
+        listed = {name: array("d") for name in columns if name != "kernel"}
+        rows = ((line, cells) for line, cells in found if cells)
+        while batch := list(islice(rows, _ROWS_AT_ONCE)):
+            for line, cells in batch:
+                if len(cells) != len(header):
+                    said = f"it has {len(cells)} cells where the header has {len(header)}: the file is not whole"
+                    raise wrong(place, line, said)
+            names += [schema.clean(cells[columns["kernel"][0]]) for _, cells in batch]
+            if len(names) > MOST_NAMES:  # each has a row
+                raise too_many(place)
+            for name, values in listed.items():
+                at, scale = columns[name]
+                figures = _figures([cells[at] for _, cells in batch])
+                if figures is None:
+                    figures = array("d", [_figure(place, line, header[at], cells[at]) for line, cells in batch])
+                values.extend([figure * scale for figure in figures])
+    if not names:
         raise wrong(place, None, f"it has a header and no kernels; {_NEEDED}")
-    return _summary(place, listed, bytes)
+    return _summary(place, names, listed, bytes)
 
 
 def _header(place: Path, found: Iterator[tuple[int, list[str]]]) -> tuple[list[str], dict[str, tuple[int, float]]]:
@@ -385,19 +395,27 @@ def _header(place: Path, found: Iterator[tuple[int, list[str]]]) -> tuple[list[s
     raise wrong(place, None, f"no line of it is a header of nsys stats (Total Time, Instances, ..., Name): {_NEEDED}")
 
 
+def _figures(cells: Sequence[str]) -> array[float] | None:
+    """All of these; None where one is no number from 0 on, or is grouped: `_figure` tells."""
+    try:
+        found = array("d", map(float, cells))
+    except ValueError:
+        return None
+    return found if all(0 <= value < _MOST for value in found) else None
+
+
 def _figure(place: Path, line: int, title: str, cell: str) -> float:
     try:
         value = float(cell.replace(",", ""))
     except ValueError:
         value = -1.0
-    if not 0 <= value < 1e18:
+    if not 0 <= value < _MOST:
         raise wrong(place, line, f"column {shown(title)} holds {shown(cell)}: a number from 0 on is needed")
     return value
 
 
-def _summary(place: Path, listed: Mapping[str, list[Any]], bytes: Bytes | None) -> pd.DataFrame:
+def _summary(place: Path, names: list[str], listed: Mapping[str, array[float]], bytes: Bytes | None) -> pd.DataFrame:
     notes = []
-    names = [schema.clean(name) for name in listed["kernel"]]
     data: dict[str, Any] = {"kernel": names, "case": list(map(short_name, names)), "status": ["ok"] * len(names)}
     data |= {name: np.array(listed[name]) for name in ("count", "total_ms", "min_ms", "max_ms") if name in listed}
     with np.errstate(divide="ignore", invalid="ignore"):
