@@ -163,6 +163,18 @@ def test_tables_fit_a_desktop_and_paper(
     assert max(shown.run(f"{tables}.map(found => found.scrollWidth - found.clientWidth)")) <= 0
 
 
+def test_remarks_are_wide_on_a_phone(shown: Browser, pages: dict[str, Path]) -> None:
+    """One scrolls to them: narrow, they would part the rows by empty lines of all that is in sight."""
+    shown.media()
+    shown.resize(390, phone=True)
+    shown.open(pages["model"])
+    wide = (
+        "Array.from(document.querySelectorAll('#rows td:last-child:not(.s)'), one => one.getBoundingClientRect().width)"
+    )
+    assert min(shown.run(wide)) > 500
+    assert shown.run(OVERFLOW) <= 0
+
+
 @pytest.mark.parametrize("name", ["run", "model"])
 def test_the_answer_and_what_was_measured_are_a_page_of_paper(
     shown: Browser, pages: dict[str, Path], name: str

@@ -137,8 +137,8 @@ def _initial(story: Story) -> Section | None:
 def _methodology(story: Story) -> Section | None:
     method = [
         "Profile: every row is measured, verified and held against the roofs of its device.",
-        f"Rank: the {_TOP} rows that lose the most time against their roof, each with its cause; this one is among them, "
-        "if it loses any.",
+        f"Rank: the {_TOP} rows that lose the most time against their roof, each with its cause; this one is among "
+        "them, if it loses any.",
         "Change one thing at a time.",
         "Measure again after each change: times differ when their 95 % intervals are apart, and by more than the gate.",
     ]
