@@ -423,14 +423,16 @@ def read_number(text: str) -> float:
 
 
 def figure_text(value: float, *, whole_from: float) -> str:
-    """A positive number with as many digits as a table or a picture needs: none behind the point from `whole_from` on.
+    """A positive number with as many digits as a table or a picture needs: none behind the point from `whole_from` on,
+    and never fewer than two that count.
 
     Examples
     --------
-    >>> [figure_text(value, whole_from=100) for value in (123.4, 12.34, 1.234)]
-    ['123', '12.3', '1.23']
+    >>> [figure_text(value, whole_from=100) for value in (123.4, 12.34, 1.234, 0.01234)]
+    ['123', '12.3', '1.23', '0.012']
     """
-    return short(value, ".0f" if value >= whole_from else ".1f" if value >= 10 else ".2f")
+    few = 0 < value < 0.1
+    return short(value, ".0f" if value >= whole_from else ".1f" if value >= 10 else ".2g" if few else ".2f")
 
 
 def short(value: float, spec: str) -> str:

@@ -101,6 +101,8 @@ def test_numbers_are_short() -> None:
         "-1e+200",
     )
     assert (figure_text(4814.3, whole_from=100), figure_text(1e300, whole_from=100)) == ("4814", "1e+300")
+    small = [figure_text(value, whole_from=100) for value in (0.0, 0.004, 0.03176, 0.0999, 0.1, 0.104)]
+    assert small == ["0.00", "0.004", "0.032", "0.1", "0.10", "0.10"], "0 is what is nothing at all"
     assert [seconds_text(0.9996 * unit) for unit in (1, 1e-3, 1e-6)] == ["1 s", "1 ms", "1 us"]
     assert [seconds_text(0.9994 * unit) for unit in (1, 1e-3, 1e-6)] == ["999 ms", "999 us", "999 ns"]
     assert (seconds_text(1e305), seconds_text(80), seconds_text(1e-323)) == ("1e+305 s", "1m20s", "9.88e-315 ns")

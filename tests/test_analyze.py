@@ -50,6 +50,7 @@ def test_the_answer_first(run: Path, capsys: pytest.CaptureFixture[str]) -> None
         # 10 kB and 5 kB at these rates take 42.4 ns, of which the slow one takes 16.7 and loses 70 %.
         "Up to 12.4 ns of 42.4 ns could be won by kernels as fast as the device allows; the most in slow fp16 (more"
     )
+    assert "Bottlenecks\n  priority 1: half of its time or more could be won, 2: a fifth" in out
     assert "1 (HIGH) slow fp16: more traffic than it should need" in out
     assert "impact: 3.3x bandwidth loss; up to 11.7 ns of 16.7 ns" in out
     assert "evidence: 30 % of a stream of its bytes; limiter kernel; 1.50x the bytes" in out

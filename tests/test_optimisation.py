@@ -114,6 +114,14 @@ def test_its_figures_are_those_of_the_rows(text: str) -> None:
     assert "Correctness: verified against float64, 8 of 64 rows, error 0.001 of the 0.01 allowed" in text
 
 
+def test_what_is_at_its_roof_has_no_gap_and_nothing_is_allowed_it(tmp_path: Path, no_pictures: None) -> None:
+    given = [bwprof.frame([step(0.06, "fused", 1)]), bwprof.frame([step(0.05, "fused", 2)])]  # of 76 us
+    told = write_report(given, tmp_path / "r.md", kind="optimisation").path.read_text()
+    assert "0.06 ms at the start. It is at the roof that applies to it, or above." in told
+    assert re.search(r"^\* Identify: share of the roof = 126.7 %, target >= 90 %$", told, re.MULTILINE)
+    assert "decode fp16" not in told[told.index("## Bottlenecks") : told.index("## Fixes")]
+
+
 def test_each_fix_is_told_in_five_lines(text: str) -> None:
     block = text[text.index("### Fix 1: stored to fused") : text.index("### Fix 2: run-3")]
     names = re.findall(r"^\* (\w+):", block, re.MULTILINE)

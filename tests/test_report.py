@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import time
@@ -200,6 +201,32 @@ def test_several_runs_are_held_against_the_first(tmp_path: Path, no_pictures: No
     seen = Seen(text)
     assert len(seen.values("id")) == len(set(seen.values("id")))
     assert {"run1-answer", "run2-answer", "run2-rows"} <= set(seen.values("id"))
+
+
+def test_why_times_changed_is_told_once_for_all_cases(no_pictures: None) -> None:
+    """In sentences of their own: a column of a wide table has room for a word a line."""
+    base = bwprof.load_example(EXAMPLE).iloc[:6]
+    times = {name: base[name] * 1.4 for name in ("time_ms", "time_ms_lo", "time_ms_hi")}
+    both = [base, base.assign(**times, sm_clock_mhz=base["sm_clock_mhz"] * 0.7)]
+    text = page(document_of_runs(runs_of(both)))
+    cause = "clock was 30.0 % lower"
+    lines = [line for line in re.findall(r"<li>(.*?)</li>", text) if cause in line]
+    assert len(lines) == text.count(cause) == 1
+    assert lines[0].startswith("slower: stream_")
+    assert lines[0].count("+40.0 %") == 6
+    assert ">why<" not in text
+    other = [base, base.assign(**times, sm_clock_mhz=base["sm_clock_mhz"] * 0.7, device="NVIDIA L4")]
+    assert cause not in page(document_of_runs(runs_of(other))), "another device needs no cause"
+
+
+def test_slow_memory_has_figures_too(no_pictures: None) -> None:
+    """A CPU's ceilings: 4.2 and 4.4 GB/s are not both 4."""
+    data = bwprof.load_example(EXAMPLE)
+    run = json.loads(json.dumps(data.attrs["run"]))
+    for point in run["roofs"]["points"]:
+        point["seconds"] *= 1000
+    data.attrs = {"run": run}
+    assert len(re.findall(r"stream_[a-z]+ \d\.\d\d GB/s", page(document_of_runs(runs_of(data))))) == 4
 
 
 def test_runs_of_other_devices_are_held_against_each_other(no_pictures: None) -> None:

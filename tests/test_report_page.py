@@ -148,19 +148,31 @@ def test_a_picture_is_a_picture(page: Browser) -> None:
 
 @pytest.mark.parametrize(
     ("name", "section", "headings"),
-    [("two", "change2", 10), ("slower", "change2", 11), ("model", "model", 7), ("model", "rows", 11)],
+    [("two", "change2", 10), ("slower", "change2", 10), ("model", "model", 7), ("model", "rows", 11)],
 )
 @pytest.mark.parametrize("paper", [False, True])
 def test_tables_fit_a_desktop_and_paper(
     shown: Browser, pages: dict[str, Path], name: str, section: str, headings: int, paper: bool
 ) -> None:
-    """Every column is in sight; of a comparison why, too."""
+    """Every column is in sight."""
     shown.media(kind="print" if paper else "")
     shown.resize(700 if paper else 1280)
     shown.open(pages[name])
     tables = f"Array.from(document.querySelectorAll('#{section} table'), found => found.closest('.scroll'))"
     assert max(shown.run(f"{tables}.map(found => found.querySelectorAll('thead th').length)")) >= headings
     assert max(shown.run(f"{tables}.map(found => found.scrollWidth - found.clientWidth)")) <= 0
+
+
+def test_remarks_are_wide_on_a_phone(shown: Browser, pages: dict[str, Path]) -> None:
+    """One scrolls to them: narrow, they would part the rows by empty lines of all that is in sight."""
+    shown.media()
+    shown.resize(390, phone=True)
+    shown.open(pages["model"])
+    wide = (
+        "Array.from(document.querySelectorAll('#rows td:last-child:not(.s)'), one => one.getBoundingClientRect().width)"
+    )
+    assert min(shown.run(wide)) > 500
+    assert shown.run(OVERFLOW) <= 0
 
 
 @pytest.mark.parametrize("name", ["run", "model"])

@@ -159,8 +159,15 @@ def test_cases_stand_in_the_place_of_operations(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('[[case]]\nname = "my own"\noperation = "gemm"\nparams = {M = 2}\n')
     found = plan.make(Request(("my own",), suite=str(tmp_path / "mine.toml"), precisions=("fp32",)), "cpu")
     assert [(spec.case, spec.params["M"]) for spec in found.specs] == [("my own", 2)]
-    for names in (("decode_gemm", "gemm"), ("my own",)):
-        with pytest.raises(ValueError, match=f"unknown operation '{names[0]}'"):
+    beside = plan.make(Request(("stream_read", "decode_gemm"), precisions=("fp16",)), "cpu")  # both are cases' names
+    assert [spec.case for spec in beside.specs] == ["stream_read", "decode_gemm"]
+    alone = plan.make(Request(("stream_read",), precisions=("fp16",)), "cpu")
+    assert alone.specs[0].params != beside.specs[0].params, "an operation's name alone is the operation's"
+    for names, said in (
+        (("decode_gemm", "gemm"), "decode_gemm is a case of the suite default, gemm an operation: name operations"),
+        (("my own",), "unknown operation 'my own'"),
+    ):
+        with pytest.raises(ValueError, match=said):
             plan.make(Request(names), "cpu")
 
 

@@ -122,7 +122,7 @@ def _parser() -> Parser:
     out.add_argument("--csv", metavar="FILE|-", help="the rows as CSV, '-' for standard output")
     out.add_argument("--json", metavar="FILE|-", help="rows, metadata and every block as JSON, '-' likewise")
     out.add_argument("--force", action="store_true", help="replace files that --csv and --json name")
-    out.add_argument("--quiet", action="store_true", help="no progress, only warnings and errors")
+    out.add_argument("-q", "--quiet", action="store_true", help="no progress, only warnings and errors")
     out.add_argument("--verbose", action="store_true", help="log what is going on")
     return parser
 

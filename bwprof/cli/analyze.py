@@ -68,6 +68,7 @@ def _top(text: str) -> int:
     return count
 
 
+_PRIORITIES = "priority 1: half of its time or more could be won, 2: a fifth or more, 3: a twentieth or more"
 _NO_PEAK = "Utilization of the theoretical peak: not known of any row; of cold ones --peak GB/S tells it."
 
 
@@ -101,6 +102,8 @@ def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
         for line in strong:
             screen.print(wrapped(line, screen, "  "))
     screen.print("\nBottlenecks" if answer.findings else "\nBottlenecks: none that a roof tells of")
+    if answer.findings:
+        screen.print(wrapped(_PRIORITIES, screen, "  "))
     for finding in in_order(answer.findings):
         screen.print(wrapped(f"{finding.priority} {finding.label}: {finding.issue}", screen, "  "))
         for name, text in (

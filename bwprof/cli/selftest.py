@@ -47,7 +47,7 @@ def _parser() -> Parser:
     parser.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     parser.add_argument("--json", metavar="FILE|-", help="every figure as JSON as well, '-' for standard output")
     parser.add_argument("--force", action="store_true", help="replace the file that --json names")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return parser
 
 

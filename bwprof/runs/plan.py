@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -158,16 +158,27 @@ def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequ
 
 def _with_cases(request: Request) -> Request:
     """The same where names of a suite's cases stand in the place of operations: of that suite, else of the default one,
-    these alone.
+    these alone. Where all names are operations, too, operations are meant.
     """
     known = {operation["name"] for operation in registry.operations()}
-    if not request.operations or request.only or known & set(request.operations):
+    if request.only or known.issuperset(request.operations):
         return request
     suite = request.suite or "default"
     cases = {entry.name for entry in suites.load(suite).cases}
     if not cases.issuperset(request.operations):
+        _check_alike(request.operations, known, cases, suite)
         return request
     return replace(request, operations=(), suite=suite, only=request.operations)
+
+
+def _check_alike(names: Sequence[str], known: Set[str], cases: Set[str], suite: str) -> None:
+    """ValueError for operations among cases, of which neither knows the others' names."""
+    case = next((name for name in names if name in cases - known), None)
+    operation = next((name for name in names if name in known - cases), None)
+    if case is not None and operation is not None:
+        raise ValueError(
+            f"{case} is a case of the suite {suite}, {operation} an operation: name operations alone, or cases alone"
+        )
 
 
 def _chosen_suite(request: Request) -> Suite | None:

@@ -73,7 +73,7 @@ def _parser() -> Parser:
     options.add_roofs(how)
     out = parser.add_argument_group("output")
     out.add_argument("--output", metavar="DIR", help=f"parent of the runs' folders (default: {options.DEFAULT_OUTPUT})")
-    out.add_argument("--quiet", action="store_true", help="no progress, only warnings and errors")
+    out.add_argument("-q", "--quiet", action="store_true", help="no progress, only warnings and errors")
     out.add_argument("--verbose", action="store_true", help="log what is going on")
     parser.set_defaults(
         csv=None,

@@ -111,7 +111,7 @@ def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "collector of its node_exporter (FILE.prom); a file of that kind is replaced",
     )
     out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
-    out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
+    out.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
     return out
 
 

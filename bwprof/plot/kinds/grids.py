@@ -267,7 +267,7 @@ def _numbers(ax: Axes, grid: Any, room: Inches, color: Any, crossed: Collection[
 def _number(found: float) -> str:
     if math.isnan(found):
         return ""
-    return figure_text(found, whole_from=100) if found >= 0.1 or found <= 0 else f"{found:.2g}"
+    return figure_text(found, whole_from=100)
 
 
 def _scale(ax: Axes, image: Any, plan: _Plan) -> None:

@@ -166,15 +166,16 @@ def power(comparison: Comparison) -> pd.DataFrame:
     return found.sort_values("_", ascending=False, kind="stable").drop(columns="_")
 
 
-def details(comparison: Comparison, places: Sequence[int], *, whole: str = "") -> list[str]:
-    """A line for all that have the same to say beyond figures: a probable cause, why there is no comparison. `whole`
-    says how all of those are seen that only one side has, where the line has the first of them.
+def details(comparison: Comparison, places: Sequence[int], *, whole: str = "", causes: bool = True) -> list[str]:
+    """A line for all that have the same to say beyond figures: a probable cause (unless the sides are of other devices,
+    which need none), why there is no comparison. `whole` says how all of those are seen that only one side has, where
+    the line has the first of them.
     """
     called = names(comparison)
     found: dict[tuple[str, str], list[str]] = {}
     for place in places:
         line = comparison.lines[place]
-        words = [word for word in (comparison.cause(place), line.reason) if word]
+        words = [word for word in (comparison.cause(place) if causes else "", line.reason) if word]
         if words and (line.verdict != SAME or place in comparison.again):
             change = f" {change_text(line)}" if line.test is not None else ""
             found.setdefault((_word(line), spelt("; ".join(words))), []).append(f"{called[place]}{change}")
@@ -186,7 +187,8 @@ def details(comparison: Comparison, places: Sequence[int], *, whole: str = "") -
         for (verdict, words), of in found.items()
     ]
     left = len(lines) - _MOST_WHYS
-    return lines if left <= 1 else [*lines[:_MOST_WHYS], f"and {left} more of such lines: --json has all"]
+    more = f"and {left} more of such lines: bwprof compare --json has all"
+    return lines if left <= 1 else [*lines[:_MOST_WHYS], more]
 
 
 def _counted(verdict: str, called: Sequence[str]) -> str:

@@ -99,12 +99,13 @@ def _goals(goals: Sequence[Goal], *, judged: bool) -> Block | None:
 
 def _objective(story: Story, goals: Sequence[Goal]) -> Section | None:
     first = story.first
-    roof = _at_roof_ms(first)
-    allowed = (
-        f" The roof that applies to it allows {roof}."
-        if roof
-        else " What its roof allows is not known: no roofs are beside the rows."
-    )
+    share = number_of(first, "pct_limit")
+    if math.isnan(share):
+        allowed = " What its roof allows is not known: no roofs are beside the rows."
+    elif share >= 100:
+        allowed = " It is at the roof that applies to it, or above."
+    else:
+        allowed = f" The roof that applies to it allows {seconds_text(float(first['time_ms']) * share / 1e5)}."
     aim = (
         f"Make {story.track.name} faster on {first.get('device') or 'its device'}: {_ms(first)} at the start.{allowed}"
     )
@@ -136,7 +137,8 @@ def _initial(story: Story) -> Section | None:
 def _methodology(story: Story) -> Section | None:
     method = [
         "Profile: every row is measured, verified and held against the roofs of its device.",
-        f"Rank: the {_TOP} rows that lose the most time against their roof, this one among them, each with its cause.",
+        f"Rank: the {_TOP} rows that lose the most time against their roof, each with its cause; this one is among "
+        "them, if it loses any.",
         "Change one thing at a time.",
         "Measure again after each change: times differ when their 95 % intervals are apart, and by more than the gate.",
     ]
@@ -205,7 +207,11 @@ def _key_change(step: Step) -> str:
 def _fix(step: Step) -> Section | None:
     figure, finding = step.figure, step.finding
     gap = f", gap {short(figure.gap_pct, '.0f')} %" if not math.isnan(figure.gap_pct) and figure.gap_pct else ""
-    cause = "not known: no roof, no counters" if finding is None else f"{finding.issue}. Evidence: {finding.evidence}"
+    cause = (
+        "not known: its roof is reached, or not known"
+        if finding is None
+        else f"{finding.issue}. Evidence: {finding.evidence}"
+    )
     changed = "; ".join(f"{name}: {before} to {after}" for name, before, after in step.changes)
     text = _variant_text(step.after) if step.before.get("variant") != step.after.get("variant") else ""
     made = (
@@ -354,11 +360,6 @@ def _performance(story: Story, row: Row) -> str:
 
 def _ms(row: Row) -> str:
     return f"{float(row['time_ms']):.4g} ms"
-
-
-def _at_roof_ms(row: Row) -> str:
-    share = number_of(row, "pct_limit")
-    return "" if math.isnan(share) else seconds_text(float(row["time_ms"]) * min(share, 100.0) / 1e5)
 
 
 def _short_shape(row: Row) -> str:

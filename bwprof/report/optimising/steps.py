@@ -79,7 +79,10 @@ class Figure:
 
     @property
     def gap_pct(self) -> float:
-        """How far the figure before was from the target, in percent of it."""
+        """How far the figure before was from the target, in percent of it; 0 where it was reached."""
+        beyond = self.before >= self.target if self.compare in (">", ">=") else self.before <= self.target
+        if beyond:
+            return 0.0
         return 100 * abs(self.before - self.target) / abs(self.target) if self.target else math.nan
 
     def text(self, value: float) -> str:

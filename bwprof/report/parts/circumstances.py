@@ -13,7 +13,7 @@ from bwprof.report.blocks import Block, Code, Section, facts, items, section, ta
 from bwprof.report.runs import Run
 from bwprof.results.schema import FLAGS, is_missing
 from bwprof.roofs.model import Roofs
-from bwprof.text import bytes_text, counted, measurable, seconds_text, short
+from bwprof.text import bytes_text, counted, figure_text, measurable, seconds_text
 
 _MOST_NAMED = 12  # rows that a line names; more are counted
 
@@ -65,7 +65,8 @@ def _peak(run: Run) -> str:
     peaks = sorted({row["peak_gb_s"] for row in rows if row["status"] == "ok"} or {row["peak_gb_s"] for row in rows})
     if not peaks:
         return ""
-    said = f"{short(peaks[0], '.0f')} GB/s in theory" if len(peaks) == 1 else f"{len(peaks)} theoretical peaks"
+    peak = figure_text(peaks[0], whole_from=100)
+    said = f"{peak} GB/s in theory" if len(peaks) == 1 else f"{len(peaks)} theoretical peaks"
     source = run.part("facts").get("peak_source")
     return f"{said} ({source})" if source and len(peaks) == 1 else said
 
@@ -80,7 +81,7 @@ def _roofs(run: Run) -> Roofs | None:
 def _ceilings(run: Run) -> str:
     found = _roofs(run)
     points = [] if found is None else found.ceilings()
-    return ", ".join(f"{point.stream} {short(point.gb_s, '.0f')} GB/s" for point in points)
+    return ", ".join(f"{point.stream} {figure_text(point.gb_s, whole_from=100)} GB/s" for point in points)
 
 
 def _arithmetic(run: Run) -> str:

@@ -43,13 +43,10 @@ def against(base: Run, new: Run, number: int) -> Section | None:
     found = compared(side(base.data, name=base.name), side(new.data, name=new.name), across=apart)
     data = found.frame()
     both = data[~data["verdict"].isin(ONE_SIDED)]
-    # Why a time of another device differs needs no words in each line.
-    lines = [_line(row, () if apart else ("cause",)) for row in both.to_dict(orient="records")]
-    headings = ["case", "precision", "variant", "verdict", *_NUMBERS, "why"]
-    if not any(line[-1] for line in lines):
-        headings, lines = headings[:-1], [line[:-1] for line in lines]
+    lines = [_line(row) for row in both.to_dict(orient="records")]
     told = in_order(found, everything=False)
-    one_sided = [place for place in told if place not in on_both(found, told)]
+    on_both_sides = on_both(found, told)
+    one_sided = [place for place in told if place not in on_both_sides]
     return section(
         f"change{number}",
         f"{new.name} against {base.name}",
@@ -57,12 +54,13 @@ def against(base: Run, new: Run, number: int) -> Section | None:
         words("The runs are of other devices: what differs is theirs, not a change of the code." if apart else ""),
         *(words(sentence(note)) for note in found.notes),
         _ratios(data, number),
-        table(headings, lines, numbers=_NUMBERS, tools=True),
+        items(details(found, on_both_sides, causes=not apart)),  # sentences, for which no column has room
+        table(["case", "precision", "variant", "verdict", *_NUMBERS], lines, numbers=_NUMBERS, tools=True),
         items(details(found, one_sided, whole="among the rows of that run")),
     )
 
 
-def _line(row: Mapping[Hashable, Any], whys: Sequence[str]) -> list[object]:
+def _line(row: Mapping[Hashable, Any]) -> list[object]:
     found = {name: finite_number(row[name]) for name in ("base_ms", "new_ms", "speedup", "base_gb_s", "new_gb_s")}
     times = [_said(found[name], ".4g") for name in ("base_ms", "new_ms")]
     speeds = [
@@ -71,8 +69,6 @@ def _line(row: Mapping[Hashable, Any], whys: Sequence[str]) -> list[object]:
     ]
     ratio = None if found["speedup"] is None else f"{short(found['speedup'], '.2f')}x"
     change = _said(finite_number(row["change_pct"]), "+.1f")
-    whys = (*whys, "reason") if row["verdict"] != "same" else ()
-    why = "; ".join(str(row[name]) for name in whys if isinstance(row[name], str))
     named = " ".join(str(row[name]) for name in ("case", "parameters") if isinstance(row[name], str) and row[name])
     return [
         named,
@@ -83,7 +79,6 @@ def _line(row: Mapping[Hashable, Any], whys: Sequence[str]) -> list[object]:
         ratio,
         *speeds,
         change,
-        why,
     ]
 
 
