@@ -95,10 +95,10 @@ static void check_waiting_blocks() {
     CHECK(several > 100 && refused > 10);
 }
 
-// Groups above 16: what a block asks for fits every card, one block holds up to 64 heads, all multiprocessors have
+// Groups above 8: what a block asks for fits every card, one block holds up to 64 heads, all multiprocessors have
 // keys, splits are few enough to be worth their records, and blocks wait for others only where all run at once.
 static void check_large_groups() {
-    const int64_t limits[] = {99 * 1024, 163 * 1024, 227 * 1024}, groups[] = {17, 20, 32, 33, 64, 65, 300};
+    const int64_t limits[] = {99 * 1024, 163 * 1024, 227 * 1024}, groups[] = {9, 16, 17, 20, 32, 33, 64, 65, 300};
     const int64_t head_dims[] = {8, 64, 72, 128, 192, 256}, batches[] = {4, 16, 100};
     int64_t lengths[100], several = 0;
     for (int b = 0; b < 100; b++) lengths[b] = b % 3 ? 8192 : 1 + 40 * b;

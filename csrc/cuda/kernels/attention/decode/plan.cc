@@ -46,7 +46,7 @@ void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shar
     plan->shared_bytes = larger(rings, cell_bytes(plan->warps, 16, padded));
 }
 
-// More than 16 heads of rows of up to 128 elements: one block of up to 8 warps a multiprocessor, each with 32 heads and
+// More than 8 heads of rows of up to 128 elements: one block of up to 8 warps a multiprocessor, each with 32 heads and
 // a ring of its own or, longer, with one other; behind the rings q.
 void divide_wide(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
     plan->wide = plan->head_slots = group > 32 ? 2 : 1;
@@ -224,7 +224,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         // nothing else to divide
     } else if (dtype == BW_FP32) {
         divide_float(&plan, group, padded);
-    } else if (group > 16 && padded <= 128) {
+    } else if (group > 8 && padded <= 128) {
         divide_wide(&plan, group, padded, shared_limit);
     } else {
         divide_tensor(&plan, group, padded, shared_limit);

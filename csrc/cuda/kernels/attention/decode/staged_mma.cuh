@@ -1,7 +1,7 @@
 // attention_decode, FP16 and BF16: the query heads of a group are the rows of a 16-row matrix, so that tensor cores
 // give every K and V element to all of them at once; even a group of 1, padded to 16 rows, costs them less than reading
 // it.
-//   - a warp meets 16 keys at a time, with one such matrix or, for groups above 16 and rows of up to 128 elements, two;
+//   - a warp meets 16 keys at a time, with one such matrix or, for groups above 8 and rows of up to 128 elements, two;
 //     its keys come by asynchronous copies, `stages` steps ahead, through shared memory of its own. Where that does not
 //     hold the whole group, 2 or 4 warps with different heads share these keys;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
@@ -225,7 +225,7 @@ struct key_reader {
     }
 };
 
-// `few_heads`: at most 8 query heads, so that all warps hold the same ones. `wide`: 0, or for more than 16 query heads
+// `few_heads`: at most 8 query heads, so that all warps hold the same ones. `wide`: 0, or for more than 8 query heads
 // the warps, with two tiles of 16 each, that share keys.
 template <int padded, bool vectors, bool few_heads, int wide, typename T>
 __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, wide > 0       ? 1
