@@ -80,9 +80,17 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"batch": 1, "kv_len": 523, "num_heads": 8, "num_kv_heads": 1, "head_dim": 256},
         {"batch": 1, "kv_len": 131, "num_heads": 20, "num_kv_heads": 1, "head_dim": 256},
         {"batch": 2, "kv_len": 97, "num_heads": 36, "num_kv_heads": 2, "head_dim": 176},
+        # Groups above 8: up to 32 heads in a warp, 33 to 64 in two warps, more in two blocks
+        {"batch": 2, "kv_len": 531, "num_heads": 34, "num_kv_heads": 2, "head_dim": 128},
+        {"batch": 1, "kv_len": 777, "num_heads": 20, "num_kv_heads": 1, "head_dim": 64},
+        {"num_heads": 64, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [1, 517, 15, 128, 300]},
+        {"num_heads": 64, "num_kv_heads": 1, "head_dim": 72, "kv_lens": [130, 1, 401, 16]},
+        {"batch": 1, "kv_len": 345, "num_heads": 80, "num_kv_heads": 1, "head_dim": 64},
         {"batch": 5, "kv_len": 331, "num_heads": 15, "num_kv_heads": 3, "head_dim": 128},
         {"num_heads": 3, "num_kv_heads": 1, "head_dim": 64, "kv_lens": [1, 16, 600, 17, 128, 129, 5, 2, 3, 1021]},
         {"batch": 1, "kv_len": 163, "num_heads": 5, "num_kv_heads": 1, "head_dim": 72},
+        # The sanitizers' two: one through shared memory, two warps sharing keys; one straight into registers
+        {"batch": 1, "kv_len": 163, "num_heads": 40, "num_kv_heads": 1, "head_dim": 72},
         {"batch": 1, "kv_len": 89, "num_heads": 16, "num_kv_heads": 2, "head_dim": 96},
     ],
     "kv_append": [
@@ -501,6 +509,8 @@ LONG_DECODES = [
     {"batch": 1, "kv_len": 20011, "num_heads": 3, "num_kv_heads": 1, "head_dim": 64},
     {"batch": 9, "kv_len": 1501, "num_heads": 16, "num_kv_heads": 8, "head_dim": 40},
     {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [9000, 1, 5003]},
+    {"num_heads": 40, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [9000, 1, 5003]},
+    {"batch": 3, "kv_len": 3001, "num_heads": 64, "num_kv_heads": 1, "head_dim": 64},
     # On an H200 two to five times the blocks that run at once, and several of each K/V head wait for the others.
     {"batch": 100, "kv_len": 1281, "num_heads": 2, "num_kv_heads": 1, "head_dim": 24},
 ]

@@ -60,7 +60,7 @@ static void check_division() {
 // runs fewer is told apart.
 static void check_waiting_blocks() {
     const int64_t batches[] = {1, 3, 16, 64, 200}, lengths[] = {1, 100, 4096, 131072}, kv_heads[] = {1, 2, 8};
-    const int64_t groups[] = {1, 7, 8, 32}, head_dims[] = {64, 72, 100, 128, 256};
+    const int64_t groups[] = {1, 7, 8, 16, 20, 32, 64, 100}, head_dims[] = {64, 72, 100, 128, 256};
     const bw_dtype dtypes[] = {BW_FP32, BW_FP16};
     int64_t several = 0, refused = 0;
     for (int64_t batch : batches)
@@ -83,7 +83,8 @@ static void check_waiting_blocks() {
                             const bw_decode_plan plan = bw_decode_plan_make(&dims, dtype, &facts);
                             if (plan.splits == 1) continue;
                             const int64_t waiting = (plan.combiners - 1) * plan.columns;
-                            const int resident = plan.direct && plan.resident == 1 ? 1 : 2;
+                            const bool alone = plan.direct ? plan.resident == 1 : plan.wide > 0;
+                            const int resident = alone ? 1 : 2;
                             CHECK(plan.combiners >= 1 && waiting < resident * 132);
                             CHECK(bw_decode_plan_holds(plan, resident, 132));
                             CHECK(bw_decode_plan_holds(plan, 1, 132) == (waiting < 132 || plan.combiners == 1));
@@ -94,10 +95,57 @@ static void check_waiting_blocks() {
     CHECK(several > 100 && refused > 10);
 }
 
+// Groups above 8: what a block asks for fits every card, one block holds up to 64 heads, all multiprocessors have
+// keys, splits are few enough to be worth their records, and blocks wait for others only where all run at once.
+static void check_large_groups() {
+    const int64_t limits[] = {99 * 1024, 163 * 1024, 227 * 1024}, groups[] = {9, 16, 17, 20, 32, 33, 64, 65, 300};
+    const int64_t head_dims[] = {8, 64, 72, 128, 192, 256}, batches[] = {4, 16, 100};
+    int64_t lengths[100], several = 0;
+    for (int b = 0; b < 100; b++) lengths[b] = b % 3 ? 8192 : 1 + 40 * b;
+    for (int64_t limit : limits)
+        for (int64_t group : groups)
+            for (int64_t head_dim : head_dims)
+                for (int64_t batch : batches)
+                    for (bool ragged : {false, true}) {
+                        bw_dims dims = {};
+                        bw_device_facts facts = {};
+                        bw_own_facts own = {};
+                        facts.units = 132;
+                        facts.own = &own;
+                        own.shared_bytes = limit;
+                        dims.value[BW_DECODE_BATCH] = batch;
+                        dims.value[BW_DECODE_KV_LEN] = 8192;
+                        dims.value[BW_DECODE_NUM_HEADS] = 2 * group;
+                        dims.value[BW_DECODE_NUM_KV_HEADS] = 2;
+                        dims.value[BW_DECODE_HEAD_DIM] = head_dim;
+                        dims.list = ragged ? lengths : nullptr;
+                        const bw_decode_plan plan = bw_decode_plan_make(&dims, BW_FP16, &facts);
+                        CHECK(plan.shared_bytes > 0 && plan.shared_bytes <= (size_t)limit);
+                        CHECK(plan.warps % plan.head_slots == 0 && plan.warps <= 8);
+                        CHECK((plan.wide == 0) == (head_dim > 128));
+                        CHECK(plan.chunks * plan.block_heads >= group);
+                        if (plan.wide == 0) continue;
+                        CHECK(plan.block_heads == 32 * plan.head_slots && (group > 64) == (plan.chunks > 1));
+                        CHECK(plan.columns * plan.splits >= 120 &&
+                              (plan.split_keys >= (ragged ? 256 : 512) || head_dim < 64));
+                        double blocks = 0;  // with keys
+                        for (int64_t entry = 0; entry < batch; entry++) {
+                            const int64_t keys = ragged ? lengths[entry] : 8192;
+                            blocks += (double)(2 * plan.chunks * bw_ceil_div(keys, plan.split_keys));
+                        }
+                        CHECK(plan.combiners <= 1 || blocks <= 132);
+                        CHECK(plan.combiners * plan.combiner_items >=
+                              plan.row_records * (plan.splits > 1 ? bw_min64(group, plan.block_heads) : 0));
+                        several += plan.combiners > 1;
+                    }
+    CHECK(several > 10);
+}
+
 static const struct {
     const char *name;
     void (*check)();
-} checks[] = {{"division", check_division}, {"waiting_blocks", check_waiting_blocks}};
+} checks[] = {
+    {"division", check_division}, {"waiting_blocks", check_waiting_blocks}, {"large_groups", check_large_groups}};
 
 int main(int count, char **words) {
     for (const auto &one : checks) {

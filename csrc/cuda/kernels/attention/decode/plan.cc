@@ -46,6 +46,20 @@ void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shar
     plan->shared_bytes = larger(rings, cell_bytes(plan->warps, 16, padded));
 }
 
+// More than 8 heads of rows of up to 128 elements: one block of up to 8 warps a multiprocessor, each with 32 heads and
+// a ring of its own or, longer, with one other; behind the rings q.
+void divide_wide(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
+    plan->wide = plan->head_slots = group > 32 ? 2 : 1;
+    plan->block_heads = 32 * plan->wide;
+    const size_t ring = (size_t)(plan->wide * (padded <= 64 ? 4 : 3)) * 2 * 16 * (size_t)padded * 2;
+    const size_t queries = (size_t)(plan->block_heads * padded) * 2;
+    for (int shares = 8 / plan->wide; shares > 0; shares--) {
+        plan->warps = shares * plan->wide;
+        plan->shared_bytes = larger(ring * (size_t)shares + queries, cell_bytes(plan->warps, 32, padded));
+        if (plan->shared_bytes <= (size_t)shared_limit) break;
+    }
+}
+
 template <typename Lanes>
 void divide_float_lanes(bw_decode_plan *plan, int64_t group) {
     plan->warps = Lanes::warps;
@@ -96,6 +110,37 @@ int64_t choose_splits(double columns, int64_t slots, int64_t limit, bool alone) 
     return best;
 }
 
+// Blocks with keys, over all entries.
+double blocks_of(const bw_decode_plan &plan, const bw_dims *dims, int64_t split_keys) {
+    const int64_t *value = dims->value, batch = value[BW_DECODE_BATCH];
+    double parts = dims->list ? 0 : (double)batch * (double)bw_ceil_div(value[BW_DECODE_KV_LEN], split_keys);
+    for (int64_t b = 0; dims->list && b < batch; b++) parts += (double)bw_ceil_div(dims->list[b], split_keys);
+    return parts * (double)value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
+}
+
+// Many heads' records weigh as much as keys. In bytes of keys that a multiprocessor meets in the time: its blocks, one
+// after another, each with what passes before its first keys come and after its last, and its part of the records,
+// which are stored, read and emptied.
+int64_t choose_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int64_t units, int64_t limit) {
+    const int64_t *value = dims->value, keys = value[BW_DECODE_KV_LEN];
+    const double group = (double)value[BW_DECODE_NUM_HEADS] / (double)value[BW_DECODE_NUM_KV_HEADS];
+    const double heads = group / (double)plan.chunks, dim = (double)value[BW_DECODE_HEAD_DIM], ends = 100e3;
+    int64_t best = 1;
+    double best_time = INFINITY;
+    for (int64_t splits = 1; splits <= limit; splits++) {
+        const int64_t split_keys = round_up(bw_ceil_div(keys, splits), 16);
+        const double blocks = blocks_of(plan, dims, split_keys);
+        if (blocks > (double)units && splits > 16) continue;  // one block adds all of them up: limit_wide_combiners
+        const double records = splits > 1 ? blocks / (double)units * heads * dim * 13.5 : 0;
+        const double time = ceil(blocks / (double)units) * ((double)split_keys * dim * 4 + ends) + records;
+        if (time < best_time) {
+            best = splits;
+            best_time = time;
+        }
+    }
+    return best;
+}
+
 // A combiner that is not its column's last waits for blocks that may not have started yet: all that wait must leave one
 // of the `places` where blocks run at once free.
 void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places) {
@@ -103,6 +148,14 @@ void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places)
     const int64_t items = block_heads * plan->row_records;
     plan->combiners = (int)bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items));
     plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
+}
+
+// A block that waits takes the multiprocessor of one that does not run yet: only where all run at once may more than
+// the last one of a column wait.
+void limit_wide_combiners(bw_decode_plan *plan, const bw_dims *dims, int64_t units) {
+    if (blocks_of(*plan, dims, plan->split_keys) <= (double)units) return;
+    plan->combiner_items *= plan->combiners;
+    plan->combiners = 1;
 }
 
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
@@ -151,7 +204,8 @@ void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units,
         plan->direct ? plan->resident : bw_max64(1, bw_min64(4, shared_limit / (int64_t)plan->shared_bytes));
     const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, plan->direct ? plan->step_keys : 64));
     const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
-    const int64_t splits = choose_splits(columns, units * per_unit, limit, plan->direct && per_unit == 1);
+    const int64_t splits = plan->wide ? choose_wide_splits(*plan, dims, units, limit)
+                                      : choose_splits(columns, units * per_unit, limit, plan->direct && per_unit == 1);
     plan->split_keys = round_up(bw_ceil_div(keys, splits), 16);
     plan->splits = bw_ceil_div(keys, plan->split_keys);
 }
@@ -170,6 +224,8 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         // nothing else to divide
     } else if (dtype == BW_FP32) {
         divide_float(&plan, group, padded);
+    } else if (group > 8 && padded <= 128) {
+        divide_wide(&plan, group, padded, shared_limit);
     } else {
         divide_tensor(&plan, group, padded, shared_limit);
     }
@@ -183,11 +239,12 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     if (columns.overflow) return plan;
     choose_split_keys(&plan, dims, units, shared_limit);
     if (plan.splits > 1) {
-        // Registers allow two staged blocks on a multiprocessor, whatever the kernel: splitkv's `prepare` asks the
-        // driver.
-        const int64_t staged = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
+        // Registers allow two staged blocks on a multiprocessor, whatever the kernel, and one wide one: splitkv's
+        // `prepare` asks the driver.
+        const int64_t staged = !plan.wide && 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
         const int64_t per_unit = plan.direct ? bw_min64(plan.resident, 2) : staged;
         choose_combiners(&plan, bw_min64(group, plan.block_heads), units * per_unit);
+        if (plan.wide) limit_wide_combiners(&plan, dims, units);
         place_scratch(&plan, dims);
     }
     return plan;

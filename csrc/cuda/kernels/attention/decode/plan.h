@@ -14,6 +14,7 @@ struct bw_decode_plan {
     int warps;        // per block
     int head_slots;   // a block's warps that hold different heads; the others share out the keys
     int block_heads;  // query heads of a full block
+    int wide;         // of staged_mma.cuh: 0, or the warps, with 32 query heads each, that share keys
     int64_t chunks;   // columns that a group of query heads needs: 1 unless the group is larger than block_heads
     int64_t columns;  // over all batch entries; INT64_MAX when there are more
     int64_t splits;   // over the longest entry

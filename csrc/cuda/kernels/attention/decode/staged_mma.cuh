@@ -1,8 +1,9 @@
 // attention_decode, FP16 and BF16: the query heads of a group are the rows of a 16-row matrix, so that tensor cores
 // give every K and V element to all of them at once; even a group of 1, padded to 16 rows, costs them less than reading
 // it.
-//   - a warp (or, for groups above 16, the 2 or 4 warps that hold different heads) meets 16 keys at a time; its keys
-//     come by asynchronous copies, `stages` steps ahead, through shared memory of its own;
+//   - a warp meets 16 keys at a time, with one such matrix or, for groups above 8 and rows of up to 128 elements, two;
+//     its keys come by asynchronous copies, `stages` steps ahead, through shared memory of its own. Where that does not
+//     hold the whole group, 2 or 4 warps with different heads share these keys;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
 #ifndef BW_CUDA_DECODE_STAGED_MMA_CUH
 #define BW_CUDA_DECODE_STAGED_MMA_CUH
@@ -14,7 +15,7 @@
 namespace {
 
 // A matrix instruction is 16 keys deep (V) and 16 heads tall.
-constexpr int step_keys = 16, row_heads = 16, largest_warps = 4;
+constexpr int step_keys = 16, row_heads = 16, largest_warps = 4, most_warps = 8;
 
 // A block's four rings take 64 KiB, 96 KiB or (256 columns) 192 KiB: three, two, one of them fit in 227 KiB.
 template <int padded>
@@ -53,6 +54,28 @@ struct query_fragments {
     }
 };
 
+// The same of one of several tiles: from the block's rows of q in shared memory, the first ones kept in registers.
+template <int padded, typename T>
+struct shared_queries {
+    static constexpr int kept = padded > 64 ? 3 : 4;
+    uint32_t held[kept][4];
+    T *rows;
+
+    __device__ __forceinline__ void load(T *from) {
+        rows = from;
+#pragma unroll
+        for (int step = 0; step < kept; step++) bw_tensor_rows<padded>(held[step], rows, 0, step);
+    }
+    __device__ __forceinline__ void get(int step, uint32_t (&out)[4]) const {
+        if (step < kept) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) out[i] = held[step < kept ? step : 0][i];
+        } else {
+            bw_tensor_rows<padded>(out, rows, 0, step);
+        }
+    }
+};
+
 // Straight from global memory: heads past the block's last are zeros.
 template <int padded, int halves, bool vectors, typename T>
 BW_DEVICE void load_queries(const T *q, int heads, int head_dim, query_fragments<padded> &out) {
@@ -73,18 +96,8 @@ BW_DEVICE void load_queries(const T *q, int heads, int head_dim, query_fragments
 // Rows are query heads; up to 8 of them leave the lower half of a fragment empty. Scores of 16 keys, of which the first
 // `valid` count, become weights; what was summed so far shrinks with them.
 template <int padded, int halves, typename T>
-BW_DEVICE void meet_keys(const query_fragments<padded> &queries, T *keys, int valid, float scale,
-                         bw_softmax_sums<padded, halves> &sums, uint32_t (&weights)[4]) {
-    float scores[2][4] = {};
-#pragma unroll
-    for (int step = 0; step < padded / 16; step++) {
-        uint32_t right[4];
-        bw_tensor_columns<padded>(right, keys, 0, step);
-        uint32_t left[4];
-        queries.get(step, left);
-        bw_multiply(scores[0], left, right[0], right[1], T());
-        bw_multiply(scores[1], left, right[2], right[3], T());
-    }
+BW_DEVICE void weigh_keys(float (&scores)[2][4], int valid, float scale, bw_softmax_sums<padded, halves> &sums,
+                          uint32_t (&weights)[4], T type) {
     const int column = (int)threadIdx.x % 4 * 2;
 #pragma unroll
     for (int half = 0; half < halves; half++) {
@@ -106,28 +119,53 @@ BW_DEVICE void meet_keys(const query_fragments<padded> &queries, T *keys, int va
         }
     }
     if (halves == 1) scores[0][2] = scores[0][3] = scores[1][2] = scores[1][3] = 0.0f;
-    bw_tensor_weights(weights, scores[0], scores[1], T());
+    bw_tensor_weights(weights, scores[0], scores[1], type);
 }
 
-template <int padded, int halves, typename T>
-BW_DEVICE void meet_values(const uint32_t (&weights)[4], T *values, bw_softmax_sums<padded, halves> &sums) {
+// K and V are read once for all of a warp's tiles of 16 heads.
+template <int padded, int tiles, int halves, typename Queries, typename T>
+BW_DEVICE void meet_keys(const Queries (&queries)[tiles], T *keys, int valid, float scale,
+                         bw_softmax_sums<padded, halves> (&sums)[tiles], uint32_t (&weights)[tiles][4]) {
+    float scores[tiles][2][4] = {};
+#pragma unroll
+    for (int step = 0; step < padded / 16; step++) {
+        uint32_t right[4];
+        bw_tensor_columns<padded>(right, keys, 0, step);
+#pragma unroll
+        for (int t = 0; t < tiles; t++) {
+            uint32_t left[4];
+            queries[t].get(step, left);
+            bw_multiply(scores[t][0], left, right[0], right[1], T());
+            bw_multiply(scores[t][1], left, right[2], right[3], T());
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < tiles; t++) weigh_keys(scores[t], valid, scale, sums[t], weights[t], T());
+}
+
+template <int padded, int tiles, int halves, typename T>
+BW_DEVICE void meet_values(const uint32_t (&weights)[tiles][4], T *values,
+                           bw_softmax_sums<padded, halves> (&sums)[tiles]) {
 #pragma unroll
     for (int pair = 0; pair < padded / 16; pair++) {
         uint32_t right[4];
         bw_tensor_transposed<padded>(right, values, 0, pair);
-        bw_multiply(sums.out[2 * pair], weights, right[0], right[1], T());
-        bw_multiply(sums.out[2 * pair + 1], weights, right[2], right[3], T());
+#pragma unroll
+        for (int t = 0; t < tiles; t++) {
+            bw_multiply(sums[t].out[2 * pair], weights[t], right[0], right[1], T());
+            bw_multiply(sums[t].out[2 * pair + 1], weights[t], right[2], right[3], T());
+        }
     }
 }
 
 // This warp's registers into its cell.
 template <int padded, int halves, typename Cells>
-BW_DEVICE void spread(const bw_softmax_sums<padded, halves> &sums, const Cells &cells, int cell) {
+BW_DEVICE void spread(const bw_softmax_sums<padded, halves> &sums, const Cells &cells, int row0) {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < halves; half++) {
         const float sum = bw_quad_sum(sums.sum[half]);
-        const int row = cell * 8 * halves + lane / 4 + 8 * half;
+        const int row = row0 + lane / 4 + 8 * half;
         if (lane % 4 == 0) {
             cells.top[row] = sums.top[half];
             cells.sum[row] = sum;
@@ -140,19 +178,23 @@ BW_DEVICE void spread(const bw_softmax_sums<padded, halves> &sums, const Cells &
     }
 }
 
-// The warps that hold different heads of the same keys wait for one another.
-BW_DEVICE void meet(int head_slots) {
-    if (head_slots == 1) {
+// The warps that hold different heads of the same keys wait for one another; `apart`: not for those of other keys.
+template <bool apart>
+BW_DEVICE void meet(int slots, int share) {
+    if (slots == 1) {
         __syncwarp();
+    } else if constexpr (apart) {
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + share), "r"(32 * slots) : "memory");
     } else {
         __syncthreads();
     }
 }
 
 // What a thread copies of a share's keys: of each step's 16 rows of K and of V one column, every `pace`-th row.
-template <int padded, bool vectors, bool one_slot, typename T>
+// `slots`: the share's warps, 0 where only the launch knows.
+template <int padded, bool vectors, int slots, typename T>
 struct key_reader {
-    static constexpr int chunks = padded / 8, most = step_keys * chunks / 32;
+    static constexpr int chunks = padded / 8, most = step_keys * chunks / (slots > 0 ? 32 * slots : 32);
     const T *from_k, *from_v;    // this thread's place in the next step
     int64_t stride;              // elements from one key to the next
     int row, chunk, pace, left;  // `left`: keys from the next step's first on
@@ -162,7 +204,7 @@ struct key_reader {
 #pragma unroll(vectors &&most <= 8 ? most : 1)
         for (int i = 0; i < most; i++) {
             const int to = row + i * pace;
-            if (!one_slot && to >= step_keys) break;
+            if (slots == 0 && to >= step_keys) break;
             if constexpr (vectors) {
                 bw_copy_async(bw_tensor_chunk<padded>(tile, to, chunk), at, to < left && width > 0);
             } else {
@@ -183,20 +225,32 @@ struct key_reader {
     }
 };
 
-// `few_heads`: at most 8 query heads, so that all warps hold the same ones.
-template <int padded, bool vectors, bool few_heads, typename T>
-__global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
+// `few_heads`: at most 8 query heads, so that all warps hold the same ones. `wide`: 0, or for more than 8 query heads
+// the warps, with two tiles of 16 each, that share keys.
+template <int padded, bool vectors, bool few_heads, int wide, typename T>
+__global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, wide > 0       ? 1
+                                                                                : padded <= 64 ? 4
+                                                                                               : 2)
     attention_decode_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_decode_work work,
                                    bw_attention_shape shape) {
-    constexpr int stages = stages_for<padded>, stage_elems = 2 * step_keys * padded, halves = few_heads ? 1 : 2;
+    constexpr int tiles = wide > 0 ? 2 : 1, slot_heads = tiles * row_heads, halves = few_heads ? 1 : 2;
+    constexpr int stages = stages_for<padded> * (wide > 0 ? wide : 1), stage_elems = 2 * step_keys * padded;
     const bw_decode_place place = bw_decode_locate(shape, work);
-    const int slot_bits = few_heads ? 0 : work.slot_bits, slots = 1 << slot_bits;
+    if (wide > 0 && place.keys == 0) return;
+    const int slot_bits = few_heads ? 0 : wide > 0 ? wide - 1 : work.slot_bits, slots = 1 << slot_bits;
     const int warp = (int)threadIdx.x / 32, slot = warp & (slots - 1), share = warp >> slot_bits;
-    const int step_pace = (few_heads ? largest_warps : work.shares) * step_keys;
+    const int shares = few_heads ? largest_warps : work.shares, step_pace = shares * step_keys;
     T *ring = (T *)bw_dynamic_shared() + share * stages * stage_elems;
+    T *behind_rings = (T *)bw_dynamic_shared() + shares * stages * stage_elems;
 
-    // Keys first: everything else happens while they are on their way.
-    key_reader<padded, vectors, few_heads, T> reader;
+    // Keys first: everything else happens while they are on their way. But many heads are asked for before them: behind
+    // all that the rings hold, they would come late.
+    if constexpr (wide > 0) {
+        bw_tensor_fetch<padded>(behind_rings, q + place.row0 * shape.head_dim, shape.head_dim, wide * slot_heads,
+                                place.heads, shape.head_dim, true, (int)threadIdx.x, (int)blockDim.x);
+        bw_copy_commit();
+    }
+    key_reader<padded, vectors, few_heads ? 1 : wide, T> reader;
     const int loader = slot * 32 + (int)threadIdx.x % 32;
     reader.chunk = loader % reader.chunks;
     reader.row = loader / reader.chunks;
@@ -211,47 +265,70 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
 #pragma unroll 1
     for (int s = 0; s < stages - 1; s++) reader.fetch(ring + s * stage_elems, step_pace);
 
-    const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x);
-    query_fragments<padded> queries;
-    queries.spare = bw_shared_address(bw_dynamic_shared() + (few_heads ? largest_warps : work.shares) * stages *
-                                                                stage_elems * (int)sizeof(T)) +
-                    warp * queries.spares * 512 + (int)threadIdx.x % 32 * 16;
-    load_queries<padded, halves, vectors>(q + (place.row0 + slot * row_heads) * shape.head_dim,
-                                          place.heads - slot * row_heads, shape.head_dim, queries);
-    bw_softmax_sums<padded, halves> sums = {};
+    const unsigned ticket = wide > 0 ? bw_decode_ticket_with_keys(work.exchange, blockIdx.x, place.splits)
+                                     : bw_decode_ticket(work.exchange, blockIdx.x);
+    std::conditional_t<(wide > 0), shared_queries<padded, T>, query_fragments<padded>> queries[tiles];
+    if constexpr (wide > 0) {
+        bw_copy_wait<2 * (stages - 1)>();
+        __syncthreads();
 #pragma unroll
-    for (int half = 0; half < halves; half++) sums.top[half] = -INFINITY;
+        for (int t = 0; t < tiles; t++) queries[t].load(behind_rings + (slot * slot_heads + t * row_heads) * padded);
+    } else {
+        queries[0].spare =
+            bw_shared_address(behind_rings) + warp * queries[0].spares * 512 + (int)threadIdx.x % 32 * 16;
+        load_queries<padded, halves, vectors>(q + (place.row0 + slot * row_heads) * shape.head_dim,
+                                              place.heads - slot * row_heads, shape.head_dim, queries[0]);
+    }
+    bw_softmax_sums<padded, halves> sums[tiles] = {};
+#pragma unroll
+    for (int t = 0; t < tiles; t++) {
+#pragma unroll
+        for (int half = 0; half < halves; half++) sums[t].top[half] = -INFINITY;
+    }
     int stage_at = 0, next_at = (stages - 1) * stage_elems;
 #pragma unroll 1
     for (int left = place.keys; left > 0; left -= step_pace, valid -= step_pace) {
         T *stage = ring + stage_at;
-        uint32_t weights[4];
-        bw_copy_wait<2 * (stages - 2) + 1>();
-        meet(slots);  // this step's keys are there, and the stage that is filled next has been used
-        if (valid > 0) meet_keys<padded>(queries, stage, valid, shape.scale, sums, weights);
-        bw_copy_wait<2 * (stages - 2)>();
-        meet(slots);
-        reader.fetch(ring + next_at, step_pace);
+        uint32_t weights[tiles][4];
+        if constexpr (wide > 0) {
+            bw_copy_wait<2 * (stages - 2)>();
+            meet<true>(slots, share);  // this step's K and V are there, and the stage that is filled next has been used
+            reader.fetch(ring + next_at, step_pace);
+            if (valid > 0) meet_keys<padded>(queries, stage, valid, shape.scale, sums, weights);
+        } else {
+            bw_copy_wait<2 * (stages - 2) + 1>();
+            meet<false>(slots, share);  // this step's keys are there, and the stage that is filled next has been used
+            if (valid > 0) meet_keys<padded>(queries, stage, valid, shape.scale, sums, weights);
+            bw_copy_wait<2 * (stages - 2)>();
+            meet<false>(slots, share);
+            reader.fetch(ring + next_at, step_pace);
+        }
         if (valid > 0) meet_values<padded>(weights, stage + step_keys * padded, sums);
         next_at = stage_at;
         stage_at = stage_at == (stages - 1) * stage_elems ? 0 : stage_at + stage_elems;
     }
     bw_copy_wait<0>();
     __syncthreads();  // the rings become the cells
-    const bw_decode_cells<8 * halves, padded, 1, few_heads ? largest_warps : 0> cells(
-        (float *)bw_dynamic_shared(), (int)blockDim.x / 32, work.shares, work.slot_bits);
-    spread(sums, cells, warp);
-    bw_decode_finish(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
+    const bw_decode_cells<8 * halves * tiles, padded, 1, few_heads ? largest_warps : 0> cells(
+        (float *)bw_dynamic_shared(), (int)blockDim.x / 32, work.shares, slot_bits);
+#pragma unroll
+    for (int t = 0; t < tiles; t++) spread(sums[t], cells, (warp * tiles + t) * 8 * halves);
+    bw_decode_finish<(wide > 0)>(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
 }
 
 template <int padded, typename T>
 bw_status choose_for(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
                      bw_cuda_prepared *out) {
     constexpr bool long_rows = padded > 128;  // for which direct.cu takes few heads
-    const bool few_heads = !long_rows && shape.group <= 8 && plan.warps == largest_warps;
-    return bw_decode_choose_staged(few_heads ? attention_decode_tensor_kernel<padded, true, !long_rows, T>
-                                             : attention_decode_tensor_kernel<padded, true, false, T>,
-                                   shape, plan, work, out);
+    auto *function = attention_decode_tensor_kernel<padded, true, false, 0, T>;
+    if (!long_rows && shape.group <= 8 && plan.warps == largest_warps) {
+        function = attention_decode_tensor_kernel<padded, true, !long_rows, 0, T>;
+    }
+    if constexpr (!long_rows) {
+        if (plan.wide == 1) function = attention_decode_tensor_kernel<padded, true, false, 1, T>;
+        if (plan.wide == 2) function = attention_decode_tensor_kernel<padded, true, false, 2, T>;
+    }
+    return bw_decode_choose_staged(function, shape, plan, work, out);
 }
 
 }  // namespace
@@ -261,7 +338,7 @@ template <typename T>
 static bw_status bw_decode_choose_mma(const bw_attention_shape &shape, const bw_decode_plan &plan,
                                       const bw_decode_work &work, bw_cuda_prepared *out) {
     if (!shape.vectors) {
-        return bw_decode_choose_staged(attention_decode_tensor_kernel<256, false, false, T>, shape, plan, work, out);
+        return bw_decode_choose_staged(attention_decode_tensor_kernel<256, false, false, 0, T>, shape, plan, work, out);
     }
     if (shape.head_dim <= 64) return choose_for<64, T>(shape, plan, work, out);
     if (shape.head_dim <= 128) return choose_for<128, T>(shape, plan, work, out);

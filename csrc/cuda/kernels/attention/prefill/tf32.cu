@@ -274,6 +274,8 @@ __global__ void __launch_bounds__(warps * 32, resident)
     const int key_end = shape.causal ? min(all_keys, reach + rows) : all_keys;
     // The warp's first row attends the fewest keys: tiles that end before them need no mask.
     const int open_keys = shape.causal ? min(all_keys, reach + warp_row + 1) : all_keys;
+    // Its last row attends the most: tiles behind those are nothing to it.
+    const int end_keys = shape.causal ? min(all_keys, reach + warp_row + 16 * blocks) : all_keys;
     const int first_last = reach + warp_row + lane / 4;  // the last key of the lane's first row, if causal
     bw_softmax_sums<padded, 2> sums[blocks] = {};
 #pragma unroll
@@ -310,7 +312,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
             multiply_keys<padded, blocks, keys, exact, whole, tight>(q_fragment, k_fragment, shape.head_dim, scores);
             softened = bw_flash_soften_quickly(scores, shape.scale, sums);
         }
-        if (!softened) {
+        if (!softened && key0 < end_keys) {
             multiply_keys<padded, blocks, keys, exact, whole, tight>(q_fragment, k_fragment, shape.head_dim, scores);
             bw_flash_soften(scores, all_keys - 1 - key0, first_last - key0, shape.causal, shape.scale, sums);
         }
@@ -321,7 +323,9 @@ __global__ void __launch_bounds__(warps * 32, resident)
                                                 shape.vectors);
         }
         bw_copy_commit();
-        multiply_values<padded, blocks, keys, exact, whole>(scores, v_fragment, shape.head_dim, sums);
+        if (key0 < end_keys) {
+            multiply_values<padded, blocks, keys, exact, whole>(scores, v_fragment, shape.head_dim, sums);
+        }
         bw_copy_wait<0>();
         __syncthreads();
     }
