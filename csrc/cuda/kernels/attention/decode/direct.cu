@@ -1,6 +1,9 @@
 // attention_decode for up to 8 query heads per K/V head: K and V go from memory straight into the registers of matrix
 // instructions, as their tall operand, and the group's heads are the 8 columns. No element waits in shared memory, none
 // is read twice, and nothing but memory's own latency stands between a launch and its scores.
+// (Measured on an H200 with 1 x 32768 keys of 8 K/V heads of 128, where this takes 34.6 us and a plain read 30.8:
+// bringing the keys to shared memory alone took 33.6 by TMA's boxes, 35.2 by bulk copies of all heads' rows, 40.6 by
+// cp.async.)
 //   - a warp meets `tiles` x 16 keys at a time; as soon as a tile's keys are used, the next step's are asked for;
 //   - which row of a matrix stands for which key or element is ours to choose: always so that a lane loads 16
 //     neighbouring bytes;
