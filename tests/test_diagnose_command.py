@@ -141,8 +141,8 @@ def test_no_steps_where_nothing_can_be_counted() -> None:
 
 
 def test_markdown_and_json(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "why.md"
-    told = json.loads(said(capsys, recorded, "--only", "ffn_gemm,prefill_attention_4k", "--json", "--md", target))
+    target, both = tmp_path / "why.md", "ffn_gemm,prefill_attention_4k"
+    told = json.loads(said(capsys, recorded, "--only", both, "--json", "--md", target))
     names = [*(f"ffn_gemm {name}" for name in ("fp32", "tf32", "fp16", "bf16"))]
     names += [f"prefill_attention_4k {name}" for name in ("fp32", "fp16", "bf16")]
     assert [case["case"] for case in told["cases"]] == names
@@ -163,9 +163,9 @@ def test_markdown_and_json(recorded: Path, tmp_path: Path, capsys: pytest.Captur
     assert said(capsys, recorded, "--only", "ffn_gemm", "--md", "-").startswith("# Why is it slow?")
     assert "cannot both have the standard output" in refused(capsys, recorded, "--json", "--md", "-")
     written = tmp_path / "why.json"
-    assert said(capsys, recorded, "--only", "ffn_gemm", "--json", written) == ""
+    assert said(capsys, recorded, "--only", both, "--json", written) == ""
     assert json.loads(written.read_text(encoding="utf-8")) == told
-    assert json.loads(said(capsys, recorded, "--only", "ffn_gemm", "--json", "-")) == told
+    assert json.loads(said(capsys, recorded, "--only", both, "--json", "-")) == told
     assert "exists already" in refused(capsys, recorded, "--json", written)
     assert "the name must end in .json" in refused(capsys, recorded, "--json", tmp_path / "why.txt")
 

@@ -222,10 +222,13 @@ def test_the_guides_example(source_tree: Path, tmp_path: Path) -> None:
             break
     assert said.startswith("=== Bandwidth Profile: gemm ===\n")
     assert said.endswith("\n=============================\n")
-    # A sanitizer's own work lies between the marks, which makes the range longer than the floor knows.
-    assert near in said or sanitizer()
+    (row,) = csv.DictReader((tmp_path / "ranges.csv").read_text().splitlines())
+    assert (near in said) == (row["flags"] == "near_timer_floor")
+    # A sanitizer's own work lies between the marks, and caches may be cold for each of them: longer than three empty
+    # ranges, of which one takes twenty nanoseconds at the least.
+    assert near in said or float(row["time_ms"]) > 3 * 20e-6
+    assert (row["range"], row["count"]) == ("gemm", "100")
     assert "(median of 100)\nBytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n" in said
-    assert (tmp_path / "ranges.csv").read_text().splitlines()[1].startswith("gemm,100,")
 
 
 @pytest.mark.parametrize("word", COSTS)

@@ -80,7 +80,7 @@ def compare(
     >>> import bwprof
     >>> before = bwprof.load_example("h200")
     >>> after = before.assign(**{name: before[name] * 1.1 for name in ("time_ms", "time_ms_lo", "time_ms_hi")})
-    >>> found = bwprof.compare(before, after)
+    >>> found = bwprof.compare(before, after).query("case == 'stream_copy'")
     >>> found["verdict"].unique().tolist(), float(round(found["change_pct"].max(), 3))
     (['slower'], 10.0)
     """
