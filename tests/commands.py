@@ -83,7 +83,8 @@ def environment(folder: Path, plant: str = "", *, briefly: bool = True, draws: b
         textwrap.dedent(f"{WHEN_LOADED}{BRIEFLY if briefly else ''}{'' if draws else NO_PICTURE}{plant}")
     )
     source = str(Path(bwprof.__file__).parent.parent)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source]), "COLUMNS": "118"}
+    given = [path for path in (os.environ.get("PYTHONPATH"),) if path]  # where packages may be, too
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source, *given]), "COLUMNS": "118"}
 
 
 def command(
