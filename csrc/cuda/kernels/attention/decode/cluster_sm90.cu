@@ -239,7 +239,7 @@ bw_status choose(const bw_attention_shape &shape, bool ragged, bw_cuda_prepared 
 // A cluster of 16 takes most of a part of the device (a GPC) for itself: only whole devices are sure to have one.
 constexpr int64_t whole_units = 100;
 
-// Of how many blocks the clusters are: as many as find room at once.
+// Of how many blocks the clusters are: 16 where the device has as many multiprocessors as they have blocks.
 bool wide(const bw_attention_shape &shape, const bw_device_facts *facts) {
     return facts->units >= whole_units && 16 * shape.batch * shape.kv_heads <= facts->units;
 }

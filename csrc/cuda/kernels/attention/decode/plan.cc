@@ -197,7 +197,8 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     return true;
 }
 
-// Each block is to have a step for each of its warps.
+// Each block is to have a step for each of its warps; of wide groups at least for half of them, for their columns are
+// few.
 void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units, int64_t shared_limit) {
     const int64_t keys = dims->value[BW_DECODE_KV_LEN];
     const int64_t per_unit =

@@ -17,7 +17,8 @@ namespace {
 // A matrix instruction is 16 keys deep (V) and 16 heads tall.
 constexpr int step_keys = 16, row_heads = 16, largest_warps = 4, most_warps = 8;
 
-// A block's four rings take 64 KiB, 96 KiB or (256 columns) 192 KiB: three, two, one of them fit in 227 KiB.
+// A block's four rings take 64 KiB, 96 KiB or (256 columns) 192 KiB: three, two, one of them fit in 227 KiB. Wide
+// groups' blocks have up to eight rings and their q, and a multiprocessor to themselves.
 template <int padded>
 constexpr int stages_for = padded <= 64 ? 4 : 3;
 

@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
     const int key_end = shape.causal ? min(all_keys, reach + rows) : all_keys;
     // The warp's first row attends the fewest keys: tiles that end before them need no mask.
     const int open_keys = shape.causal ? min(all_keys, reach + warp_row + 1) : all_keys;
-    // Its last row attends the most: tiles behind those are nothing to it.
+    // Its last row attends the most: tiles that begin behind its keys are nothing to the warp.
     const int end_keys = shape.causal ? min(all_keys, reach + warp_row + 16 * blocks) : all_keys;
     const int first_last = reach + warp_row + lane / 4;  // the last key of the lane's first row, if causal
     bw_softmax_sums<padded, 2> sums[blocks] = {};
