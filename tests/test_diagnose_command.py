@@ -165,8 +165,10 @@ def test_markdown_and_json(recorded: Path, tmp_path: Path, capsys: pytest.Captur
     written = tmp_path / "why.json"
     assert said(capsys, recorded, "--only", both, "--json", written) == ""
     assert json.loads(written.read_text(encoding="utf-8")) == told
-    assert json.loads(said(capsys, recorded, "--only", both, "--json", "-")) == told
+    for order in ((recorded, "--only", both, "--json", "-"), ("--only", both, "--json", recorded)):
+        assert json.loads(said(capsys, *order)) == told
     assert "exists already" in refused(capsys, recorded, "--json", written)
+    assert "RUN|FILE is missing" in refused(capsys, "--json")
     assert "the name must end in .json" in refused(capsys, recorded, "--json", tmp_path / "why.txt")
 
 

@@ -574,6 +574,7 @@ VECTORISED = "vectorized_elementwise_kernel"
             f"{VECTORISED}<BinaryFunctor<MulFunctor>, ...>",
         ),
         (f"void {VECTORISED}<4, at::native::Half, std::array<x, 1>>(int)", f"{VECTORISED}<4, Half, array<x, 1>>"),
+        (f"void k<int<{', '.join(['1'] * 60)}>>(int)", "k<int>"),  # no C++
         ("void a_namespace_of_a_long_name::and_another_one::copy<unsigned int, (int)4>(int)", "copy<unsigned int, 4>"),
     ],
 )

@@ -207,3 +207,27 @@ def test_a_kernel_is_the_same_with_namespaces_and_without() -> None:
     base = pd.DataFrame({"kernel": [page, "other"], "launch": [0, 1], "time_ms": [0.5, 0.1]})
     found = ncu_compare(base, base.assign(kernel=[whole, "third"]))
     assert found[found["side"] == "both"]["kernel"].tolist() == [page]
+
+
+def test_kernels_of_other_namespaces_are_others() -> None:
+    base = pd.DataFrame({"kernel": ["void a::copy(int)", "void b::copy(int)"], "launch": [0, 1], "time_ms": [1.0, 9.0]})
+    swapped = base.assign(kernel=base["kernel"].to_list()[::-1], time_ms=[9.0, 1.0])
+    assert ncu_compare(base, swapped)["ratio"].tolist() == [1.0, 1.0]
+    page = base.assign(kernel="void copy(int)")  # which of them it is nothing tells but their order
+    for found in (ncu_compare(base, page), ncu_compare(page, base)):
+        assert found["ratio"].tolist() == [1.0, 1.0]
+    with pytest.raises(ValueError, match="no kernel is on both sides"):
+        ncu_compare(base.iloc[:1], base.assign(kernel=["void c::copy(int)", "void other(int)"]))
+
+
+def test_a_kernel_is_chosen_by_its_short_name_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.csv"
+    page.write_text(
+        raw_page(
+            [("gpu__time_duration.sum", "ns", "5000")],
+            who=[*FIRST[:4], "void ns::copy<float4, (int)4>(int)", *FIRST[5:]],
+        )
+    )
+    for name in ("ns::copy<float4, (int)4>", "copy<float4, 4>"):
+        assert main(["ncu", "show", str(page), "--kernel", name]) == 0
+        assert "launch 0: void ns::copy<float4, (int)4>(int)" in capsys.readouterr().out

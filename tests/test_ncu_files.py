@@ -171,6 +171,15 @@ def test_few_shared_metrics_take_no_more_memory_than_the_file(tmp_path: Path, mo
         parse_ncu(page(tmp_path, text))
 
 
+@pytest.mark.parametrize("unit", ["", "(!)", "%"])
+def test_a_metric_that_the_first_launch_lacks_has_the_unit_of_the_others(tmp_path: Path, unit: str) -> None:
+    name = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+    second = ["1", *FIRST[1:], "S", name, "%", "77", "", ""]
+    found = parse_ncu(page(tmp_path, details_page([("S", *TIME), ("S", name, unit, "n/a")]) + quoted([second])))
+    assert found["sm_pct"].fillna(-1).tolist() == [-1, 77]
+    assert found.attrs["units"][name] == "%"
+
+
 def test_mutated_pages_are_read_or_refused(tmp_path: Path) -> None:
     """Nothing but ValueError comes out, with the file's name; what is read is finite and not negative."""
     words = [b'"', b",", b"\n", b"\0", b'""', b"nan", b"-1", b"1e400", b"9" * 40, b"\xff", b"n/a", b"1.234,5", b'"ID"']

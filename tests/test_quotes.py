@@ -45,6 +45,11 @@ def test_a_page_that_quotes_another_run_is_made_anew(quotes: Any) -> None:
         quotes.renewed("notebooks/method.md", "")
 
 
+def test_the_guide_shows_a_bottleneck() -> None:
+    text = (ROOT / "notebooks" / "guide.md").read_text(encoding="utf-8")
+    assert re.search(r"^How sure: .*\n  1 \(HIGH\) .*\n    impact: .*\n    fix: ", text, re.MULTILINE)
+
+
 def test_the_table_has_as_many_lines_as_the_page_says(quotes: Any) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = bwprof.summary(bwprof.load_example("h200").query("case in @quotes.CASES"))

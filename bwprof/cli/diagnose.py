@@ -52,7 +52,9 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print why kernels are slow; returns the exit code."""
     parser = Parser("bwprof diagnose", _DESCRIPTION, _EPILOG)
-    parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a file of bwprof's or a profiler's")
+    parser.add_argument(
+        "results", metavar="RUN|FILE", nargs="?", help="a run's folder, or a file of bwprof's or a profiler's"
+    )
     parser.add_argument("--only", metavar="PATTERN,…", help="only cases, or kernels, that a pattern matches: 'decode*'")
     parser.add_argument("--precision", metavar="LIST", help="fp32,fp16: only these")
     parser.add_argument("--latency", metavar="US", help="of the memory under load, microseconds, for Little's law")
@@ -118,6 +120,10 @@ def _run(options: argparse.Namespace) -> int:
     from bwprof.profilers.steps import rocprof_steps, steps
     from bwprof.terminal import console
 
+    if options.results is None and options.json not in (None, "-"):  # --json RUN: the one name is what is read
+        options.results, options.json = options.json, "-"
+    if options.results is None:
+        raise ValueError("RUN|FILE is missing: a run's folder, or a file of bwprof's or a profiler's, is needed")
     targets = targets_of(options, options.results)
     latency = None if options.latency is None else _latency(options.latency)
     data = apply(anything.load(options.results), options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -83,8 +83,9 @@ def ncu_compare(base: str | PathLike[str] | pd.DataFrame, new: str | PathLike[st
     ----------
     base, new : path, or pandas.DataFrame
         Before and after: pages and reports of ncu, rows of them that bwprof wrote, or frames of `parse_ncu`. The first
-        launch of a kernel is held against the first of the same name, the second against the second, and so on. Where
-        no name is on both sides and each has one kernel, these two are compared.
+        launch of a kernel is held against the first of the same name, the second against the second, and so on; one
+        that a page has without namespaces is the same as whole. Where no name is on both sides and each has one kernel,
+        these two are compared.
 
     Returns
     -------
@@ -164,7 +165,8 @@ Pair = tuple[_Row | None, _Row | None, int]
 
 def _pairs(base: pd.DataFrame, new: pd.DataFrame, notes: list[str]) -> Iterator[Pair]:
     """Launches that belong together; what one side alone has once, with how many launches that are."""
-    mine, yours = _by_name(_rows(base)), _by_name(_rows(new))
+    one, other = _rows(base), _rows(new)
+    mine, yours = _by_name(one, set(map(_name, other))), _by_name(other, set(map(_name, one)))
     if not set(mine) & set(yours):
         if len(mine) != 1 or len(yours) != 1:
             raise ValueError(
@@ -186,11 +188,29 @@ def _pairs(base: pd.DataFrame, new: pd.DataFrame, notes: list[str]) -> Iterator[
             yield None, listed[0], len(listed)
 
 
-def _by_name(rows: list[_Row]) -> dict[str, list[_Row]]:
+def _name(row: _Row) -> str:
+    return str(row.get("kernel") or "")
+
+
+def _by_name(rows: list[_Row], others: Set[str]) -> dict[str, list[_Row]]:
+    """A side's rows by name; by the other side's where that is the same with less: pages leave out namespaces and
+    types, reports do not.
+    """
+    names = set(map(_name, rows))
+    less = {simplified(name): name for name in others - names}
+    called = {name: less.get(simplified(name), name) for name in names - others}
     found: dict[str, list[_Row]] = {}
     for row in rows:
-        found.setdefault(simplified(str(row.get("kernel") or "")), []).append(row)  # pages have it so, reports whole
+        name = _name(row)
+        other = called.get(name, name)
+        found.setdefault(other if _is_left(other, name) else name, []).append(row)
     return found
+
+
+def _is_left(less: str, name: str) -> bool:
+    """Whether it is what is left of a name when letters are taken out."""
+    letters = iter(name)
+    return all(letter in letters for letter in less)
 
 
 def _named(found: Mapping[str, list[_Row]]) -> str:

@@ -65,7 +65,7 @@ def _fitted(name: str) -> str:
     fits = ""
     for listed in (given, named, [_named(one) for one in named]) if named else ():
         more = f"{head}<{', '.join(listed)}{', ...' if len(listed) < len(given) else ''}>"
-        count = next(at for at, one in enumerate(listed, start=1) if not _PLAIN.fullmatch(one))
+        count = next((at for at, one in enumerate(listed, start=1) if not _PLAIN.fullmatch(one)), 1)
         while len(more) > _LONGEST and len(made := f"{head}<{', '.join(listed[:count])}, ...>") <= _LONGEST:
             fits, count = made, count + 1
         if len(more) <= _LONGEST:

@@ -44,7 +44,8 @@ def findings(printed: str) -> str:
     """The sentences of an analysis and the first of its bottlenecks."""
     sentences, _, rest = printed.partition("\n\n")
     bottlenecks = re.split(r"\n(?=  \d \(|\n)", rest.partition("\nBottlenecks\n")[2])
-    return f"{sentences}\n{bottlenecks[0]}\n"
+    first = next(one for one in bottlenecks if re.match(r"  \d \(", one))  # behind what priorities mean
+    return f"{sentences}\n{first}\n"
 
 
 def answers(printed: str) -> str:

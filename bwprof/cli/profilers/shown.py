@@ -23,9 +23,10 @@ _Launch = dict[str, Any]
 
 
 def only(found: pd.DataFrame, kernel: str) -> pd.DataFrame:
-    """The launches of kernels whose name contains this; ValueError where there is none."""
+    """The launches of kernels whose name, whole or short, contains this; ValueError where there is none."""
     names = found["kernel"].fillna("")
-    kept = found[names.str.contains(kernel, regex=False)].reset_index(drop=True)
+    held = names.str.contains(kernel, regex=False) | found["case"].fillna("").str.contains(kernel, regex=False)
+    kept = found[held].reset_index(drop=True)
     if kept.empty:
         there = ", ".join(quoted(name) for name in list(dict.fromkeys(found["case"].dropna()))[:5])
         raise ValueError(f"--kernel {quoted(kernel)}: no kernel's name contains it; there are {there or 'no names'}")

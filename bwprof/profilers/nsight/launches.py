@@ -115,6 +115,8 @@ class Launches:
         metric = self.metrics.get(name)
         if metric is None:
             metric = self._new(line, name, given.base)
+        elif value is not None and not metric.values and not metric.texts:  # so far a column without figures
+            metric.unit = given.base
         elif value is not None and metric.unit != given.base:
             other = self.shared(f"{name} ({given.base or 'no unit'})")
             metric = self.metrics.get(other) or self._new(line, other, given.base)
