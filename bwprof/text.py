@@ -424,7 +424,7 @@ def read_number(text: str) -> float:
 
 def figure_text(value: float, *, whole_from: float) -> str:
     """A positive number with as many digits as a table or a picture needs: none behind the point from `whole_from` on,
-    and never fewer than two that count.
+    and of a small one two that count.
 
     Examples
     --------

@@ -179,8 +179,8 @@ def ncu_capture(
     timeout_s : float, optional
         Seconds that the run may take.
     clock_control : str
-        "none": the clocks stay as they are without a profiler, and times are those that the program has. "base": ncu
-        locks them (an H200's to 1.5 of 1.98 GHz), so that runs repeat. `attrs["notes"]` says which it was.
+        "none": the clocks stay as they are without a profiler, so that times are near the program's own. "base":
+        ncu locks them (an H200's to 1.5 of 1.98 GHz), and runs repeat. `attrs["notes"]` says which it was.
 
     Raises
     ------
