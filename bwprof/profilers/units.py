@@ -89,16 +89,17 @@ def number(written: str, *, decimal_comma: bool = False) -> float | None:
     (1073741824.0, 88.59, nan, None)
     """
     told = written.strip()
-    if is_missing(told):
-        return math.nan
-    if found := _INSTANCES.fullmatch(told):
-        told = found[1]
-    if decimal_comma:
-        told = told.translate(_SWAPPED)
-    if not _NUMBER.fullmatch(told):
-        told = _SPACED.sub("", told)
+    if decimal_comma or not _NUMBER.fullmatch(told):  # most are plain numbers
+        if is_missing(told):
+            return math.nan
+        if found := _INSTANCES.fullmatch(told):
+            told = found[1]
+        if decimal_comma:
+            told = told.translate(_SWAPPED)
         if not _NUMBER.fullmatch(told):
-            return None
+            told = _SPACED.sub("", told)
+            if not _NUMBER.fullmatch(told):
+                return None
     value = float(told.replace(",", ""))
     return value if math.isfinite(value) else math.nan
 

@@ -95,13 +95,17 @@ class Launches:
         launch = self.count
         self.count += 1
         for name, text in identity.items():
-            self._identify(name, [text], launch)
+            listed = self.identity.get(name)
+            if listed is not None and len(listed) == launch:  # as nearly always
+                listed.append(self.shared(text))
+            else:
+                self._identify(name, [text], launch)
         return launch
 
     def put(self, line: int, launch: int, name: str, written: str, given: Unit) -> None:
         """A metric of a launch, under a name that is `shared`; of one that is there already the first value stays."""
         try:
-            value: float | None = None if self.decimal_comma or "_" in written else float(written)
+            value: float | None = None if self.decimal_comma or "," in written or "_" in written else float(written)
         except ValueError:
             value = None
         if value is None or value - value != 0:
@@ -120,12 +124,14 @@ class Launches:
         elif value is not None and metric.unit != given.base:
             other = self.shared(f"{name} ({given.base or 'no unit'})")
             metric = self.metrics.get(other) or self._new(line, other, given.base)
-        if metric.has(launch):
+        held = len(metric.values)
+        if (held > launch or metric.texts) and metric.has(launch):
             self.left_out["a metric that a launch has already was left out"] += 1
             return
-        self._padded += metric.pad(launch)
         self._stored += 1
-        self._check_filled(line)
+        if held < launch:
+            self._padded += metric.pad(launch)
+            self._check_filled(line)
         if value is None:
             metric.pad(launch + 1)
             metric.texts[launch] = self.shared(written)

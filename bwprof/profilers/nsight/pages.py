@@ -237,6 +237,7 @@ class _Details(_Page):
     def __init__(self, path: Path, line: int, header: list[str]) -> None:
         self._first: list[tuple[int, list[str]]] | None = []
         self._known: dict[tuple[str, ...], int] = {}
+        self._names: dict[str, str] = {}  # of metrics: as they are written, and as they are kept
         self._last: list[str] = []
         self._launch = -1
         super().__init__(path, "summary" if "Average" in header else "details", line, header)
@@ -293,13 +294,15 @@ class _Details(_Page):
                 named = zip(self.header, who, strict=False)
                 known = self._known[tuple(who)] = launches.begin({launches.shared(name): cell for name, cell in named})
             self._launch = known
-        name = found[self._name]
-        if not name:
+        written = found[self._name]
+        if not written:
             launches.left_out["a rule's remark was left out"] += 1
             return
-        if " " in name and (own := _NAME.search(name)):
-            name = own[0]
-        launches.put(line, self._launch, launches.shared(name), found[self._value], unit(found[self._unit]))
+        name = self._names.get(written)
+        if name is None:
+            own = _NAME.search(written) if " " in written else None
+            name = self._names[written] = launches.shared(own[0] if own else written)
+        launches.put(line, self._launch, name, found[self._value], unit(found[self._unit]))
 
     def finish(self) -> Launches:
         self._sniff()
