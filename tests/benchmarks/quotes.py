@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import bwprof
 from bwprof.cli import main as bwprof_command
@@ -72,17 +73,14 @@ def printed(quote: Quote) -> str:
         frame = frame[frame["case"].isin(quote.cases)]
     name, *options = quote.command
     told = io.StringIO()
-    width = os.environ.get("COLUMNS")
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(told):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(told),
+        mock.patch.dict(os.environ, COLUMNS="120"),
+    ):
         path = bwprof.save(frame, Path(folder) / "h200.json")
-        os.environ["COLUMNS"] = "120"
-        try:
-            if bwprof_command([name, str(path), *options]) != 0:
-                raise RuntimeError(f"bwprof {name} failed")
-        finally:
-            del os.environ["COLUMNS"]
-            if width is not None:
-                os.environ["COLUMNS"] = width
+        if bwprof_command([name, str(path), *options]) != 0:
+            raise RuntimeError(f"bwprof {name} failed")
     return "\n".join(line.rstrip() for line in told.getvalue().splitlines()) + "\n"
 
 
