@@ -5,10 +5,18 @@
 
 enum { NAMES_AT_FIRST = 32 };
 
-/* FNV-1a, of as many bytes as a name may have: one that is longer is not there. */
+/* Of as many bytes as a name may have: one that is longer is not there. Eight at a time: an engine's names may be those
+ * of templates, hundreds of letters long, and finding one is part of its range. */
 static uint64_t hash_of(const char *name) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (int i = 0; i <= BWPROF_NAME_MOST && name[i]; i++) hash = (hash ^ (unsigned char)name[i]) * 0x100000001b3u;
+    size_t left = strnlen(name, BWPROF_NAME_MOST + 1);
+    uint64_t hash = left;
+    for (size_t part; left; left -= part, name += part) {
+        uint64_t word = 0;
+        part = left < sizeof word ? left : sizeof word;
+        memcpy(&word, name, part);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+        hash = hash << 32 | hash >> 32; /* products carry upwards only */
+    }
     return hash;
 }
 

@@ -3,11 +3,13 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
+#include "base/order.h"
 #include "base/parallel.h"
 
-enum { RANGES_AT_FIRST = 256, PAUSE_NS = 1000 }; /* of a track: two marks each */
+enum { RANGES_AT_FIRST = 256, PAUSE_NS = 1000, FLOOR_RANGES = 101 }; /* of a track: two marks each */
 
 static void track_free(bw_track *self) {
     bw_ranges_free(self->ranges);
@@ -31,15 +33,22 @@ static void profiler_free(bw_profiler *self) {
     free(self);
 }
 
-static bw_status create(const char *backend, int device, bwprof_profiler **out) {
-    bw_status status = BW_OK;
-    BW_TRY(bw_api_need(out, "out"));
-    *out = NULL;
-    bw_profiler *self = calloc(1, sizeof *self);
+/* Without a session yet. */
+static bw_status profiler_make(bw_profiler **out) {
+    bw_profiler *self = *out = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a profiler");
     pthread_mutex_init(&self->lock, NULL);
     pthread_mutex_init(&self->floor_lock, NULL);
     self->floor_ms = NAN;
+    return BW_OK;
+}
+
+static bw_status create(const char *backend, int device, bwprof_profiler **out) {
+    bw_status status = BW_OK;
+    bw_profiler *self;
+    BW_TRY(bw_api_need(out, "out"));
+    *out = NULL;
+    BW_TRY(profiler_make(&self));
     BW_GOTO(bw_api_open(backend, device, &self->session));
     if (!self->session->backend->marks) {
         BW_GOTO(bw_fail(BW_CODE_UNSUPPORTED, "the %s backend takes no marks of time", self->session->backend->name));
@@ -227,15 +236,21 @@ static bw_status stop_in(bw_profiler *self, const char *name, void *stream) {
     return status;
 }
 
-static bwprof_status mark(bwprof_profiler *handle, const char *name, void *stream,
-                          bw_status (*how)(bw_profiler *self, const char *name, void *stream)) {
+typedef bw_status (*marking)(bw_profiler *self, const char *name, void *stream);
+
+/* `other`: marked in that one, while this one is held; NULL: in this one. */
+static bw_status mark_in(const bwprof_profiler *handle, bw_profiler *other, const char *name, void *stream,
+                         marking how) {
     bw_profiler *self;
+    BW_TRY(bw_handle_hold(handle, &self));
+    bw_status status = how(other ? other : self, name, stream);
+    bw_handle_let_go(handle);
+    return status;
+}
+
+static bwprof_status mark(bwprof_profiler *handle, const char *name, void *stream, marking how) {
     if (bw_handle_is_off(handle)) return BWPROF_OK;
-    bw_status status = bw_handle_hold(handle, &self);
-    if (!status) {
-        status = how(self, name, stream);
-        bw_handle_let_go(handle);
-    }
+    bw_status status = mark_in(handle, NULL, name, stream, how);
     return status ? bw_api_answer(status) : BWPROF_OK;
 }
 
@@ -245,6 +260,31 @@ bwprof_status bwprof_profiler_start(bwprof_profiler *handle, const char *name, v
 
 bwprof_status bwprof_profiler_stop(bwprof_profiler *handle, const char *name, void *stream) {
     return mark(handle, name, stream, stop_in);
+}
+
+/* ---- the floor, where calls are the work ---- */
+
+bw_status bw_profiler_floor(const bwprof_profiler *handle, bw_session *session, double *ns) {
+    bw_status status = BW_OK;
+    bw_profiler *own;
+    bw_track *track;
+    double samples[FLOOR_RANGES];
+    int64_t count;
+    BW_TRY(profiler_make(&own));
+    own->session = session;
+    BW_GOTO(make_track(own, bw_parallel_thread(), NULL, &track));
+    bw_ranges_hide(track->ranges);
+    for (int i = 0; i < FLOOR_RANGES; i++) {
+        BW_GOTO(mark_in(handle, own, "empty", NULL, start_in));
+        BW_GOTO(mark_in(handle, own, "empty", NULL, stop_in));
+    }
+    BW_GOTO(bw_ranges_read(track->ranges));
+    memcpy(samples, bw_ranges_times(track->ranges, 0, &count), sizeof samples);
+    *ns = bw_median(samples, FLOOR_RANGES);
+cleanup:
+    own->session = NULL; /* the caller's */
+    profiler_free(own);
+    return status;
 }
 
 /* ---- bytes ---- */

@@ -56,6 +56,10 @@ bw_status bw_handle_take(const bwprof_profiler *handle, bw_profiler **out);
 
 /* ---- profiler.c ---- */
 
+/* The time of an empty range that is marked as callers mark theirs, held handle and all, in a profiler that nobody else
+ * knows: this one may be switched off. */
+bw_status bw_profiler_floor(const bwprof_profiler *handle, bw_session *session, double *ns);
+
 /* Every track, in no order: `bucket` from 0; NULL behind the last one. */
 bw_track *bw_track_first(bw_profiler *self);
 bw_track *bw_track_next(bw_profiler *self, const bw_track *track);

@@ -144,27 +144,32 @@ static bw_status read_ranges(bw_profiler *self, const char *only, readings *to) 
 }
 
 /* Two marks with nothing between, on the device's own stream. */
-static bw_status measure_floor(bw_profiler *self, double *ms) {
-    const bw_backend *backend = self->session->backend;
-    void *stream = backend->context ? backend->context->stream(self->session->device) : NULL;
+static bw_status measure_marks(bw_session *session, double *ns) {
+    const bw_backend *backend = session->backend;
+    void *stream = backend->context ? backend->context->stream(session->device) : NULL;
     bw_ranges *ranges = NULL;
-    double ns = NAN;
-    BW_TRY(bw_session_enter(self->session));
+    BW_TRY(bw_session_enter(session));
     bw_here here = bw_here_now(backend);
-    bw_status status = bw_ranges_create(self->session, stream, 1, &ranges);
-    if (!status) status = bw_ranges_floor(ranges, &ns);
+    bw_status status = bw_ranges_create(session, stream, 1, &ranges);
+    if (!status) status = bw_ranges_floor(ranges, ns);
     bw_ranges_free(ranges);
     bw_here_again(&here);
-    bw_session_leave(self->session);
-    *ms = ns / 1e6;
+    bw_session_leave(session);
     return status;
 }
 
-/* Measured once: a session serves one thread at a time. */
-static bw_status find_floor(bw_profiler *self, double *ms) {
+/* Measured once. What marks take on a host is part of its ranges; a GPU's own clock sees the marks alone, and a session
+ * serves one thread at a time. */
+static bw_status find_floor(const bwprof_profiler *handle, bw_profiler *self, double *ms) {
+    bw_session *session = self->session;
     bw_status status = BW_OK;
+    double ns = NAN;
     pthread_mutex_lock(&self->floor_lock);
-    if (isnan(self->floor_ms)) status = measure_floor(self, &self->floor_ms);
+    if (isnan(self->floor_ms)) {
+        bool on_host = session->backend->runs_on_host;
+        status = on_host ? bw_profiler_floor(handle, session, &ns) : measure_marks(session, &ns);
+        self->floor_ms = ns / 1e6;
+    }
     *ms = self->floor_ms;
     pthread_mutex_unlock(&self->floor_lock);
     return status;
@@ -338,7 +343,7 @@ static bw_status tell(bwprof_profiler *handle, void (*how)(const bw_profiler *, 
     readings all = {.floor_ms = NAN};
     BW_TRY(bw_handle_hold(handle, &self));
     bw_status unread = read_ranges(self, NULL, &all);
-    if (all.names.count && !all.partial) unread = bw_status_first(unread, find_floor(self, &all.floor_ms));
+    if (all.names.count && !all.partial) unread = bw_status_first(unread, find_floor(handle, self, &all.floor_ms));
     if (!all.partial) how(self, &all, to);
     if (to->failed) unread = bw_status_first(unread, bw_fail(BW_CODE_MEMORY, "no host memory for the text of ranges"));
     readings_free(&all);
