@@ -1,4 +1,5 @@
 /* What a profiler has measured: read without holding up those who mark, put together by name, told and written. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -371,13 +372,18 @@ bwprof_status bwprof_profiler_write_json(bwprof_profiler *handle, const char *pa
     return write_file(handle, path, write_json);
 }
 
+static bw_status print(const bw_text *text, FILE *stream) {
+    errno = 0; /* a stream of the caller's own making may fail without a word */
+    if (fputs(text->bytes, stream) != EOF && fflush(stream) == 0) return BW_OK;
+    return bw_fail(BW_CODE_SYSTEM, "the report cannot be written: %s",
+                   errno ? strerror(errno) : "its stream does not say why");
+}
+
 bwprof_status bwprof_profiler_print_report(bwprof_profiler *handle, FILE *stream) {
     bw_text text = {0};
     bw_status status = bw_api_need(stream, "stream");
     if (!status) status = tell(handle, write_report, &text);
-    if (text.bytes && !text.failed && (fputs(text.bytes, stream) == EOF || fflush(stream) != 0)) {
-        status = bw_status_first(status, bw_fail(BW_CODE_SYSTEM, "the report cannot be written"));
-    }
+    if (text.bytes && !text.failed) status = bw_status_first(status, print(&text, stream));
     bw_text_free(&text);
     return bw_api_answer(status);
 }

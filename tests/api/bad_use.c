@@ -452,6 +452,25 @@ static void strange_names(void) {
     OK(bwprof_profiler_destroy(profiler));
 }
 
+/* Said with the system's reason, whether the stream notices while it is written or when it is flushed. */
+static void a_full_stream(void) {
+    bwprof_profiler *profiler = opened();
+    run_one(profiler, "gemm", NULL);
+    for (int buffered = 0; buffered < 2; buffered++) {
+        FILE *full = fopen("/dev/full", "w");
+        if (!buffered) setvbuf(full, NULL, _IONBF, 0);
+        GIVES(BWPROF_SYSTEM, "the report cannot be written: No space left on device",
+              bwprof_profiler_print_report(profiler, full));
+        fclose(full);
+    }
+    FILE *read_only = fopen("/dev/null", "r");
+    GIVES(BWPROF_SYSTEM, "the report cannot be written: Bad file descriptor",
+          bwprof_profiler_print_report(profiler, read_only));
+    fclose(read_only);
+    GIVES(BWPROF_SYSTEM, "/dev/full: No space left on device", bwprof_profiler_write_csv(profiler, "/dev/full"));
+    OK(bwprof_profiler_destroy(profiler));
+}
+
 static void disabled(void) {
     bwprof_profiler *profiler = opened();
     OK(bwprof_profiler_start(profiler, "gemm", NULL));
@@ -527,6 +546,7 @@ static const struct {
               {"files_that_are_open", files_that_are_open},
               {"texts_of_strange_names", texts_of_strange_names},
               {"strange_names", strange_names},
+              {"a_full_stream", a_full_stream},
               {"disabled", disabled},
               {"several_profilers", several_profilers},
               {"callbacks_that_stop", callbacks_that_stop}};
