@@ -248,9 +248,9 @@ typedef struct bwprof_measure_options {
     int64_t sets;      /* that the callback knows; 0: 1 */
     int64_t footprint_bytes;            /* that one call touches; 0: bytes_read + bytes_written */
     uint64_t bytes_read, bytes_written; /* of one call, for the bandwidth */
-    double rel_ci;                      /* half width of the median's interval at which sampling stops; 0: 0.005 */
-    int64_t min_samples;                /* 0: 10 */
-    double max_seconds;                 /* of sampling; 0: 2 */
+    double rel_ci;       /* half width of the median's interval at which sampling stops, below 1; 0: 0.005 */
+    int64_t min_samples; /* 0: 10 */
+    double max_seconds;  /* of sampling, finite; 0: 2 */
 } bwprof_measure_options;
 
 typedef struct bwprof_measurement {

@@ -28,9 +28,13 @@ static int nothing(void *user, int64_t set) {
 static bw_status read_options(const bwprof_measure_options *given, bw_measure_options *out) {
     *out = (bw_measure_options)BW_MEASURE_OPTIONS_DEFAULT;
     if (given->hot) out->cache = BW_CACHE_HOT;
-    if (given->rel_ci != 0.0 && !(given->rel_ci > 0.0)) {
-        return bw_fail(BW_CODE_INVALID, "rel_ci = %g: allowed is a fraction > 0, or 0 for %g", given->rel_ci,
-                       out->precision_target);
+    if (given->rel_ci != 0.0 && !(given->rel_ci > 0.0 && given->rel_ci < 1.0)) {
+        return bw_fail(BW_CODE_INVALID, "rel_ci is %g: allowed is a fraction between 0 and 1, or 0 for %g",
+                       given->rel_ci, out->precision_target);
+    }
+    if (!(isfinite(given->max_seconds) && given->max_seconds >= 0.0)) {
+        return bw_fail(BW_CODE_INVALID, "max_seconds is %g: a number of seconds from 0 on is needed, 0 for %g",
+                       given->max_seconds, out->max_seconds);
     }
     if (given->rel_ci != 0.0) out->precision_target = given->rel_ci;
     if (given->min_samples) out->min_samples = given->min_samples;

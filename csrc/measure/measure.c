@@ -36,10 +36,14 @@ static bw_status refuse_number(const char *name, double value, const char *allow
     return bw_fail(BW_CODE_INVALID, "%s = %g: allowed is %s", name, value, allowed);
 }
 
+static bw_status check_seconds(const char *name, double value) {
+    return isfinite(value) && value >= 0.0 ? BW_OK : refuse_number(name, value, "a finite number >= 0");
+}
+
 bw_status bw_measure_options_check(const bw_measure_options *o) {
     if (!(o->precision_target > 0.0)) return refuse_number("precision_target", o->precision_target, "a number > 0");
-    if (!(o->max_seconds >= 0.0)) return refuse_number("max_seconds", o->max_seconds, "a number >= 0");
-    if (!(o->verify_budget_s >= 0.0)) return refuse_number("verify_budget_s", o->verify_budget_s, "a number >= 0");
+    BW_TRY(check_seconds("max_seconds", o->max_seconds));
+    BW_TRY(check_seconds("verify_budget_s", o->verify_budget_s));
     if (o->min_samples >= 1 && o->min_samples <= BW_SAMPLES_MOST) return BW_OK;
     return bw_fail(BW_CODE_INVALID, "min_samples = %" PRId64 ": allowed is 1 to %d", o->min_samples, BW_SAMPLES_MOST);
 }

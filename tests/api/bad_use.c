@@ -315,9 +315,6 @@ static void null_and_bad_arguments(void) {
           bwprof_measure((bwprof_callback)(void (*)(void))getpid, NULL, NULL, NULL, NULL));
     GIVES(BWPROF_INVALID, "sets = -1",
           bwprof_measure((bwprof_callback)(void (*)(void))getpid, NULL, NULL, &options, &found));
-    options = (bwprof_measure_options){.backend = "cpu", .rel_ci = NAN};
-    GIVES(BWPROF_INVALID, "rel_ci = nan",
-          bwprof_measure((bwprof_callback)(void (*)(void))getpid, NULL, NULL, &options, &found));
     GIVES(BWPROF_INVALID, "K = -1", bwprof_gemm_cost(1, 1, -1, "fp16", &read, &written, &flops));
     GIVES(BWPROF_INVALID, "fp12", bwprof_gemm_cost(1, 1, 1, "fp12", &read, &written, &flops));
     GIVES(BWPROF_INVALID, "precision is NULL", bwprof_gemm_cost(1, 1, 1, NULL, &read, &written, &flops));
@@ -329,6 +326,46 @@ static void null_and_bad_arguments(void) {
     OK(bwprof_gemm_cost(65536, 65536, 1, "fp16", NULL, &written, NULL)); /* M N = 2^32 */
     CHECK(written == (uint64_t)2 << 32);
     OK(bwprof_profiler_destroy(profiler));
+}
+
+static int does_nothing(void *user, int64_t set) {
+    (void)user, (void)set;
+    return 0;
+}
+
+/* What Python refuses is refused here, in its words; 0 is the default, of either sign. */
+static void numbers_of_options(void) {
+    static const double never[] = {NAN, INFINITY, -INFINITY, -1.0, -5e-324}, none[] = {1.0, 2.0, 1e308};
+    static const double shares[] = {5e-324, 0.999, 0.0, -0.0}, times[] = {5e-324, 1e-9};
+    bwprof_measurement found;
+    bwprof_measure_options options = {.backend = "cpu", .hot = 1, .max_seconds = 0.01};
+    for (int i = 0; i < 5; i++) {
+        char said[96];
+        snprintf(said, sizeof said, "rel_ci is %g: allowed is a fraction between 0 and 1", never[i]);
+        options.rel_ci = never[i];
+        GIVES(BWPROF_INVALID, said, bwprof_measure(does_nothing, NULL, NULL, &options, &found));
+        CHECK(isnan(found.time_ms));
+    }
+    for (int i = 0; i < 3; i++) {
+        options.rel_ci = none[i];
+        GIVES(BWPROF_INVALID, "a fraction between", bwprof_measure(does_nothing, NULL, NULL, &options, &found));
+    }
+    for (int i = 0; i < 4; i++) {
+        options.rel_ci = shares[i];
+        OK(bwprof_measure(does_nothing, NULL, NULL, &options, &found));
+    }
+    for (int i = 0; i < 5; i++) {
+        char said[96];
+        snprintf(said, sizeof said, "max_seconds is %g: a number of seconds from 0 on is needed", never[i]);
+        options.max_seconds = never[i];
+        GIVES(BWPROF_INVALID, said, bwprof_measure(does_nothing, NULL, NULL, &options, &found));
+        CHECK(isnan(found.time_ms));
+    }
+    for (int i = 0; i < 2; i++) {
+        options.max_seconds = times[i];
+        OK(bwprof_measure(does_nothing, NULL, NULL, &options, &found));
+        CHECK(found.samples >= 10 && found.time_ms > 0.0);
+    }
 }
 
 static void no_time_and_no_bytes(void) {
@@ -540,6 +577,7 @@ static const struct {
               {"fork_is_refused", fork_is_refused},
               {"no_gpu", no_gpu},
               {"null_and_bad_arguments", null_and_bad_arguments},
+              {"numbers_of_options", numbers_of_options},
               {"no_time_and_no_bytes", no_time_and_no_bytes},
               {"a_name_of_ten_megabytes", a_name_of_ten_megabytes},
               {"files_and_folders", files_and_folders},
