@@ -235,6 +235,27 @@ static void huge_page_setting(char *out, size_t size) {
     snprintf(out, size, "%.*s", (int)strcspn(open_bracket + 1, "]"), open_bracket + 1);
 }
 
+static void note_caches(const bw_host_caches *caches, int64_t taken_bytes, char *out, size_t size) {
+    static const double mib = 1 << 20;
+    char which[32] = "last-level cache", among[32] = "";
+    if (caches->count > 1) {
+        snprintf(which, sizeof which, "%d last-level caches", caches->count);
+        snprintf(among, sizeof among, " in %d caches", caches->count);
+    }
+    if (!taken_bytes) {
+        snprintf(out, size, "last-level cache: size unknown");
+    } else if (taken_bytes == caches->bytes) {
+        snprintf(out, size, "%s reported: %.9g MiB, which others may share; what is cold beyond it cannot be seen",
+                 which, (double)caches->bytes / mib);
+    } else if (caches->bytes) {
+        snprintf(out, size, "last-level cache taken as %.9g MiB by BWPROF_CPU_CACHE_MIB, %.9g MiB reported%s",
+                 (double)taken_bytes / mib, (double)caches->bytes / mib, among);
+    } else {
+        snprintf(out, size, "last-level cache taken as %.9g MiB by BWPROF_CPU_CACHE_MIB, its size is not reported",
+                 (double)taken_bytes / mib);
+    }
+}
+
 void bw_host_note(const bw_host_caches *caches, int64_t taken_bytes, char *out, size_t size) {
     char huge[32], governor[48];
     huge_page_setting(huge, sizeof huge);
@@ -244,17 +265,5 @@ void bw_host_note(const bw_host_caches *caches, int64_t taken_bytes, char *out, 
     int used = snprintf(out, size, "pages of %ld KiB, transparent huge pages: %s; frequency governor: %s; ",
                         sysconf(_SC_PAGESIZE) / 1024, huge, governor);
     if (used < 0 || (size_t)used >= size) return;
-    char which[32] = "last-level cache";
-    if (caches->count > 1) snprintf(which, sizeof which, "%d last-level caches", caches->count);
-    if (taken_bytes != caches->bytes) {
-        snprintf(out + used, size - (size_t)used,
-                 "last-level cache taken as %lld MiB by BWPROF_CPU_CACHE_MIB, %lld MiB reported",
-                 (long long)(taken_bytes >> 20), (long long)(caches->bytes >> 20));
-    } else if (caches->bytes) {
-        snprintf(out + used, size - (size_t)used,
-                 "%s reported: %lld MiB, which others may share; what is cold beyond it cannot be seen", which,
-                 (long long)(caches->bytes >> 20));
-    } else {
-        snprintf(out + used, size - (size_t)used, "last-level cache: size unknown");
-    }
+    note_caches(caches, taken_bytes, out + used, size - (size_t)used);
 }

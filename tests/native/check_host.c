@@ -1,6 +1,7 @@
 /* Last-level caches and memory nodes of planted machines: a tree as Linux keeps it in /sys/devices/system. */
 #include <ftw.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -157,6 +158,32 @@ static void unreadable_caches(int op_index) {
     end(&m);
 }
 
+static void expect_note(bw_host_caches caches, int64_t taken_bytes, const char *wanted) {
+    char note[512];
+    bw_host_note(&caches, taken_bytes, note, sizeof note);
+    const char *governor = strstr(note, "governor: "), *end = governor ? strchr(governor, ';') : NULL;
+    CHECK(end && !strcmp(end + 2, wanted), "note: %s", note);
+}
+
+static void what_is_noted(int op_index) {
+    static const int64_t mib = 1 << 20;
+    (void)op_index;
+    expect_note((bw_host_caches){0, 0}, 0, "last-level cache: size unknown");
+    expect_note((bw_host_caches){32 * mib, 1}, 32 * mib,
+                "last-level cache reported: 32 MiB, which others may share; what is cold beyond it cannot be seen");
+    expect_note(
+        (bw_host_caches){384 * mib, 12}, 384 * mib,
+        "12 last-level caches reported: 384 MiB, which others may share; what is cold beyond it cannot be seen");
+    expect_note((bw_host_caches){0, 0}, 32 * mib,
+                "last-level cache taken as 32 MiB by BWPROF_CPU_CACHE_MIB, its size is not reported");
+    expect_note((bw_host_caches){256 * mib, 1}, 32 * mib,
+                "last-level cache taken as 32 MiB by BWPROF_CPU_CACHE_MIB, 256 MiB reported");
+    expect_note((bw_host_caches){384 * mib, 12}, 32 * mib,
+                "last-level cache taken as 32 MiB by BWPROF_CPU_CACHE_MIB, 384 MiB reported in 12 caches");
+    expect_note((bw_host_caches){mib / 2, 1}, mib * mib,
+                "last-level cache taken as 1048576 MiB by BWPROF_CPU_CACHE_MIB, 0.5 MiB reported");
+}
+
 static void nodes(int op_index) {
     (void)op_index;
     machine m;
@@ -175,5 +202,6 @@ static void nodes(int op_index) {
 const check host_checks[] = {{"twelve_caches", false, twelve_caches},
                              {"other_caches", false, other_caches},
                              {"unreadable_caches", false, unreadable_caches},
+                             {"what_is_noted", false, what_is_noted},
                              {"nodes", false, nodes},
                              {NULL, false, NULL}};
