@@ -278,7 +278,8 @@ class Case:
         CPU's sampling time: one of our threads was ready but did not run; the hypervisor ran another guest; somebody
         waited for memory to become free; NaN = not known), slowed_share (by how much the upper quartile of the
         reference streams before, between and after the samples is above their lower one, or the lowest median that
-        this Device has seen; NaN = none was run: a GPU, or max_seconds below 0.2). A mismatch gives
+        this Device has seen; NaN = none was run: a GPU, or max_seconds below 0.2), reference_ns and best_reference_ns
+        (that upper quartile, and that lowest median; NaN likewise). A mismatch gives
         verified = False and no samples. conditions is a dict of what the sensors said during the samples: sm_clock_mhz,
         mem_clock_mhz and power_w (medians), temperature_c (maximum), energy_j (of one launch), NaN where not known;
         throttle (every reason seen, as in Device.conditions()); readings, reading_us (the longest one), note. timer:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,8 +26,12 @@ from bwprof.results.schema import Row, empty_row
 from bwprof.results.writer import Store
 from bwprof.roofs import signs
 from bwprof.runs import loop, plan
+from bwprof.runs.executors.child import ChildExecutor
+from bwprof.runs.executors.local import LocalExecutor
+from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.plan import Request
 from bwprof.runs.progress import Progress
+from bwprof.runs.timeline import Timeline
 
 pytestmark = pytest.mark.usefixtures("ordinary_cache")
 
@@ -168,16 +174,20 @@ CONTEXT = Context("run-1", "cpu", {"name": "toy"}, None)
 
 
 def run(
-    executor: Executor, count: int, monkeypatch: pytest.MonkeyPatch, store: Store, max_total_seconds: float
+    executor: Executor,
+    count: int,
+    monkeypatch: pytest.MonkeyPatch,
+    store: Store,
+    max_total_seconds: float,
+    progress: Progress | None = None,
 ) -> None:
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: executor.clock.now))
     request = Request(
         ("gemm",), {"M": tuple(range(count)[1:]), "N": (8,), "K": (8,)}, precisions=("fp32",), backend="cpu"
     )
     specs = plan.make(request, "cpu").specs
-    loop.run_cases(
-        specs, executor, CONTEXT, store, limits=loop.Limits(None, max_total_seconds, 0.0), progress=Progress()
-    )  # fmt: skip
+    limits = loop.Limits(None, max_total_seconds, 0.0)
+    loop.run_cases(specs, executor, CONTEXT, store, limits=limits, progress=progress or Progress())
 
 
 def test_disturbed_cases_are_measured_again_at_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -220,6 +230,117 @@ def test_a_second_try_that_is_interrupted_loses_nothing(monkeypatch: pytest.Monk
     rows = csvfile.read(tmp_path / "x.csv")
     assert [row["M"] for row in rows] == list(range(1, 21))
     assert [rows[0]["flags"], rows[2]["flags"]] == ["", "noisy"]
+
+
+# ---- a neighbour that was there from the beginning ----
+
+
+class Streams(Executor):
+    """Beside its n-th try reference streams take so many ns; it judges by those until then, as a device does."""
+
+    def __init__(self, took: list[float], **options: Any) -> None:
+        super().__init__(SimpleNamespace(now=0.0), **options)
+        self.took = took
+
+    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
+        outcome = super().measure(spec, max_seconds, deadline)
+        seen = self.took[: len(self.tries)]
+        told = signs.References(seen[-1], min(seen), seen[-1] / min(seen) - 1)
+        wider = outcome.row["time_ms"] * (1 + 1e-3 * len(seen))  # from try to try
+        row = outcome.row | {"flags": "", "disturbed_pct": 100 * told.slowed, "time_ms_hi": wider}
+        if told.slowed > signs.NOISY_SLOWED:
+            row |= {"flags": "noisy", "reason": signs.slowed_by(told.slowed)[0]}
+        return Outcome(row, outcome.samples, references=told)
+
+
+def everywhere(store: Store, folder: Path) -> list[list[Row]]:
+    """A finished run's rows, in memory and of both files, which hold the same samples."""
+    rows, samples, _ = jsonfile.read(folder / "x.json")
+    assert samples == store.samples
+    return [store.rows, csvfile.read(folder / "x.csv"), rows]
+
+
+def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A neighbour goes after three of eight cases, whose streams are 5, 30 and 25 % slower than the best there is; two
+    have another try, the second of which is beside it again. The best stream of all is beside that of the second case.
+    """
+    took = [1.05e6, 1.3e6, 1.25e6, 1e6, 1.02e6, 1e6, 1.04e6, 1.05e6]
+    executor = Streams([*took, 0.94e6, 1.2e6])
+    store = Store({}, csv_targets=[tmp_path / "x.csv"], json_targets=[tmp_path / "x.json"])
+    timeline = Timeline(clock=lambda: executor.clock.now)
+    run(executor, 9, monkeypatch, store, 1e9, timeline)
+    assert executor.tries == [*range(1, 9), 2, 3]
+    store.finish("complete")
+    for rows in everywhere(store, tmp_path):
+        assert [row["time_ms"] for row in rows] == [1.0, 9.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+        assert [row["flags"] for row in rows] == ["noisy", "", "noisy", "", "", "", "noisy", "noisy"]
+        slower = [taken / 0.94e6 for taken in [took[0], 0.94e6, *took[2:]]]
+        assert [row["disturbed_pct"] for row in rows] == pytest.approx([100 * (one - 1) for one in slower])
+        assert rows[0]["reason"] == signs.slowed_by(slower[0] - 1)[0]
+        assert rows[1]["reason"].endswith("the other try, 2 ms, was disturbed")
+        (said,) = signs.slowed_by(slower[2] - 1)
+        assert rows[2]["reason"] == f"{said}; measured twice: the other try, 10 ms, was disturbed"
+    events = json.loads(timeline.text({}))["traceEvents"]
+    flags = [event["args"].get("flags") for event in events if event.get("args", {}).get("time_ms") == 1.0]
+    assert flags == ["noisy", "noisy"], "of the case, and of one launch"
+
+
+def test_a_run_that_is_interrupted_holds_its_rows_against_its_best_stream(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    executor = Streams([1.2e6, 1e6, 1e6, 1e6], broken_after=3)
+    store = Store({}, csv_targets=[tmp_path / "x.csv"], json_targets=[tmp_path / "x.json"])
+    with pytest.raises(KeyboardInterrupt):
+        run(executor, 9, monkeypatch, store, 1e9)
+    store.finish("interrupted")
+    for rows in everywhere(store, tmp_path):
+        assert [row["flags"] for row in rows] == ["noisy", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason", "before", "slowed", "expected"),
+    [
+        ("", None, 0.0, 0.09, ("", None)),
+        ("", None, 0.0, 0.2, ("noisy", "{new}")),
+        ("near_timer_floor", "why", 0.09, 0.2, ("near_timer_floor;noisy", "why; {new}")),
+        ("noisy", "wide spread", 0.05, 0.2, ("noisy", "wide spread; {new}")),
+        ("noisy;unverified", "a; {old}; b", 0.12, 0.2, ("noisy;unverified", "a; {new}; b")),
+        ("noisy", "{old}", 0.12, 0.2, ("noisy", "{new}")),
+        ("noisy", "cut sho", 0.12, 0.2, ("noisy", "cut sho; {new}")),
+    ],
+)
+def test_what_a_row_says_of_slower_streams(
+    flags: str, reason: str | None, before: float, slowed: float, expected: tuple[str, str | None]
+) -> None:
+    words = {"old": "".join(signs.slowed_by(before)), "new": "".join(signs.slowed_by(slowed))}
+    shares = {"waited_share": 0.5, "stolen_share": math.nan, "pressed_share": 0.0}
+    row = empty_row() | {
+        "flags": flags,
+        "reason": reason and reason.format(**words),
+        "disturbed_pct": signs.prolonged_pct(shares | {"slowed_share": before}),
+    }
+    grade.flag_slowed(row, before, slowed)
+    assert (row["flags"], row["reason"]) == (expected[0], expected[1] and expected[1].format(**words))
+    assert row["disturbed_pct"] == pytest.approx(signs.prolonged_pct(shares | {"slowed_share": slowed}))
+
+
+def test_what_reference_streams_took_comes_back_from_a_child() -> None:
+    """And from this process: as much as a row of it needs to be held against later ones."""
+    spec = plan.make(
+        Request(("stream_copy",), {"elements": (1 << 16,)}, precisions=("fp32",), backend="cpu"), "cpu"
+    ).specs[0]
+    with Interrupts() as interrupts:
+        for executor in (LocalExecutor("cpu", 0), ChildExecutor("cpu", 0, interrupts)):
+            facts = executor.open(None)
+            executor.set_context(Context("run-1", "cpu", facts, None))
+            try:
+                outcome = executor.measure(replace(spec, rel_ci=1e-9), 0.25, None)
+            finally:
+                executor.close()
+            assert outcome.references is not None
+            assert 0 < outcome.references.best_ns <= outcome.references.upper_ns
+            assert outcome.references.held_against(outcome.references.best_ns) == outcome.references.slowed
+            assert outcome.references.held_against(outcome.references.upper_ns / 100) == pytest.approx(99.0)
 
 
 def test_comparisons_follow_the_row_that_stays() -> None:

@@ -11,6 +11,7 @@ from bwprof.measuring import conditions
 from bwprof.measuring.row import Context, Outcome, add_method, add_time, add_work, ended
 from bwprof.measuring.spec import DEFAULT_REL_CI, Spec
 from bwprof.results.schema import Row
+from bwprof.roofs.signs import References
 from bwprof.text import bytes_text
 
 COLD_SEEN_FROM_BYTES = 1 << 20  # of footprint: below, what else the device reads would blur the ratio
@@ -150,4 +151,4 @@ def finished(row: Row, result: dict[str, Any], context: Context, waited: float =
         reason = result["reason"] or f"the error {result['max_error']:.3g} is above {result['tolerance']:.3g}"
         return ended(row, "failed", f"wrong result: {reason}")
     beaten_by = add_time(row, result, context, waited)
-    return Outcome(row, list(result["samples_ns"]), beaten=beaten_by)
+    return Outcome(row, list(result["samples_ns"]), beaten=beaten_by, references=References.of(result))

@@ -25,6 +25,7 @@ from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_given
+from bwprof.roofs.signs import References
 from bwprof.text import amount, fraction, merged, nearest, quoted, seconds, shown, truth, unknown, words
 
 _GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
@@ -329,7 +330,7 @@ def measure_on(
     beaten = rows.add_time(row, result, context, waited)
     untold = why_not_limited(row) if contexts.given is not False else None
     _remark(row, result, alone, [*notes, *(said for said in (untold, alone, verdict.note) if said)])
-    outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten)
+    outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten, references=References.of(result))
     contexts.learn(context, outcome)
     return outcome
 

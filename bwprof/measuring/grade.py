@@ -9,7 +9,7 @@ from bwprof.results.schema import Row
 from bwprof.roofs import limits
 from bwprof.roofs.limits import ABOVE_ROOF, FLOOR_FACTOR
 from bwprof.roofs.model import NOISE_LIMIT, Roofs
-from bwprof.roofs.signs import disturbances
+from bwprof.roofs.signs import disturbances, slowed_by
 
 Facts = dict[str, Any]
 
@@ -93,6 +93,19 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
         reasons += signs
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join(reasons) or None
+
+
+def flag_slowed(row: Row, before: float, slowed: float) -> None:
+    """What a graded row says once its reference streams turn out to have been slowed by more than `before`, a share."""
+    if row["disturbed_pct"] is not None:
+        row["disturbed_pct"] = 100 * ((1 + row["disturbed_pct"] / 100) * (1 + slowed) / (1 + before) - 1)
+    flags, reason = row["flags"] or "", row["reason"] or ""
+    for said in slowed_by(slowed):
+        earlier = "".join(slowed_by(before))
+        known = earlier and earlier in reason
+        row["reason"] = reason.replace(earlier, said) if known else f"{reason}; {said}" if reason else said
+        if "noisy" not in flags.split(";"):
+            row["flags"] = f"{flags};noisy" if flags else "noisy"
 
 
 def beaten_by(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None) -> float:

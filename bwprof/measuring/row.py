@@ -14,7 +14,7 @@ from bwprof.measuring.grade import known, moved_bytes
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
-from bwprof.roofs.signs import prolonged_pct
+from bwprof.roofs.signs import References, prolonged_pct
 
 STALL_SHARE_LEAST = 0.01  # of all waiting warps: rarer reasons are not named
 _STALL = "stall_"
@@ -36,12 +36,14 @@ class Outcome:
     """A finished row with its raw samples (ns per launch); `fatal` when the device is lost.
 
     `beaten` is by how much it was faster than its roof (a fraction) where nothing but the roof explains that; else 0.
+    `references` are the reference streams beside its samples, None where there were none.
     """
 
     row: Row
     samples: list[float] | None = None
     fatal: bool = False
     beaten: float = 0.0
+    references: References | None = None
 
 
 def provenance(context: Context) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 NOISY_WAITED = 0.02  # of the sampling time
@@ -11,6 +12,27 @@ NOISY_STOLEN = 0.05
 NOISY_PRESSED = 0.01
 _MOST_SHARE = 0.99  # of which something can be told
 NOISY_SLOWED = 0.10  # most reference streams; where nobody disturbs them they differ by about half of that
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What the reference streams beside a measurement took, ns: the upper quartile of its own, and the lowest median of
+    any that its device's handle had seen until then; `slowed` is by how much they were seen to be slower than they can.
+    """
+
+    upper_ns: float
+    best_ns: float
+    slowed: float
+
+    @classmethod
+    def of(cls, result: Mapping[str, float]) -> References | None:
+        """Of a measurement's result; None where there were none."""
+        found = cls(result["reference_ns"], result["best_reference_ns"], result["slowed_share"])
+        return None if math.isnan(found.slowed) else found
+
+    def held_against(self, best_ns: float) -> float:
+        """`slowed`, once a stream has been seen that may be better than those until then."""
+        return max(self.slowed, self.upper_ns / best_ns - 1)
 
 
 def prolonged_pct(result: Mapping[str, float]) -> float | None:
@@ -42,8 +64,10 @@ def disturbances(result: dict[str, Any]) -> list[str]:
         found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
     if pressed > NOISY_PRESSED:
         found.append(f"processes waited for memory {pressed:.0%} of the time")
-    if slowed > NOISY_SLOWED:
-        found.append(
-            f"a reference stream beside the samples took {slowed:.0%} longer than it can: others use the memory"
-        )
-    return found
+    return found + slowed_by(slowed)
+
+
+def slowed_by(share: float) -> list[str]:
+    """What reference streams say that were slowed by that share; nothing of one that is ordinary."""
+    said = f"a reference stream beside the samples took {share:.0%} longer than it can: others use the memory"
+    return [said] if share > NOISY_SLOWED else []

@@ -11,14 +11,14 @@ from typing import Any
 
 from bwprof import _core, registry
 from bwprof.hardware import devices
-from bwprof.measuring.row import Context, provenance
+from bwprof.measuring.row import Context, Outcome, provenance
 from bwprof.measuring.spec import Spec
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Given, Roofs, Wanted
 from bwprof.roofs.given import belonging
-from bwprof.runs.loop import Executor, better, case_seconds, is_disturbed
+from bwprof.runs.loop import Executor, Judged, better, case_seconds, is_disturbed
 from bwprof.runs.progress import Progress
 from bwprof.runs.resuming import key_of_row, key_of_spec
 from bwprof.text import counted, finite_number, quoted
@@ -93,7 +93,12 @@ def _on_device(
     try:
         roofs = _roofs(executor, facts, given, {str(row["cache"]) for row in rows})
         executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(rows[0]["backend"]), facts, roofs))
-        return [spec if isinstance(spec, str) else _measured(spec, executor, run, progress) for spec in specs]
+        judged = Judged()
+        outcomes = [
+            spec if isinstance(spec, str) else _measured(spec, executor, run, judged, progress) for spec in specs
+        ]
+        judged.rows(one for one in outcomes if isinstance(one, Outcome))
+        return [one if isinstance(one, str) else PublicRow(one.row, one.samples or ()) for one in outcomes]
     finally:
         executor.close()
 
@@ -104,15 +109,17 @@ def _roofs(executor: Executor[Any], facts: dict[str, Any], given: Given, caches:
     return executor.obtain_roofs(Wanted("cold" in caches, "hot" in caches, stored=True), None) if given else None
 
 
-def _measured(spec: Spec, executor: Executor[Any], run: Mapping[str, Any], progress: Progress) -> PublicRow:
+def _measured(
+    spec: Spec, executor: Executor[Any], run: Mapping[str, Any], judged: Judged, progress: Progress
+) -> Outcome:
     """A row; of a disturbed one a second try may be better, as in the run."""
     progress.case(spec.title)
-    found = executor.measure(spec, _seconds(run), None)
+    found = judged.hold(executor.measure(spec, _seconds(run), None))
     if is_disturbed(found.row):
-        second = executor.measure(spec, _seconds(run), None)
+        second = judged.hold(executor.measure(spec, _seconds(run), None))
         found = second if better(found.row, second.row) is second.row else found
     progress.row(found.row)
-    return PublicRow(found.row, found.samples or ())
+    return found
 
 
 def _numbers(row: Row, run: Mapping[str, Any]) -> list[int]:

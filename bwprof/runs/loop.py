@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from bwprof import _core
+from bwprof.measuring.grade import flag_slowed
 from bwprof.measuring.row import Context, Item, Outcome, unmeasured
 from bwprof.measuring.spec import Spec
 from bwprof.results.schema import Row
 from bwprof.results.writer import Store
 from bwprof.roofs import Given, Roofs, Wanted
 from bwprof.roofs.given import belonging
+from bwprof.roofs.signs import References
 from bwprof.runs import estimate
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.runs.progress import Progress
@@ -160,6 +162,8 @@ def run_cases(
 
     Rows of a CPU that other processes disturbed are measured once more when all have had their turn, for a while; the
     better row of the two stays. Until the run ends a CSV file has the first one, so that it is never without either.
+    Each row is held against the best reference stream of them all, however the run ends: a neighbour that was there
+    from the beginning is seen once it has gone. Files that are written row by row have that at the end.
 
     Parameters
     ----------
@@ -167,28 +171,84 @@ def run_cases(
         Called with each outcome once its row is stored.
     """
     begun = time.monotonic()
-    doubted: list[tuple[int, T, float]] = []
+    tried: list[tuple[int, T, float]] = []
+    judged = Judged()
     specs = [item for item in items if isinstance(item, Spec)]
     if specs and len(specs) == len(items):  # how long a caller's function takes, nobody knows
         target, most = limits.target_seconds, limits.max_seconds
         progress.ahead(*estimate.run_seconds(specs, context.facts, context.backend, target, most))
     progress.begin(len(items))
-    for number, item in enumerate(items):
-        if limits.left() <= 0:
-            reason = f"the {limits.max_total_seconds:g} s of {limits.option} were over"
-            outcome = unmeasured(item, context, "skipped", reason)
-        else:
-            progress.case(item.title)
-            target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
-            seconds = case_seconds(min(target, limits.left()), len(items) - number, limits.max_seconds)
-            outcome = executor.measure(item, seconds, limits.deadline)
-            if item.repeatable and is_disturbed(outcome.row):
-                doubted.append((len(store.rows), item, seconds))
-        store.add(outcome.row, outcome.samples)
-        progress.row(outcome.row, outcome.samples or ())
-        if after is not None:
-            after(outcome)
-    _measure_again(doubted, executor, store, _AGAIN_SHARE * (time.monotonic() - begun), limits, progress)
+    try:
+        for number, item in enumerate(items):
+            seconds = 0.0
+            if limits.left() <= 0:
+                reason = f"the {limits.max_total_seconds:g} s of {limits.option} were over"
+                outcome = unmeasured(item, context, "skipped", reason)
+            else:
+                progress.case(item.title)
+                target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
+                seconds = case_seconds(min(target, limits.left()), len(items) - number, limits.max_seconds)
+                outcome = judged.hold(executor.measure(item, seconds, limits.deadline))
+            judged.keep(len(store.rows), outcome)
+            tried.append((len(store.rows), item, seconds))
+            store.add(outcome.row, outcome.samples)
+            progress.row(outcome.row, outcome.samples or ())
+            if after is not None:
+                after(outcome)
+        _judge(judged, store)
+        doubted = [one for one in tried if one[1].repeatable and is_disturbed(store.rows[one[0]])]
+        seconds_left = _AGAIN_SHARE * (time.monotonic() - begun)
+        _measure_again(doubted, executor, store, judged, seconds_left, limits, progress)
+    finally:
+        _judge(judged, store)
+
+
+class Judged:
+    """Rows of one device, each held against the best reference stream of all: that may be one beside a later row."""
+
+    def __init__(self) -> None:
+        self._best_ns = math.inf
+        self._kept: dict[int, tuple[Row, References]] = {}
+
+    def hold(self, outcome: Outcome) -> Outcome:
+        """The outcome; its row is held against the streams so far, its own among them."""
+        if outcome.references is None:
+            return outcome
+        self._best_ns = min(self._best_ns, outcome.references.best_ns)
+        return replace(outcome, references=self._held(outcome.row, outcome.references))
+
+    def keep(self, number: int, outcome: Outcome) -> None:
+        """The row of that number, which was held."""
+        self._kept.pop(number, None)
+        if outcome.references is not None:
+            self._kept[number] = outcome.row, outcome.references
+
+    def settle(self) -> list[int]:
+        """Hold each row that was kept against all streams since; the numbers of those that have more to say now."""
+        held = {number: (row, self._held(row, seen)) for number, (row, seen) in self._kept.items()}
+        changed = [number for number in held if held[number][1] is not self._kept[number][1]]
+        self._kept = held
+        return changed
+
+    def rows(self, outcomes: Iterable[Outcome]) -> list[Row]:
+        """The rows of outcomes that were held, now that no more will come."""
+        kept = list(outcomes)
+        for number, outcome in enumerate(kept):
+            self.keep(number, outcome)
+        self.settle()
+        return [outcome.row for outcome in kept]
+
+    def _held(self, row: Row, seen: References) -> References:
+        slowed = seen.held_against(self._best_ns)
+        if slowed <= seen.slowed:
+            return seen
+        flag_slowed(row, seen.slowed, slowed)
+        return replace(seen, slowed=slowed)
+
+
+def _judge(judged: Judged, store: Store) -> None:
+    for number in judged.settle():
+        store.replace(number, store.rows[number])
 
 
 def is_disturbed(row: Row) -> bool:
@@ -201,6 +261,7 @@ def _measure_again(
     doubted: Sequence[tuple[int, T, float]],
     executor: Executor[T],
     store: Store,
+    judged: Judged,
     seconds_left: float,
     limits: Limits,
     progress: Progress,
@@ -213,8 +274,10 @@ def _measure_again(
         if time.monotonic() >= until:
             return
         progress.case(item.title)
-        outcome = executor.measure(item, min(seconds, limits.left()), limits.deadline)
+        outcome = judged.hold(executor.measure(item, min(seconds, limits.left()), limits.deadline))
         row = better(store.rows[number], outcome.row)
+        if row is outcome.row:
+            judged.keep(number, outcome)
         store.replace(number, row, outcome.samples if row is outcome.row else None)
         progress.again(outcome.row)
 

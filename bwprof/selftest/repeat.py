@@ -14,6 +14,7 @@ from bwprof.results.difference import DEFAULT_GATE, comparable, differ
 from bwprof.results.schema import Row
 from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
+from bwprof.runs.loop import Judged
 from bwprof.selftest.part import Bench, Report, Value
 
 NAME = "repeat"
@@ -69,7 +70,7 @@ def _chosen(specs: Sequence[Spec]) -> list[Spec]:
 
 
 def _in_process(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[Row]:
-    rows = []
+    judged, outcomes = Judged(), []
     for number in range(rounds):
         bench.say(f"{NAME}: in one process: {number + 1} of {rounds}")
         for spec in specs:
@@ -77,8 +78,8 @@ def _in_process(bench: Bench, specs: Sequence[Spec], context: Context, rounds: i
             outcome = measuring.measure(bench.device, spec, context, max_seconds=SECONDS, poll=bench.poll)
             if outcome.fatal:
                 raise _core.DeviceError(outcome.row["reason"])
-            rows.append(outcome.row)
-    return rows
+            outcomes.append(judged.hold(outcome))
+    return judged.rows(outcomes)
 
 
 def _fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[Row]:
@@ -88,8 +89,9 @@ def _fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -
             bench.say(f"{NAME}: in fresh processes: {number + 1} of {rounds}")
             executor = ChildExecutor(bench.backend, bench.index, interrupts)
             executor.set_context(context)
+            judged = Judged()
             try:
-                rows += [executor.measure(spec, SECONDS, None).row for spec in specs]
+                rows += judged.rows([judged.hold(executor.measure(spec, SECONDS, None)) for spec in specs])
             finally:
                 executor.close()
     return rows

@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "base/order.h"
-#include "measure/reference_stream.h"
 
 enum {
     SAMPLES_AT_FIRST = 512, /* that the first allocation holds */
@@ -305,7 +304,8 @@ static bw_status sample(const bw_measure_options *options, timed *timed, bw_meas
     } while (!enough(options, &samples, bw_now_s() - start_s, &next_look, out));
     bw_reference_stream_take(&reference, bw_now_s(), true);
     look_at_neighbours(timed->session, &out->disturbance);
-    out->disturbance.slowed = bw_reference_stream_slowed(&reference);
+    out->references = bw_reference_stream_end(&reference);
+    out->disturbance.slowed = out->references.slowed;
     bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
     out->kernels.sum_ns = median_kernels(&samples, offsetof(bw_kernel_times, sum_ns), timed->spec.launches);
@@ -343,6 +343,7 @@ static void begin_measurement(bw_measurement *out) {
     out->timer_floor_ns = out->host_launch_ns = out->warmup_ns = NAN;
     out->kernels = (bw_kernel_times){NAN, NAN, NAN};
     out->disturbance = not_disturbed;
+    out->references = (bw_references){NAN, NAN, NAN};
 }
 
 static bw_status measure_case(bw_case *self, const bw_measure_options *options, bw_measurement *out) {

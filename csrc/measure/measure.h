@@ -5,6 +5,7 @@
 
 #include "measure/case/case.h"
 #include "measure/conditions.h"
+#include "measure/reference_stream.h"
 #include "measure/statistics.h"
 
 enum {
@@ -47,6 +48,7 @@ typedef struct bw_measurement {
     bw_measured_conditions conditions; /* while the samples were taken; none without samples */
     bw_kernel_times kernels;           /* per launch, medians over the samples; NaN where nobody took them */
     bw_disturbance disturbance;        /* while the samples were taken */
+    bw_references references;          /* that `slowed` of it is told by */
     bw_verdict verdict;                /* of the check that failed, else of the last one */
 } bw_measurement;
 

@@ -38,12 +38,13 @@ bool bw_reference_stream_take(bw_reference_stream *self, double now_s, bool alwa
     return true;
 }
 
-double bw_reference_stream_slowed(bw_reference_stream *self) {
+bw_references bw_reference_stream_end(const bw_reference_stream *self) {
     double sorted[BW_REFERENCES_KEPT];
-    if (self->count == 0) return NAN;
+    if (self->count == 0) return (bw_references){NAN, NAN, NAN};
     memcpy(sorted, self->ns, sizeof sorted);
     bw_sort(sorted, self->count);
     double *best = &self->session->reference_ns; /* a median: the lowest of many quartiles would be luck */
     *best = fmin(*best, bw_quantile(sorted, self->count, 0.5)); /* fmin passes NaN over */
-    return bw_quantile(sorted, self->count, 0.75) / fmin(*best, bw_quantile(sorted, self->count, 0.25)) - 1.0;
+    double upper = bw_quantile(sorted, self->count, 0.75), lower = bw_quantile(sorted, self->count, 0.25);
+    return (bw_references){.upper_ns = upper, .best_ns = *best, .slowed = upper / fmin(*best, lower) - 1.0};
 }

@@ -21,8 +21,13 @@ void bw_reference_stream_begin(bw_reference_stream *self, bw_session *session, d
 /* Takes one when it is due, or `always`, and says whether it did. Never fails. */
 bool bw_reference_stream_take(bw_reference_stream *self, double now_s, bool always);
 
-/* By how much their upper quartile is above their lower one, or above the lowest median that the session has seen,
- * whichever is lower, as a share of that; NaN = not known. */
-double bw_reference_stream_slowed(bw_reference_stream *self);
+/* What is said of them in the end. NaN = not known. */
+typedef struct bw_references {
+    double upper_ns; /* their upper quartile */
+    double best_ns;  /* the lowest median that the session has seen, theirs among them */
+    double slowed; /* by how much the upper quartile is above the lower one, or above the best, whichever is lower, as a
+                    * share of that */
+} bw_references;
+bw_references bw_reference_stream_end(const bw_reference_stream *self);
 
 #endif

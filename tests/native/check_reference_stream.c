@@ -48,6 +48,7 @@ static void short_samplings_have_none(int op_index) {
     if (measure(&m, 0.1, 2e6)) {
         CHECK_EQUAL(fake.references, 0);
         CHECK(isnan(m.disturbance.slowed) && m.disturbance.waited == 0.0, "slowed by %g", m.disturbance.slowed);
+        CHECK(isnan(m.references.upper_ns) && isnan(m.references.best_ns), "none that took %g", m.references.upper_ns);
     }
     bw_measurement_free(&m);
 }
@@ -99,6 +100,9 @@ static void a_session_remembers_its_fastest(int op_index) {
         if (!OK(bw_measure(f.content, &options, &m))) break;
         CHECK(fabs(m.disturbance.slowed - (i == 1 ? 0.1 : 0.0)) < 1e-9, "measurement %d slowed by %g", i,
               m.disturbance.slowed);
+        CHECK(m.references.slowed == m.disturbance.slowed && m.references.best_ns == 1e6 &&
+                  fabs(m.references.upper_ns - (i == 1 ? 1.1e6 : 1e6)) < 1e-3,
+              "measurement %d: %g of %g ns", i, m.references.upper_ns, m.references.best_ns);
         bw_measurement_free(&m);
     }
     close_case(&f);

@@ -20,6 +20,7 @@ from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context, Outcome, unmeasured
 from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
+from bwprof.roofs.signs import References
 from bwprof.runs import estimate
 from bwprof.runs.executors import worker
 from bwprof.runs.interrupts import Stops
@@ -132,7 +133,8 @@ class ChildExecutor:
             return unmeasured(spec, self._context, "failed", answer["error"])
         if answer["fatal"]:
             self.close()
-        return Outcome(answer["row"], answer["samples"], answer["fatal"])
+        told = answer["references"] and References(**answer["references"])
+        return Outcome(answer["row"], answer["samples"], answer["fatal"], references=told)
 
     def _ask(self, request: dict[str, Any], until: float) -> dict[str, Any]:
         if self._child is None:

@@ -112,7 +112,8 @@ class Worker:
             kind: type[Spec | Chain] = Chain if request["do"] == "chain" else Spec
             spec = kind.from_dict(request["spec"])
             outcome = self._executor.measure(spec, request["max_seconds"], request["deadline"])
-            return {"row": outcome.row, "samples": outcome.samples, "fatal": outcome.fatal}
+            told = outcome.references and asdict(outcome.references)
+            return {"row": outcome.row, "samples": outcome.samples, "fatal": outcome.fatal, "references": told}
         except (_core.UnavailableError, _core.DeviceError, ValueError, MemoryError, OSError) as error:
             return {"error": str(error) or type(error).__name__}
 

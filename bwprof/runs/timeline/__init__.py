@@ -34,7 +34,7 @@ class Timeline(Progress):
         self._began = clock()
         self._since: tuple[str, float] | None = None  # what goes on now
         self._stages: list[Slice] = []
-        self._cases: dict[str, list[Slice]] = {}  # by device
+        self._cases: dict[str, list[tuple[str, float, float, Row]]] = {}  # by device: name, begin, duration
 
     def telling(self, shown: Progress) -> Timeline:
         """Itself, which tells this one from now on."""
@@ -67,10 +67,9 @@ class Timeline(Progress):
     def _measured(self, row: Row, more: str = "") -> None:
         if self._since is not None:  # else it had no turn
             name = " ".join(str(row[part]) for part in ("case", "precision", "variant") if row[part]) + more
-            figures = {figure: row[figure] for figure in _FIGURES if row[figure] is not None}
             where = f"{row['backend']} {row['device'] or ''} {row['device_uuid'] or ''}".strip()
             _, begin = self._since
-            self._cases.setdefault(where, []).append(Slice(name, begin, self._now() - begin, figures))
+            self._cases.setdefault(where, []).append((name, begin, self._now() - begin, row))
             self._since = None
 
     def end(self) -> None:
@@ -82,7 +81,8 @@ class Timeline(Progress):
         trace = Trace({"run_id": str(run.get("run_id", ""))})
         process = trace.process("bwprof")
         trace.track(process, "run", self._stages)
-        for device, cases in self._cases.items():
+        for device, measured in self._cases.items():
+            cases = [Slice(name, begin, lasted, _figures(row)) for name, begin, lasted, row in measured]
             process = trace.process(device)
             trace.track(process, "cases, while they were measured", cases)
             launches = [_launch(case) for case in cases if case.figures.get("time_ms") is not None]
@@ -100,6 +100,11 @@ class Timeline(Progress):
             before, begin = self._since
             self._stages.append(Slice(before, begin, now - begin))
         self._since = None if name is None else (name, now)
+
+
+def _figures(row: Row) -> dict[str, Any]:
+    """What a row says now: what comes after it may have made it doubtful."""
+    return {figure: row[figure] for figure in _FIGURES if row[figure] is not None}
 
 
 def _launch(case: Slice) -> Slice:
