@@ -14,13 +14,16 @@ import pytest
 from planted import KERNELS, Draw, as_bwprof, as_profiled, counted, finite
 
 import bwprof
+from bwprof.analysis import checklist
 from bwprof.analysis.causes.rules import rule
 from bwprof.analysis.diagnosis.figures import Figures
 from bwprof.analysis.diagnosis.function import COLUMNS, answer, diagnoses
 from bwprof.analysis.diagnosis.hypotheses import HYPOTHESES
 from bwprof.analysis.diagnosis.judging import CANNOT_TELL, REFUTED, SUPPORTED, Band
+from bwprof.measuring import function
 
 SEEDS = 12
+NOTHING: dict[str, Any] = {"device": "cpu", "max_seconds": 0.01, "roofs": False}
 # What profilers' files without the bytes that must move do not tell.
 OPEN = {
     "profiled": {"thrashing", "unfused", "throttled"},
@@ -436,6 +439,31 @@ def test_of_stated_bytes_alone_no_intermediates_follow() -> None:
     assert verdicts(much)["materialised"] == CANNOT_TELL
     own = stated | {"algorithmic_bytes_read": 10**9, "algorithmic_bytes_written": 10**9}
     assert verdicts(own)["materialised"] == REFUTED
+
+
+def test_a_functions_bytes_say_nothing_of_its_intermediates() -> None:
+    """Neither those that its caller states, nor those that were counted because nobody stated any."""
+    row = bwprof.measure(lambda: None, bytes_read=10**6, bytes_written=10**6, **NOTHING)
+    assert verdicts(row)["materialised"] == CANNOT_TELL
+    checks = checklist(row).set_index("Item")["Result"]
+    assert [result for item, result in checks.items() if str(item).startswith("fused")] == ["unknown"]
+
+
+def test_counted_bytes_are_not_held_against_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a function of which nobody has said what it must move, or not all of it."""
+    counted = {"dram_bytes_read": 3e9, "dram_bytes_written": 2e9, "l2_bytes": 6e9, "counters_status": "ok"}
+    monkeypatch.setattr(function, "_counted", lambda *_: dict(counted))
+    told = {"backend": "cuda", "device": "NVIDIA H200", "time_ms": 2.0, "dram_gb_s": 2500.0, "flags": ""}
+    for stated in ({}, {"bytes_read": 10**9}):
+        row = dict(bwprof.measure(lambda: None, counters=True, **stated, **NOTHING)) | told
+        for name in ("materialised", "cache_thrash"):
+            found = said_of(row, name)
+            assert found["verdict"] == CANNOT_TELL
+            assert "--bytes NAME=READ,WRITTEN" in found["needs"]
+        assert verdicts(row | {"sectors_per_load": 8.0})["uncoalesced"] == CANNOT_TELL
+    row = dict(bwprof.measure(lambda: None, counters=True, bytes_read=3 * 10**9, bytes_written=10**9, **NOTHING)) | told
+    assert said_of(row, "materialised")["evidence"] == "DRAM moved 1.25 times the bytes stated"
+    assert verdicts(row)["materialised"] == REFUTED
 
 
 def test_what_an_amd_card_counts_of_arithmetic_is_named() -> None:

@@ -313,7 +313,8 @@ def test_a_layer_on_this_machine() -> None:
     assert rows.loc["fp32", "status"] == "ok"
     assert rows.loc["fp32", "verified"]
     parts = found.frame[(found.frame["weights"] == "fp32") & (found.frame["count"] == 2)]
-    assert rows.loc["fp32", "bytes_read"] == parts["bytes_read"].sum()
+    for name in ("bytes_read", "algorithmic_bytes_read", "algorithmic_bytes_written"):
+        assert rows.loc["fp32", name] == parts[name].sum()
     assert found.layers["together_ms"].iloc[0] > 0
     assert (list(rows.index), found.layers["weights"].tolist()) == (["fp32"], ["fp32"])
     assert "No layer in one graph of weights FP8_E4M3 (cache FP16): predicted" in " ".join(str(found).split())

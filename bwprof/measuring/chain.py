@@ -122,5 +122,7 @@ def _measured(
             roofs: Given = context.roofs if context.roofs is not None else False
             contexts = Contexts(context.run_id, handle, roofs, (chain.cache,), poll=poll)
             outcome = measure_on(handle, subject, contexts, max_seconds=max_seconds, poll=poll)
-    outcome.row.update({"case": chain.case, **context.labels, **chain.labels})
+        names = ("algorithmic_bytes_read", "algorithmic_bytes_written")  # with what the variants store in between
+        stored = {name: sum(case.cost[name] for case in cases) for name in names}
+    outcome.row.update({"case": chain.case, **stored, **context.labels, **chain.labels})
     return outcome

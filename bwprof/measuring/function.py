@@ -15,7 +15,7 @@ from bwprof.hardware import Device
 from bwprof.measuring import conditions
 from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_threads
-from bwprof.measuring.grade import ELSEWHERE, WAITED, moved_bytes, why_not_limited
+from bwprof.measuring.grade import AS_COUNTED, ELSEWHERE, WAITED, moved_bytes, why_not_limited
 from bwprof.measuring.outputs import Expected, Verdict, expected
 from bwprof.measuring.row import Context, Outcome, ended
 from bwprof.measuring.spec import DEFAULT_REL_CI
@@ -323,7 +323,8 @@ def measure_on(
     verdict = _compared(row, subject)
     if verdict.wrong:
         return ended(row, "failed", f"wrong result: {verdict.wrong}")
-    result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0}
+    stated = subject.bytes_read, subject.bytes_written
+    result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0, "stated_bytes": stated}
     alone = ""
     if subject.cache == "cold" and subject.roof_threads is None and moved_bytes(row) is not None:
         context, alone = contexts.for_call(context, once(subject))
@@ -385,9 +386,7 @@ def blank_row(subject: Subject, context: Context) -> Row:
         cache=subject.cache,
         bytes_read=subject.bytes_read,
         bytes_written=subject.bytes_written,
-        flops=subject.flops,
-        algorithmic_bytes_read=subject.bytes_read,
-        algorithmic_bytes_written=subject.bytes_written,
+        flops=subject.flops,  # what it stores in between, and so its algorithmic bytes, nobody knows
         **rows.provenance(context),
     )
     row.update(context.labels)
@@ -492,4 +491,4 @@ def _fill_bytes(row: Row, subject: Subject, result: dict[str, Any]) -> list[str]
     moved = moved_bytes(row)
     if row["flops"] is not None and moved:
         row["arithmetic_intensity"] = row["flops"] / moved
-    return [f"{' and '.join(taken)}: as counted"] if taken else []
+    return [f"{' and '.join(taken)}: {AS_COUNTED}"] if taken else []

@@ -19,6 +19,7 @@ ABOVE_CACHE = 1.25
 COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
 LATE_SHARE = 0.1  # of the samples
 WAITED = "for {:.0f} % of the time the GPU waited between the call's kernels"  # of a row's reason
+AS_COUNTED = "as counted"  # likewise, of bytes that nobody stated
 ELSEWHERE = "another GPU ran {:.3g} of the call's kernels and copies: it is not flushed before, nor watched meanwhile"
 
 

@@ -153,8 +153,9 @@ def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
         return
     moved = row["dram_bytes_read"] + row["dram_bytes_written"]
     row["dram_gb_s"] = _core.bandwidth_gb_s(moved, seconds)
-    modelled = (row["algorithmic_bytes_read"], row["algorithmic_bytes_written"])
-    row["traffic_ratio"] = moved / sum(modelled) if None not in modelled and sum(modelled) else None
+    own = (row["algorithmic_bytes_read"], row["algorithmic_bytes_written"])
+    wanted = result.get("stated_bytes", own)  # of a caller's function
+    row["traffic_ratio"] = moved / sum(wanted) if None not in wanted and sum(wanted) else None
 
 
 def _add_metrics(row: Row, result: dict[str, Any]) -> None:

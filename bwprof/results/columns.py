@@ -234,7 +234,7 @@ _COUNTERS = [
     ),
     *_columns("number", "counters", "GB/s", dram_gb_s="counted DRAM bytes / time"),
     *_columns("integer", "counters", "B", "lower", l2_bytes="L2 bytes, counted"),
-    *_columns("number", "counters", "x", "lower", traffic_ratio="counted / algorithmic bytes"),
+    *_columns("number", "counters", "x", "lower", traffic_ratio="counted / algorithmic bytes, or those stated"),
     *_columns(
         "text", "counters", counters_status="ok, or why nothing was counted and what to do; empty: not asked for"
     ),

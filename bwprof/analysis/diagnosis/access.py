@@ -239,7 +239,7 @@ def cache_thrash(figures: Figures) -> Judgement:
     """DRAM moved more than the kernel has to: the caches did not keep what is used again."""
     found = figures.traffic_ratio
     if figures.hot or math.isnan(found):
-        known = not math.isnan(figures.counted) and math.isnan(figures.moved)
+        known = not math.isnan(figures.counted) and (figures.as_counted or math.isnan(figures.moved))
         return untold("counted bytes beside those that it must move are not known", STATED if known else _COUNTERS)
     said = f"{found:.3g} times the bytes that it must move came from or went to DRAM"
     if found <= THRASH or figures.counted - figures.algorithmic < _LEAST_EXCESS:
@@ -269,6 +269,8 @@ def materialised(figures: Figures) -> Judgement:
         )
     real = ratio(figures.counted, figures.moved)
     if not figures.has("algorithmic_bytes_read", "algorithmic_bytes_written"):  # of stated bytes nothing follows
+        if figures.as_counted:
+            return untold("its bytes are the counted ones: what of them must move is not known", STATED)
         if real <= STORED and not figures.hot:
             return refuted(f"DRAM moved {real:.3g} times the bytes stated")
         said = "" if math.isnan(real) else f"DRAM moved {real:.3g} times the bytes stated: "

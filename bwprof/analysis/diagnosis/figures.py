@@ -12,6 +12,7 @@ from bwprof import _core, registry
 from bwprof.analysis import values
 from bwprof.analysis.forecast import datasheets
 from bwprof.analysis.occupancy import ARCHITECTURES, MOST_THREADS, Occupancy, most_warps, occupancy
+from bwprof.measuring.grade import AS_COUNTED
 from bwprof.results.schema import is_missing
 from bwprof.text import measured_or_nan
 
@@ -139,11 +140,18 @@ class Figures:
         """Counted over algorithmic bytes, as the row has it."""
         return self.number("traffic_ratio")
 
+    @property
+    def as_counted(self) -> bool:
+        """Whether some of its bytes are counted ones, as nobody has stated what a caller's function must move."""
+        return AS_COUNTED in self.word("reason")
+
     @cached_property
     def traffic_ratio(self) -> float:
-        """Counted over algorithmic bytes."""
+        """Counted over algorithmic bytes; NaN where those are the counted ones, too."""
         found = self.traffic_ratio_column
-        return ratio(self.counted, self.algorithmic) if math.isnan(found) else found
+        if not math.isnan(found) or self.as_counted:
+            return found
+        return ratio(self.counted, self.algorithmic)
 
     @cached_property
     def local_bytes(self) -> float:
