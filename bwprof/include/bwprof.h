@@ -113,10 +113,11 @@ BWPROF_API bwprof_status bwprof_profiler_bandwidth_gb_s(bwprof_profiler *profile
 /* How often it was stopped, of all threads; 0 of a name that nobody used. */
 BWPROF_API bwprof_status bwprof_profiler_count(bwprof_profiler *profiler, const char *name, int64_t *count);
 
-/* All ranges: as text; as CSV with bwprof.Profiler.frame()'s columns; as JSON. Numbers do not depend on the locale.
- * Files are written beside their place and renamed, so that no half of one is left. Bytes of a name that are no UTF-8,
- * and control characters, are written as \xNN (in JSON these as \u00NN); what a spreadsheet would take for a formula
- * has an apostrophe before it. */
+/* All ranges: as text; as CSV with bwprof.Profiler.frame()'s columns; as JSON. Ranges whose median is within three
+ * times an empty one's have the flag near_timer_floor: their bandwidth is the timer's. Numbers do not depend on the
+ * locale. Files are written beside their place and renamed, so that no half of one is left. Bytes of a name that are no
+ * UTF-8, and control characters, are written as \xNN (in JSON these as \u00NN); what a spreadsheet would take for a
+ * formula has an apostrophe before it. */
 BWPROF_API bwprof_status bwprof_profiler_print_report(bwprof_profiler *profiler, FILE *stream);
 BWPROF_API bwprof_status bwprof_profiler_write_csv(bwprof_profiler *profiler, const char *path);
 BWPROF_API bwprof_status bwprof_profiler_write_json(bwprof_profiler *profiler, const char *path);
