@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 import numpy as np
@@ -27,15 +27,13 @@ def from_rows(
     launch, a list per row) are not in the frame, but `bwprof.save` knows them.
     """
     listed = list(rows)
-    data: dict[str, Any] = {}
-    for column in schema.columns():
-        values = [schema.normalise(row.get(column.name), column.kind) for row in listed]
-        if column.kind == "number":
-            values = [float("nan") if value is None else value for value in values]
-        data[column.name] = pd.Series(values, dtype=schema.DTYPES[column.kind])
+    data: dict[str, Any] = {
+        column.name: _column([schema.normalise(row.get(column.name), column.kind) for row in listed], column.kind)
+        for column in schema.columns()
+    }
     more = schema.more_names(listed)
     data |= {schema.clean(name): _series([schema.free(row.get(name)) for row in listed]) for name in more}
-    frame = pd.DataFrame(data)
+    frame = pd.DataFrame(data, index=pd.RangeIndex(len(listed)))
     known = Run.of(run or {}, map(_as_read, listed), samples) if samples is not None else Run(run or {})
     frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": known}
     return frame
@@ -47,7 +45,8 @@ def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | N
     A column is one value for every row, an array, or absent. Integers may not be missing in an array, numbers may be
     NaN, texts None.
     """
-    same: dict[tuple[schema.Kind, Any], pd.Series[Any]] = {}
+    same: dict[tuple[schema.Kind, Any], Any] = {}
+    index = pd.RangeIndex(count)
     columns: dict[str, Any] = {}
     for column in schema.columns():
         value = data.get(column.name)
@@ -56,10 +55,11 @@ def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | N
         else:
             key = (column.kind, value)
             if key not in same:
-                same[key] = pd.Series(_even_column(value, column.kind, count))
+                even = _even_column(value, column.kind, count)
+                same[key] = pd.Series(even, index=index, copy=False) if _COPIES_ON_WRITE else even
             columns[column.name] = same[key]
-    # Columns that are all alike share their memory where pandas copies what is written to.
-    frame = pd.DataFrame(columns, copy=not _COPIES_ON_WRITE)
+    # Columns that are all alike share their memory where pandas copies what is written to, which it knows of Series.
+    frame = pd.DataFrame(columns, index=index, copy=not _COPIES_ON_WRITE)
     frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": Run(run or {})}
     return frame
 
@@ -67,12 +67,28 @@ def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | N
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
 
 
+# The type itself: pandas would look for it in its registry for each column.
+_TEXT = pd.StringDtype()
+
+
+def _column(values: list[Any], kind: schema.Kind) -> Any:
+    """Values as rows hold them, as a column of their kind is stored: a Series for each would take ten times as long."""
+    if kind == "number":
+        return np.array([math.nan if value is None else value for value in values], dtype=float)
+    if kind == "text":
+        return pd.array(values, dtype=_TEXT)
+    missing = np.array([value is None for value in values], dtype=bool)
+    if kind == "integer":
+        return pd.arrays.IntegerArray(np.array([value or 0 for value in values], dtype=np.int64), missing)
+    return pd.arrays.BooleanArray(np.array([bool(value) for value in values], dtype=bool), missing)
+
+
 def _whole_column(values: Any, kind: schema.Kind) -> Any:
     """An array as a column of its kind is stored."""
     if kind == "number":
         return values.astype(float)
     if kind == "text":
-        return pd.Series(values, dtype=schema.DTYPES[kind]).array
+        return pd.array(values, dtype=_TEXT)
     known = np.zeros(len(values), dtype=bool)
     if kind == "integer":
         return pd.arrays.IntegerArray(values.astype(np.int64), known)
@@ -86,7 +102,7 @@ def _even_column(value: Any, kind: schema.Kind, count: int) -> Any:
     if kind == "text":
         texts = np.empty(count, dtype=object)
         texts.fill(pd.NA if value is None else str(value))  # np.full takes twenty times as long
-        return pd.Series(texts, dtype=schema.DTYPES[kind])
+        return pd.array(texts, dtype=_TEXT)
     missing = np.full(count, value is None)
     if kind == "integer":
         return pd.arrays.IntegerArray(np.full(count, value or 0, dtype=np.int64), missing)
@@ -160,7 +176,7 @@ def to_rows(frame: pd.DataFrame) -> list[Row]:
     if twice:
         raise ValueError(f"columns must have names of their own: '{twice[0]}' is none, or there twice")
     rows = []
-    for record in _records(frame.set_axis(names, axis=1)):
+    for record in _records(frame, names):
         row = _as_read(record)
         if row["status"] is None:
             row["status"] = "ok" if row["time_ms"] is not None else "failed"
@@ -168,32 +184,43 @@ def to_rows(frame: pd.DataFrame) -> list[Row]:
     return rows
 
 
-def _records(frame: pd.DataFrame) -> Iterable[Row]:
-    """What `schema.normalise_row` makes of each row, column by column: ten times as quick."""
+_ROWS_AT_ONCE = 10_000  # whose values are there twice while they become rows
+
+
+def _records(frame: pd.DataFrame, columns: list[str]) -> Iterator[Row]:
+    """What `schema.normalise_row` makes of each row, by columns of one array: a Series for each takes longer."""
     kinds = schema.kinds()
-    own = [name for name in frame.columns if name not in kinds]
-    values = [_plain_column(frame, name, kind) for name, kind in kinds.items()]
-    values += [[schema.free(value) for value in frame[name]] for name in own]
+    places = {name: place for place, name in enumerate(columns)}
+    known = {name for name, dtype in zip(columns, frame.dtypes, strict=True) if dtype == _dtype(name)}
+    own = [name for name in columns if name not in kinds]
     names = [*kinds, *own]
-    return (dict(zip(names, found, strict=True)) for found in zip(*values, strict=True))
+    for start in range(0, len(frame), _ROWS_AT_ONCE):
+        values = frame.iloc[start : start + _ROWS_AT_ONCE].to_numpy(dtype=object)
+        nothing = [None] * len(values)
+        found = [
+            _plain(values[:, places[name]].tolist(), name, kind, known=name in known) if name in places else nothing
+            for name, kind in kinds.items()
+        ]
+        found += [[schema.free(value) for value in values[:, places[name]]] for name in own]
+        yield from (dict(zip(names, row, strict=True)) for row in zip(*found, strict=True))
 
 
-def _plain_column(frame: pd.DataFrame, name: str, kind: schema.Kind) -> list[Any]:
+def _dtype(name: str) -> str | None:
+    """The type of a column of the schema, None for another."""
+    kind = schema.kinds().get(name)
+    return kind and schema.DTYPES[kind]
+
+
+def _plain(found: list[Any], name: str, kind: schema.Kind, *, known: bool) -> list[Any]:
     """A column's values as rows hold them; those of the kind's own type need no look at each."""
-    if name not in frame.columns:
-        return [None] * len(frame)
-    column = frame[name]
-    if str(column.dtype) != schema.DTYPES[kind]:
-        return [schema.normalised(name, value, kind) for value in column]
+    if not known:
+        return [schema.normalised(name, value, kind) for value in found]
     if kind == "number":
-        found: list[Any] = column.to_numpy().tolist()
         return [None if math.isnan(value) else value for value in found]
-    nothing: Any = None  # which the types of pandas do not know
-    found = column.to_numpy(dtype=object, na_value=nothing).tolist()
     if kind == "text":
-        cleaned = {value: None if value is None else schema.clean(value) for value in dict.fromkeys(found)}
+        cleaned = {value: None if value is pd.NA else schema.clean(value) for value in dict.fromkeys(found)}
         return [cleaned[value] for value in found]
-    return found
+    return [None if value is pd.NA else value for value in found]
 
 
 def _as_read(row: Row) -> Row:
