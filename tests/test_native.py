@@ -1,8 +1,8 @@
 """csrc/measure and csrc/api driven from C, with a fake backend that fails and miscalculates on demand,
 csrc/cuda/libraries/nvml.c with a fake library, and what csrc/cpu reads of a machine with a planted one (tests/native).
 
-Compiled here, with the sanitizers where the compiler has them. Every check is a test, and runs in its own process,
-a fork of one that runs them all.
+Compiled here, with the sanitizers where BWPROF_SANITIZED_CHECKS asks for them. Every check is a test, and runs in its
+own process, a fork of one that runs them all.
 """
 
 from __future__ import annotations

@@ -24,11 +24,14 @@ static void NVTX_API name_category(nvtxDomainHandle_t domain, uint32_t number, c
     fprintf(file, "category %u %s\n", (unsigned)number, name);
 }
 
+/* A line is one thread's from its first letter to its end. */
 static void tell(const char *what, const nvtxEventAttributes_t *event) {
+    flockfile(file);
     fprintf(file, "%s %s category %u", what, event->message.ascii, (unsigned)event->category);
     if (event->payloadType == NVTX_PAYLOAD_TYPE_INT64) fprintf(file, " bytes %lld", (long long)event->payload.llValue);
     fputc('\n', file);
     fflush(file);
+    funlockfile(file);
 }
 
 static int NVTX_API push(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *event) {
