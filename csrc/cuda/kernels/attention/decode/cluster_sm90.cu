@@ -236,12 +236,13 @@ bw_status choose(const bw_attention_shape &shape, bool ragged, bw_cuda_prepared 
     return BW_OK;
 }
 
-// A cluster of 16 takes most of a part of the device (a GPC) for itself: only whole devices are sure to have one.
-constexpr int64_t whole_units = 100;
+// A cluster of 16 takes most of a part of the device (a GPC, of up to 18 multiprocessors) for itself: 7 of them run at
+// once on 132.
+constexpr int64_t part_units = 18;
 
-// Of how many blocks the clusters are: 16 where the device has as many multiprocessors as they have blocks.
+// Of how many blocks the clusters are: 16 where all of those run at once.
 bool wide(const bw_attention_shape &shape, const bw_device_facts *facts) {
-    return facts->units >= whole_units && 16 * shape.batch * shape.kv_heads <= facts->units;
+    return shape.batch * shape.kv_heads <= facts->units / part_units;
 }
 
 }  // namespace
@@ -260,7 +261,7 @@ const char *bw_decode_cluster_refuses(const bw_dims *dims, const bw_precision *p
 
 // Measured on an H200, no shape was faster: 16 blocks of a cluster share what a part of the device gets of memory, and
 // the way of a part through its L2 was the lesser half of what follows a block's last key. Where a block has a
-// multiprocessor for itself, 15 clusters of 8 or 7 of 16 run at once, so that the last of 16 or 8 of them waits.
+// multiprocessor for itself, 15 clusters of 8 run at once, so that the last of 16 waits, and 7 of 16.
 bool bw_splitkv_prefers(const bw_dims *, const bw_precision *, const bw_device_facts *) {
     return true;
 }

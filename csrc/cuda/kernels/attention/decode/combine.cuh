@@ -129,7 +129,7 @@ struct bw_decode_slots {
 template <int cell_heads, int padded, int parts, int static_shares>
 struct bw_decode_cells {
     static constexpr int stride = padded + bw_decode_cell_gap;  // keeps neighbouring rows in different banks
-    static constexpr int batch = static_shares ? static_shares : cell_heads > 16 ? 4 : 2;
+    static constexpr int batch = static_shares ? static_shares : 2;
     float *top, *sum, *out;  // [cell][cell_heads], [cell][cell_heads], [cell][cell_heads][stride]
     unsigned *ticket;        // the block's, for all its threads
     int shares, slot_bits;
@@ -226,17 +226,14 @@ BW_DEVICE void bw_decode_store(const Cells &cells, const bw_decode_slots &slots,
 
 // -- a column's splits --
 
-// Taken by thread 0 while the block's keys are on their way. Every block of the grid takes one, so that the count comes
-// back to 0 whatever the entries' lengths.
-BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t column) {
-    if (exchange.splits == 1 || threadIdx.x != 0) return 0;
-    return atomicInc(&exchange.tickets[column], (unsigned)exchange.splits - 1);
+// Taken by thread 0 while the block's keys are on their way, by each of a column's `blocks`: all of the grid, or, where
+// those without keys have gone, the others. So the count comes back to 0 whatever the entries' lengths.
+BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t column, int blocks) {
+    if (blocks == 1 || threadIdx.x != 0) return 0;
+    return atomicInc(&exchange.tickets[column], (unsigned)blocks - 1);
 }
-
-// The same where blocks without keys have gone: of the `splits` with keys.
-BW_DEVICE unsigned bw_decode_ticket_with_keys(const bw_decode_exchange &exchange, int64_t column, int splits) {
-    if (splits == 1 || threadIdx.x != 0) return 0;
-    return atomicInc(&exchange.tickets[column], (unsigned)splits - 1);
+BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t column) {
+    return bw_decode_ticket(exchange, column, exchange.splits);
 }
 
 struct bw_decode_sum {
@@ -323,84 +320,16 @@ BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum) {
     }
 }
 
-// A combiner's items where there are many of few splits: a warp asks for `ahead` records a lane at once, `per_item` of
-// each item, because every wait is a round trip.
-template <int ahead, int per_item, typename T>
-BW_DEVICE void bw_decode_combine_items(const bw_decode_slots &slots, const bw_decode_place &place,
-                                       const bw_decode_row &row, int first, int items, T *out) {
-    const float empty = __uint_as_float(bw_decode_empty);
-    const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
-    const int quad = lane % bw_record_quads, sub = lane / bw_record_quads;
-    const int batch = min(ahead / per_item, (items + warps - 1) / warps);
-#pragma unroll 1
-    for (int unit = warp * batch; unit < items; unit += warps * batch) {
-        const int here = min(batch, items - unit);
-        const int record0 = (first + unit) * slots.splits + sub;
-        float4 part[ahead];
-        float2 stand[ahead];
-#pragma unroll
-        for (int u = 0; u < ahead; u++) {
-            const bool wanted = u / per_item < here && u % per_item * bw_split_lanes + sub < place.splits;
-            part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
-            stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
-        }
-        bool all;
-        do {
-            all = true;
-#pragma unroll
-            for (int u = 0; u < ahead; u++) {
-                const int record = record0 + u / per_item * slots.splits + u % per_item * bw_split_lanes;
-                if (!bw_words_there(part[u])) {
-                    part[u] = bw_record_load(slots.values + record * bw_record_quads + quad);
-                }
-                if (!bw_words_there(stand[u])) stand[u] = bw_record_load(slots.sums + record);
-            }
-#pragma unroll
-            for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
-        } while (!all);
-        __syncwarp();  // a record's sum is read by four lanes and emptied by one of them
-#pragma unroll
-        for (int i = 0; i < ahead / per_item; i++) {
-            if (i >= here) break;
-            bw_decode_sum sum = {-INFINITY, 0.0f, {}};
-#pragma unroll
-            for (int u = i * per_item; u < (i + 1) * per_item; u++) sum.top = fmaxf(sum.top, stand[u].x);
-#pragma unroll
-            for (int u = i * per_item; u < (i + 1) * per_item; u++) {
-                const int split = u % per_item * bw_split_lanes, record = record0 + i * slots.splits + split;
-                sum.add(part[u], stand[u]);
-                if (split + sub >= place.splits) continue;
-                bw_record_store(slots.values + record * bw_record_quads + quad,
-                                make_float4(empty, empty, empty, empty));
-                if (quad == 0) bw_record_store(slots.sums + record, make_float2(empty, empty));
-            }
-            bw_decode_add_lanes<bw_record_quads>(sum);
-            if (lane >= bw_record_quads) continue;
-            const float inverse = __fdividef(1.0f, sum.weight);
-#pragma unroll
-            for (int e = 0; e < 4; e++) sum.value[e] *= inverse;
-            const int item = first + unit + i, head = slots.head(item);
-            bw_decode_write(sum.value, row, ((item - head * slots.row_records) * bw_record_quads + quad) * 4,
-                            out + (place.row0 + head) * row.head_dim);
-        }
-    }
-}
-
 // One combiner's share of a column's records: a warp takes all splits of one, four of its values to a lane, or, where
 // there are many splits, of four of its values: a few dozen instructions less between the last split and the output.
-// All threads of the block come here. `many`: query heads, and no blocks without keys.
-template <bool many, typename T>
+// All threads of the block come here.
+template <typename T>
 BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_decode_slots &slots,
                                  const bw_decode_place &place, const bw_decode_row &row, int combiner, T *out) {
-    const int all_items = place.heads * slots.row_records, combiners = min(exchange.combiners, place.splits);
-    const int each = many ? (all_items + combiners - 1) / combiners : exchange.combiner_items;
-    const int first = combiner * each, items = min(each, all_items - first);
+    const int first = combiner * exchange.combiner_items;
+    const int items = min(exchange.combiner_items, place.heads * slots.row_records - first);
     const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
     const bool apart = place.splits > 2 * bw_split_lanes;
-    if constexpr (many) {
-        if (place.splits <= bw_split_lanes) return bw_decode_combine_items<8, 1>(slots, place, row, first, items, out);
-        if (!apart) return bw_decode_combine_items<8, 2>(slots, place, row, first, items, out);
-    }
 #pragma unroll 1
     for (int unit = warp; unit < (apart ? items * bw_record_quads : items); unit += warps) {
         const int item = first + (apart ? unit / bw_record_quads : unit);
@@ -432,7 +361,89 @@ BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_de
     }
 }
 
-// The end of every decode kernel, once each warp has filled its cells.
+// The same of many query heads: a thread takes four values of a record from every 2^bits-th split, `ahead` of them at
+// once, because every wait is a round trip. As many threads share a value as leave none without work.
+template <typename T>
+BW_DEVICE void bw_decode_combine_many(const bw_decode_slots &slots, const bw_decode_place &place,
+                                      const bw_decode_row &row, int combiner, int combiners, T *out) {
+    constexpr int ahead = 8;
+    const int all_items = place.heads * slots.row_records, each = (all_items + combiners - 1) / combiners;
+    const int first = combiner * each, items = min(each, all_items - first);
+    const float empty = __uint_as_float(bw_decode_empty);
+    int bits = 0;  // 2^bits sharers, all in one warp
+    while (bits < 3 && items * bw_record_quads << (bits + 1) <= (int)blockDim.x) bits++;
+    const int sharers = 1 << bits, quad = (int)threadIdx.x % bw_record_quads;
+    const int sub = (int)threadIdx.x / bw_record_quads & (sharers - 1);
+    const int pace = (int)blockDim.x / bw_record_quads >> bits;
+#pragma unroll 1
+    for (int base = 0; base < items; base += pace) {
+        const int own = base + ((int)threadIdx.x / bw_record_quads >> bits), item = first + own;
+        const int splits = own < items ? place.splits : 0;
+        float4 *values = slots.values + (item * slots.splits + sub) * bw_record_quads + quad;
+        float2 *sums = slots.sums + item * slots.splits + sub;
+        bw_decode_sum sum = {-INFINITY, 0.0f, {}};
+#pragma unroll 1
+        for (int round = 0; round < place.splits; round += ahead * sharers) {
+            const int left = splits - round - sub;
+            float4 part[ahead];
+            float2 stand[ahead];
+#pragma unroll
+            for (int u = 0; u < ahead; u++) {
+                const bool wanted = u * sharers < left;
+                part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
+                stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
+            }
+            bool all;
+            do {
+#pragma unroll
+                for (int u = 0; u < ahead; u++) {
+                    if (!bw_words_there(part[u])) {
+                        part[u] = bw_record_load(values + u * sharers * bw_record_quads);
+                    }
+                    if (!bw_words_there(stand[u])) stand[u] = bw_record_load(sums + u * sharers);
+                }
+                all = true;
+#pragma unroll
+                for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
+            } while (!all);
+            __syncwarp();  // a record's sum is read by four lanes and emptied by one of them
+            float top = sum.top;
+#pragma unroll
+            for (int u = 0; u < ahead; u++) top = fmaxf(top, stand[u].x);
+            sum.shrink_to(top);
+#pragma unroll
+            for (int u = 0; u < ahead; u++) {
+                sum.add(part[u], stand[u]);
+                if (u * sharers >= left) continue;
+                bw_record_store(values + u * sharers * bw_record_quads, make_float4(empty, empty, empty, empty));
+                if (quad == 0) bw_record_store(sums + u * sharers, make_float2(empty, empty));
+            }
+            values += ahead * sharers * bw_record_quads;
+            sums += ahead * sharers;
+        }
+        float top = sum.top;
+#pragma unroll 1
+        for (int offset = bw_record_quads; offset < bw_record_quads << bits; offset *= 2) {
+            top = fmaxf(top, __shfl_xor_sync(bw_all_lanes, top, offset));
+        }
+        sum.shrink_to(top);
+#pragma unroll 1
+        for (int offset = bw_record_quads; offset < bw_record_quads << bits; offset *= 2) {
+            sum.weight += __shfl_xor_sync(bw_all_lanes, sum.weight, offset);
+#pragma unroll
+            for (int e = 0; e < 4; e++) sum.value[e] += __shfl_xor_sync(bw_all_lanes, sum.value[e], offset);
+        }
+        if (splits == 0 || sub != 0) continue;
+        const float inverse = __fdividef(1.0f, sum.weight);
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum.value[e] *= inverse;
+        const int head = slots.head(item);
+        bw_decode_write(sum.value, row, ((item - head * slots.row_records) * bw_record_quads + quad) * 4,
+                        out + (place.row0 + head) * row.head_dim);
+    }
+}
+
+// The end of a decode kernel, once each warp has filled its cells. `many`: query heads, and no blocks without keys.
 template <bool many = false, typename Cells, typename T>
 BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &exchange, const bw_decode_place &place,
                                 const bw_decode_row &row, unsigned ticket, T *out) {
@@ -442,10 +453,14 @@ BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &ex
     if (place.keys > 0) bw_decode_store(cells, slots, place, row, out);
     if (place.splits == 1) return;
     __syncwarp();  // no lane may poll for what its neighbours have yet to store
-    const int before =
-        many ? place.splits - min(exchange.combiners, place.splits) : exchange.splits - exchange.combiners;
-    const int combiner = (int)*cells.ticket - before;
-    if (combiner >= 0) bw_decode_combine<many>(exchange, slots, place, row, combiner, out);
+    if constexpr (many) {
+        const int combiners = min(exchange.combiners, place.splits);
+        const int combiner = (int)*cells.ticket - (place.splits - combiners);
+        if (combiner >= 0) bw_decode_combine_many(slots, place, row, combiner, combiners, out);
+    } else {
+        const int combiner = (int)*cells.ticket - (exchange.splits - exchange.combiners);
+        if (combiner >= 0) bw_decode_combine(exchange, slots, place, row, combiner, out);
+    }
 }
 
 // -- what a kernel is launched with --

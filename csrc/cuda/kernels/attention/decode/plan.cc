@@ -47,7 +47,7 @@ void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shar
 }
 
 // More than 8 heads of rows of up to 128 elements: one block of up to 8 warps a multiprocessor, each with 32 heads and
-// a ring of its own or, longer, with one other; behind the rings q.
+// a ring of its own or, longer, with one other; behind the rings q, and a maximum for each head of each warp.
 void divide_wide(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
     plan->wide = plan->head_slots = group > 32 ? 2 : 1;
     plan->block_heads = 32 * plan->wide;
@@ -55,7 +55,8 @@ void divide_wide(bw_decode_plan *plan, int64_t group, int padded, int64_t shared
     const size_t queries = (size_t)(plan->block_heads * padded) * 2;
     for (int shares = 8 / plan->wide; shares > 0; shares--) {
         plan->warps = shares * plan->wide;
-        plan->shared_bytes = larger(ring * (size_t)shares + queries, cell_bytes(plan->warps, 32, padded));
+        const size_t tops = (size_t)(plan->warps * 32) * sizeof(float);
+        plan->shared_bytes = larger(ring * (size_t)shares + queries + tops, cell_bytes(plan->warps, 32, padded));
         if (plan->shared_bytes <= (size_t)shared_limit) break;
     }
 }
@@ -147,15 +148,13 @@ void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places)
     const int64_t most = 1 + (places - 1) / plan->columns;
     const int64_t items = block_heads * plan->row_records;
     plan->combiners = (int)bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items));
-    plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
+    if (!plan->wide) plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
 }
 
 // A block that waits takes the multiprocessor of one that does not run yet: only where all run at once may more than
 // the last one of a column wait.
 void limit_wide_combiners(bw_decode_plan *plan, const bw_dims *dims, int64_t units) {
-    if (blocks_of(*plan, dims, plan->split_keys) <= (double)units) return;
-    plan->combiner_items *= plan->combiners;
-    plan->combiners = 1;
+    if (blocks_of(*plan, dims, plan->split_keys) > (double)units) plan->combiners = 1;
 }
 
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {

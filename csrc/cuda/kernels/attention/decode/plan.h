@@ -26,7 +26,8 @@ struct bw_decode_plan {
     int resident;
     int row_records;     // records of combine.cuh that a head's output takes
     int combiners;       // blocks that add up a column's splits
-    int combiner_items;  // records of a block's heads, over all splits, that each of them takes
+    int combiner_items;  // records of a block's heads, over all splits, that each of them takes; wide blocks divide
+                         // them themselves
     // Scratch: a ticket per column, then the values and the sums of each (row of out, record, split); all 0 when there
     // is one split.
     int64_t ticket_bytes, value_bytes, sum_bytes, scratch_bytes;

@@ -263,21 +263,18 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
     bw_decode_finish(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
 }
 
-template <typename Lanes>
-bw_status choose_lanes(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
-                       bw_cuda_prepared *out) {
-    return bw_decode_choose_staged(plan.head_slots == 1 ? attention_decode_float_kernel<Lanes, true, true>
-                                                        : attention_decode_float_kernel<Lanes, true, false>,
-                                   shape, plan, work, out);
-}
-
 template <int padded>
 bw_status choose_for(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
                      bw_cuda_prepared *out) {
-    if (plan.block_heads / plan.head_slots == 4) {
-        return choose_lanes<bw_decode_lanes<padded, 4>>(shape, plan, work, out);
+    using four = bw_decode_lanes<padded, 4>;
+    using eight = bw_decode_lanes<padded, 8>;
+    auto *function = attention_decode_float_kernel<eight, true, false>;
+    if (plan.block_heads == 4) {
+        function = attention_decode_float_kernel<four, true, true>;
+    } else if (plan.head_slots == 1) {
+        function = attention_decode_float_kernel<eight, true, true>;
     }
-    return choose_lanes<bw_decode_lanes<padded, 8>>(shape, plan, work, out);
+    return bw_decode_choose_staged(function, shape, plan, work, out);
 }
 
 }  // namespace
@@ -285,9 +282,9 @@ bw_status choose_for(const bw_attention_shape &shape, const bw_decode_plan &plan
 bw_status bw_decode_fp32_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
                                 bw_cuda_prepared *out) {
     if (!shape.vectors) {
-        const bool four = plan.block_heads / plan.head_slots == 4;
-        return bw_decode_choose_staged(four ? attention_decode_float_kernel<bw_decode_lanes<256, 4>, false, false>
-                                            : attention_decode_float_kernel<bw_decode_lanes<256, 8>, false, false>,
+        return bw_decode_choose_staged(plan.block_heads == 4
+                                           ? attention_decode_float_kernel<bw_decode_lanes<256, 4>, false, false>
+                                           : attention_decode_float_kernel<bw_decode_lanes<256, 8>, false, false>,
                                        shape, plan, work, out);
     }
     if (shape.head_dim <= 64) return choose_for<64>(shape, plan, work, out);

@@ -29,51 +29,53 @@ BW_DEVICE uint32_t load_pair(const T *from, int left) {
     return bw_pack_pair(left > 0 ? bw_to_float(from[0]) : 0.0f, left > 1 ? bw_to_float(from[1]) : 0.0f, T());
 }
 
-// The A fragments of a slot's query heads: in registers, but for the last ones of long rows.
-template <int padded>
-struct query_fragments {
-    static constexpr int steps = padded / 16, spares = bw_decode_spare_steps(padded), kept = steps - spares;
+// A tile's A fragments of q: the first steps' in registers.
+template <int kept>
+struct held_fragments {
     uint32_t held[kept][4];
-    uint32_t spare;  // this lane's place in shared memory
+
+    __device__ __forceinline__ bool get(int step, uint32_t (&out)[4]) const {
+        if (step >= kept) return false;
+#pragma unroll
+        for (int i = 0; i < 4; i++) out[i] = held[step < kept ? step : 0][i];
+        return true;
+    }
+};
+
+// The last ones of long rows as they are, in shared memory.
+template <int padded>
+struct query_fragments : held_fragments<padded / 16 - bw_decode_spare_steps(padded)> {
+    static constexpr int spares = bw_decode_spare_steps(padded), kept = padded / 16 - spares;
+    uint32_t spare;  // this lane's place there
 
     __device__ __forceinline__ void get(int step, uint32_t (&out)[4]) const {
-        if (step < kept) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) out[i] = held[step < kept ? step : 0][i];
-        } else {
-            const uint4 bits = bw_spare_load(spare + (step - kept) * 512);
-            out[0] = bits.x, out[1] = bits.y, out[2] = bits.z, out[3] = bits.w;
-        }
+        if (held_fragments<kept>::get(step, out)) return;
+        const uint4 bits = bw_spare_load(spare + (step - kept) * 512);
+        out[0] = bits.x, out[1] = bits.y, out[2] = bits.z, out[3] = bits.w;
     }
     __device__ __forceinline__ void set(int step, const uint32_t (&in)[4]) {
         if (step < kept) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) held[step < kept ? step : 0][i] = in[i];
+            for (int i = 0; i < 4; i++) this->held[step < kept ? step : 0][i] = in[i];
         } else {
             bw_spare_store(spare + (step - kept) * 512, make_uint4(in[0], in[1], in[2], in[3]));
         }
     }
 };
 
-// The same of one of several tiles: from the block's rows of q in shared memory, the first ones kept in registers.
+// Where a warp has several tiles, from the block's rows of q in shared memory.
 template <int padded, typename T>
-struct shared_queries {
+struct shared_queries : held_fragments<(padded > 64 ? 3 : 4)> {
     static constexpr int kept = padded > 64 ? 3 : 4;
-    uint32_t held[kept][4];
     T *rows;
 
     __device__ __forceinline__ void load(T *from) {
         rows = from;
 #pragma unroll
-        for (int step = 0; step < kept; step++) bw_tensor_rows<padded>(held[step], rows, 0, step);
+        for (int step = 0; step < kept; step++) bw_tensor_rows<padded>(this->held[step], rows, 0, step);
     }
     __device__ __forceinline__ void get(int step, uint32_t (&out)[4]) const {
-        if (step < kept) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) out[i] = held[step < kept ? step : 0][i];
-        } else {
-            bw_tensor_rows<padded>(out, rows, 0, step);
-        }
+        if (!held_fragments<kept>::get(step, out)) bw_tensor_rows<padded>(out, rows, 0, step);
     }
 };
 
@@ -179,6 +181,65 @@ BW_DEVICE void spread(const bw_softmax_sums<padded, halves> &sums, const Cells &
     }
 }
 
+// A wide block's cells: each warp's sums for its 32 heads, all of a head's on the block's maximum, so that they are
+// merely added. (Where each thread weighed eight cells anew, a block's last 3.5 us on an H200 were this.)
+template <int padded, int most_shares>
+struct wide_cells {
+    static constexpr int stride = padded + bw_decode_cell_gap, warp_heads = 32;
+    float *out, *top, *sum;  // [warp][head][stride], [warp][head] twice
+    unsigned *ticket;
+    int shares, slot_bits;
+
+    __device__ __forceinline__ wide_cells(float *memory, int shares_, int slot_bits_)
+        : shares(shares_), slot_bits(slot_bits_) {
+        const int rows = (shares << slot_bits) * warp_heads;
+        out = memory;  // first: it is read in vectors
+        top = out + rows * stride;
+        sum = top + rows;
+        ticket = (unsigned *)(sum + rows);
+    }
+    // This warp's registers into its cell. `tops`: of all warps, [warp][head].
+    __device__ __forceinline__ void fill(bw_softmax_sums<padded, 2> (&sums)[2], const float *tops, int warp) const {
+        const int lane = (int)threadIdx.x % 32, slot = warp & ((1 << slot_bits) - 1);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int half = i % 2, row = i * 8 + lane / 4;
+            bw_softmax_sums<padded, 2> &own = sums[i / 2];
+            float best = own.top[half];
+#pragma unroll
+            for (int share = 0; share < most_shares; share++) {
+                if (share < shares) best = fmaxf(best, tops[((share << slot_bits) + slot) * warp_heads + row]);
+            }
+            const float shrink = bw_exp2(own.top[half] - bw_softmax_reference(best));
+            const float whole = bw_quad_sum(own.sum[half]) * shrink;
+            const int cell = warp * warp_heads + row;
+            if (lane % 4 == 0) {
+                top[cell] = best;
+                sum[cell] = whole;
+            }
+#pragma unroll
+            for (int n = 0; n < padded / 8; n++) {
+                *(float2 *)&out[cell * stride + 8 * n + lane % 4 * 2] =
+                    make_float2(own.out[n][2 * half] * shrink, own.out[n][2 * half + 1] * shrink);
+            }
+        }
+    }
+    // Four neighbouring values of a head's output over all cells, and what they stand on.
+    __device__ __forceinline__ float4 total(int head, int dim, float2 &stand) const {
+        float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        stand = make_float2(top[head], 0.0f);
+#pragma unroll
+        for (int share = 0; share < most_shares; share++) {
+            if (share >= shares) continue;
+            const int cell = (share << slot_bits) * warp_heads + head;
+            const float4 part = *(const float4 *)&out[cell * stride + dim];
+            stand.y += sum[cell];
+            value.x += part.x, value.y += part.y, value.z += part.z, value.w += part.w;
+        }
+        return value;
+    }
+};
+
 // The warps that hold different heads of the same keys wait for one another; `apart`: not for those of other keys.
 template <bool apart>
 BW_DEVICE void meet(int slots, int share) {
@@ -226,14 +287,15 @@ struct key_reader {
     }
 };
 
-// `few_heads`: at most 8 query heads, so that all warps hold the same ones. `wide`: 0, or for more than 8 query heads
-// the warps, with two tiles of 16 each, that share keys.
-template <int padded, bool vectors, bool few_heads, int wide, typename T>
+// `wide`: 0, or for more than 8 query heads of rows of up to 128 elements the warps, with two tiles of 16 heads each,
+// that share keys.
+template <int padded, bool vectors, int wide, typename T>
 __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, wide > 0       ? 1
                                                                                 : padded <= 64 ? 4
                                                                                                : 2)
     attention_decode_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_decode_work work,
                                    bw_attention_shape shape) {
+    constexpr bool few_heads = wide == 0 && padded <= 128;  // at most 8, so that all warps hold the same ones
     constexpr int tiles = wide > 0 ? 2 : 1, slot_heads = tiles * row_heads, halves = few_heads ? 1 : 2;
     constexpr int stages = stages_for<padded> * (wide > 0 ? wide : 1), stage_elems = 2 * step_keys * padded;
     const bw_decode_place place = bw_decode_locate(shape, work);
@@ -266,8 +328,7 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
 #pragma unroll 1
     for (int s = 0; s < stages - 1; s++) reader.fetch(ring + s * stage_elems, step_pace);
 
-    const unsigned ticket = wide > 0 ? bw_decode_ticket_with_keys(work.exchange, blockIdx.x, place.splits)
-                                     : bw_decode_ticket(work.exchange, blockIdx.x);
+    const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x, wide > 0 ? place.splits : work.exchange.splits);
     std::conditional_t<(wide > 0), shared_queries<padded, T>, query_fragments<padded>> queries[tiles];
     if constexpr (wide > 0) {
         bw_copy_wait<2 * (stages - 1)>();
@@ -309,27 +370,25 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
         stage_at = stage_at == (stages - 1) * stage_elems ? 0 : stage_at + stage_elems;
     }
     bw_copy_wait<0>();
-    __syncthreads();  // the rings become the cells
-    const bw_decode_cells<8 * halves * tiles, padded, 1, few_heads ? largest_warps : 0> cells(
-        (float *)bw_dynamic_shared(), (int)blockDim.x / 32, work.shares, slot_bits);
+    const bw_decode_row row = {shape.head_dim, shape.vectors};
+    if constexpr (wide > 0) {
+        float *tops = (float *)(behind_rings + wide * slot_heads * padded);
 #pragma unroll
-    for (int t = 0; t < tiles; t++) spread(sums[t], cells, (warp * tiles + t) * 8 * halves);
-    bw_decode_finish<(wide > 0)>(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
-}
-
-template <int padded, typename T>
-bw_status choose_for(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
-                     bw_cuda_prepared *out) {
-    constexpr bool long_rows = padded > 128;  // for which direct.cu takes few heads
-    auto *function = attention_decode_tensor_kernel<padded, true, false, 0, T>;
-    if (!long_rows && shape.group <= 8 && plan.warps == largest_warps) {
-        function = attention_decode_tensor_kernel<padded, true, !long_rows, 0, T>;
+        for (int i = 0; i < 4; i++) {
+            const int lane = (int)threadIdx.x % 32;
+            if (lane % 4 == 0) tops[warp * slot_heads + i * 8 + lane / 4] = sums[i / 2].top[i % 2];
+        }
+        __syncthreads();  // the rings become the cells
+        const wide_cells<padded, most_warps / wide> cells((float *)bw_dynamic_shared(), work.shares, slot_bits);
+        cells.fill(sums, tops, warp);
+        bw_decode_finish<true>(cells, work.exchange, place, row, ticket, out);
+    } else {
+        __syncthreads();  // the rings become the cells
+        const bw_decode_cells<8 * halves, padded, 1, few_heads ? largest_warps : 0> cells(
+            (float *)bw_dynamic_shared(), (int)blockDim.x / 32, work.shares, slot_bits);
+        spread(sums[0], cells, warp * 8 * halves);
+        bw_decode_finish(cells, work.exchange, place, row, ticket, out);
     }
-    if constexpr (!long_rows) {
-        if (plan.wide == 1) function = attention_decode_tensor_kernel<padded, true, false, 1, T>;
-        if (plan.wide == 2) function = attention_decode_tensor_kernel<padded, true, false, 2, T>;
-    }
-    return bw_decode_choose_staged(function, shape, plan, work, out);
 }
 
 }  // namespace
@@ -338,12 +397,19 @@ bw_status choose_for(const bw_attention_shape &shape, const bw_decode_plan &plan
 template <typename T>
 static bw_status bw_decode_choose_mma(const bw_attention_shape &shape, const bw_decode_plan &plan,
                                       const bw_decode_work &work, bw_cuda_prepared *out) {
+    auto *function = attention_decode_tensor_kernel<256, true, 0, T>;
     if (!shape.vectors) {
-        return bw_decode_choose_staged(attention_decode_tensor_kernel<256, false, false, 0, T>, shape, plan, work, out);
+        function = attention_decode_tensor_kernel<256, false, 0, T>;
+    } else if (shape.head_dim <= 64) {
+        function = plan.wide == 2   ? attention_decode_tensor_kernel<64, true, 2, T>
+                   : plan.wide == 1 ? attention_decode_tensor_kernel<64, true, 1, T>
+                                    : attention_decode_tensor_kernel<64, true, 0, T>;
+    } else if (shape.head_dim <= 128) {
+        function = plan.wide == 2   ? attention_decode_tensor_kernel<128, true, 2, T>
+                   : plan.wide == 1 ? attention_decode_tensor_kernel<128, true, 1, T>
+                                    : attention_decode_tensor_kernel<128, true, 0, T>;
     }
-    if (shape.head_dim <= 64) return choose_for<64, T>(shape, plan, work, out);
-    if (shape.head_dim <= 128) return choose_for<128, T>(shape, plan, work, out);
-    return choose_for<256, T>(shape, plan, work, out);
+    return bw_decode_choose_staged(function, shape, plan, work, out);
 }
 
 #endif
