@@ -127,12 +127,17 @@ static void check_large_groups() {
                         if (plan.wide == 0) continue;
                         CHECK(plan.block_heads == 32 * plan.head_slots && (group > 64) == (plan.chunks > 1));
                         CHECK(plan.split_keys >= (ragged ? 256 : 512) || head_dim < 64);
-                        // A stage has 16 keys' K and V, 16 bits each; a pair of warps has rings twice as long; then q
-                        // and maxima. The cells, 32 heads of each warp, take the rings' place alone.
+                        // A stage has 16 keys' K and V, 16 bits each; a pair of warps has rings twice as long, unless
+                        // one pair were all; then q. The cells, 32 heads of each warp, take the place of these. Maxima.
                         const int64_t padded = head_dim <= 64 ? 64 : 128, stages = head_dim <= 64 ? 4 : 3;
-                        const int64_t rings = plan.warps / plan.head_slots * plan.wide * stages * 64 * padded;
-                        CHECK((int64_t)plan.shared_bytes >= rings + 64 * plan.wide * padded + plan.warps * 32 * 4);
-                        CHECK(plan.warps * 32 * (padded + bw_decode_cell_gap + 2) * 4 + 4 <= rings);
+                        const int64_t rings =
+                            plan.warps / plan.head_slots * (plan.short_ring ? 1 : plan.wide) * stages * 64 * padded;
+                        const int64_t cells = plan.warps * 32 * (padded + bw_decode_cell_gap + 2) * 4 + 16;
+                        CHECK((int64_t)plan.shared_bytes ==
+                              bw_max64(rings + 64 * plan.wide * padded, cells) + plan.warps * 32 * 4);
+                        CHECK(plan.short_ring || cells <= rings);
+                        CHECK(plan.warps / plan.head_slots > 1 &&
+                              plan.short_ring == (limit < 100 * 1024 && group > 32 && head_dim > 64));
                         double blocks = 0;  // with keys
                         for (int64_t entry = 0; entry < batch; entry++) {
                             const int64_t keys = ragged ? lengths[entry] : 8192;

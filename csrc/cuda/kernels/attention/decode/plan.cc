@@ -47,18 +47,25 @@ void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shar
 }
 
 // More than 8 heads of rows of up to 128 elements: one block of up to 8 warps a multiprocessor, each with 32 heads and
-// a ring of its own or, longer, with one other; behind the rings q, and a maximum for each head of each warp.
+// a ring of its own or, twice as long, with one other; behind the rings q, and behind that, or the cells, a maximum for
+// each head of each warp. Where one pair of warps is all that fits (128 columns in 99 KiB), short rings make it two.
 void divide_wide(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
     plan->wide = plan->head_slots = group > 32 ? 2 : 1;
     plan->block_heads = 32 * plan->wide;
-    const size_t ring = (size_t)(plan->wide * (padded <= 64 ? 4 : 3)) * 2 * 16 * (size_t)padded * 2;
+    const size_t short_ring = (size_t)(padded <= 64 ? 4 : 3) * 2 * 16 * (size_t)padded * 2;
     const size_t queries = (size_t)(plan->block_heads * padded) * 2;
-    for (int shares = 8 / plan->wide; shares > 0; shares--) {
-        plan->warps = shares * plan->wide;
-        const size_t tops = (size_t)(plan->warps * 32) * sizeof(float);
-        plan->shared_bytes = larger(ring * (size_t)shares + queries + tops, cell_bytes(plan->warps, 32, padded));
-        if (plan->shared_bytes <= (size_t)shared_limit) break;
-    }
+    const auto fit = [&](size_t ring) {
+        int shares = 8 / plan->wide + 1;
+        do {
+            plan->warps = --shares * plan->wide;
+            const size_t cells = cell_bytes(plan->warps, 32, padded) + 12;  // a multiple of 16
+            plan->shared_bytes =
+                larger(ring * (size_t)shares + queries, cells) + (size_t)plan->warps * 32 * sizeof(float);
+        } while (shares > 1 && plan->shared_bytes > (size_t)shared_limit);
+        return shares;
+    };
+    plan->short_ring = fit(short_ring * (size_t)plan->wide) == 1 && plan->wide == 2;
+    if (plan->short_ring) fit(short_ring);
 }
 
 template <typename Lanes>

@@ -190,6 +190,9 @@ struct wide_cells {
     unsigned *ticket;
     int shares, slot_bits;
 
+    static __device__ __forceinline__ int bytes(int warps) {
+        return warps * warp_heads * (stride + 2) * (int)sizeof(float) + 16;
+    }
     __device__ __forceinline__ wide_cells(float *memory, int shares_, int slot_bits_)
         : shares(shares_), slot_bits(slot_bits_) {
         const int rows = (shares << slot_bits) * warp_heads;
@@ -287,6 +290,16 @@ struct key_reader {
     }
 };
 
+// Until `done` steps more than none have come, of the latest that a ring of so many stages has asked for.
+template <int long_ring, int short_ring, int done>
+BW_DEVICE void wait_for_steps(int stages) {
+    if (stages == long_ring) {
+        bw_copy_wait<2 * (long_ring - 1 - done)>();
+    } else {
+        bw_copy_wait<2 * (short_ring - 1 - done)>();
+    }
+}
+
 // `wide`: 0, or for more than 8 query heads of rows of up to 128 elements the warps, with two tiles of 16 heads each,
 // that share keys.
 template <int padded, bool vectors, int wide, typename T>
@@ -297,11 +310,13 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
                                    bw_attention_shape shape) {
     constexpr bool few_heads = wide == 0 && padded <= 128;  // at most 8, so that all warps hold the same ones
     constexpr int tiles = wide > 0 ? 2 : 1, slot_heads = tiles * row_heads, halves = few_heads ? 1 : 2;
-    constexpr int stages = stages_for<padded> * (wide > 0 ? wide : 1), stage_elems = 2 * step_keys * padded;
+    constexpr int short_ring = stages_for<padded>, long_ring = short_ring * (wide > 0 ? wide : 1);
+    constexpr int stage_elems = 2 * step_keys * padded;
     const bw_decode_place place = bw_decode_locate(shape, work);
     if (wide > 0 && place.keys == 0) return;
     const int slot_bits = few_heads ? 0 : wide > 0 ? wide - 1 : work.slot_bits, slots = 1 << slot_bits;
     const int warp = (int)threadIdx.x / 32, slot = warp & (slots - 1), share = warp >> slot_bits;
+    const int stages = wide == 2 && work.short_ring ? short_ring : long_ring;
     const int shares = few_heads ? largest_warps : work.shares, step_pace = shares * step_keys;
     T *ring = (T *)bw_dynamic_shared() + share * stages * stage_elems;
     T *behind_rings = (T *)bw_dynamic_shared() + shares * stages * stage_elems;
@@ -331,7 +346,7 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
     const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x, wide > 0 ? place.splits : work.exchange.splits);
     std::conditional_t<(wide > 0), shared_queries<padded, T>, query_fragments<padded>> queries[tiles];
     if constexpr (wide > 0) {
-        bw_copy_wait<2 * (stages - 1)>();
+        wait_for_steps<long_ring, short_ring, 0>(stages);
         __syncthreads();
 #pragma unroll
         for (int t = 0; t < tiles; t++) queries[t].load(behind_rings + (slot * slot_heads + t * row_heads) * padded);
@@ -353,15 +368,15 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
         T *stage = ring + stage_at;
         uint32_t weights[tiles][4];
         if constexpr (wide > 0) {
-            bw_copy_wait<2 * (stages - 2)>();
+            wait_for_steps<long_ring, short_ring, 1>(stages);
             meet<true>(slots, share);  // this step's K and V are there, and the stage that is filled next has been used
             reader.fetch(ring + next_at, step_pace);
             if (valid > 0) meet_keys<padded>(queries, stage, valid, shape.scale, sums, weights);
         } else {
-            bw_copy_wait<2 * (stages - 2) + 1>();
+            bw_copy_wait<2 * (long_ring - 2) + 1>();
             meet<false>(slots, share);  // this step's keys are there, and the stage that is filled next has been used
             if (valid > 0) meet_keys<padded>(queries, stage, valid, shape.scale, sums, weights);
-            bw_copy_wait<2 * (stages - 2)>();
+            bw_copy_wait<2 * (long_ring - 2)>();
             meet<false>(slots, share);
             reader.fetch(ring + next_at, step_pace);
         }
@@ -372,7 +387,10 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
     bw_copy_wait<0>();
     const bw_decode_row row = {shape.head_dim, shape.vectors};
     if constexpr (wide > 0) {
-        float *tops = (float *)(behind_rings + wide * slot_heads * padded);
+        // Behind q and, where rings are short, the cells.
+        const int q_end = (shares * stages * stage_elems + wide * slot_heads * padded) * (int)sizeof(T);
+        const int cells_end = wide_cells<padded, most_warps / wide>::bytes((int)blockDim.x / 32);
+        float *tops = (float *)(bw_dynamic_shared() + (wide == 2 ? max(q_end, cells_end) : q_end));
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int lane = (int)threadIdx.x % 32;
