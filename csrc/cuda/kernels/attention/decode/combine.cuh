@@ -362,7 +362,8 @@ BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_de
 }
 
 // The same of many query heads: a thread takes four values of a record from every 2^bits-th split, `ahead` of them at
-// once, because every wait is a round trip. As many threads share a value as leave none without work.
+// once, because every wait is a round trip. Threads without work share out a record's splits, down to four each: sums
+// over lanes take time, too. (Pauses of 100 ns between polls changed nothing.)
 template <typename T>
 BW_DEVICE void bw_decode_combine_many(const bw_decode_slots &slots, const bw_decode_place &place,
                                       const bw_decode_row &row, int combiner, int combiners, T *out) {
@@ -371,7 +372,9 @@ BW_DEVICE void bw_decode_combine_many(const bw_decode_slots &slots, const bw_dec
     const int first = combiner * each, items = min(each, all_items - first);
     const float empty = __uint_as_float(bw_decode_empty);
     int bits = 0;  // 2^bits sharers, all in one warp
-    while (bits < 3 && items * bw_record_quads << (bits + 1) <= (int)blockDim.x) bits++;
+    while (bits < 3 && ahead / 2 << bits < place.splits && items * bw_record_quads << (bits + 1) <= (int)blockDim.x) {
+        bits++;
+    }
     const int sharers = 1 << bits, quad = (int)threadIdx.x % bw_record_quads;
     const int sub = (int)threadIdx.x / bw_record_quads & (sharers - 1);
     const int pace = (int)blockDim.x / bw_record_quads >> bits;
