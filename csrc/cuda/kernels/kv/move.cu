@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 
+#include <type_traits>
+
 #include "cuda/kernels/common/divide.cuh"
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/launch/choose.cuh"
@@ -15,10 +17,13 @@
 namespace {
 
 // A unit of K and the same of V a thread; where K alone fills every multiprocessor with threads, all of K comes before
-// V, a unit a thread: streams of one tensor at a time are what memory likes best. On an H200, in FP16, 8 x 2048 tokens
-// of 8 x 128: append 99.2 -> 102.1 % of a stream of the same bytes, with pages of 16 in any order 97.2 -> 99.6 %.
-// Pages that lie anywhere cost writes of more than the L2 holds 6 % (16 x 8192 tokens): a stream whose tiles of 32 KiB
-// are permuted, without any table, loses as much, and nothing where they stay within 2 MiB.
+// V, a unit a thread: streams of one tensor at a time are what memory likes best. Tokens that are then read in their
+// order are faster where the L2 is not told to drop them first. On an H200, of a stream of the same bytes, 8 x 2048
+// tokens of 8 x 128: append in FP32 99.7 -> 101.2 %, with pages of 16 in any order 95.5 -> 97.1 % (FP16 96.9 -> 98.5).
+// Pages that lie anywhere cost moves of more than the L2 holds 4 to 5 % (16 x 8192: append 95.6 %, gather 96.7) at the
+// same bytes of DRAM traffic. That is not the kernel's: blocks of 32 to 1024 threads, 1 to 8 units a thread, half or
+// all of the threads that fit, TMA, other cache policies lose 3 to 5 % when tiles of 32 KiB are permuted, without any
+// table: all of it anywhere in 285 MB, 4 % within 128 MiB, 2 % within 16, nothing within 2.
 constexpr int TOGETHER_THREADS = 128, APART_THREADS = 256;
 constexpr int64_t THREADS_OF_A_UNIT = 2048;  // that a multiprocessor holds
 
@@ -73,10 +78,24 @@ struct move {
     int tail_halves;  // 16-bit pieces behind the last unit; only a plain copy has any
 };
 
+template <bool once, typename Unit>
+__device__ Unit load_unit(const Unit *from) {
+    return once ? bw_load_once(from) : __ldg(from);
+}
+template <bool once, typename Unit>
+__device__ void store_unit(Unit *to, Unit value) {
+    if (once) {
+        bw_store_once(to, value);
+    } else {
+        *to = value;
+    }
+}
+
 // `From` maps an index to the source's place, `To` to the target's. `together`: K and V; else blockIdx.y says which.
 template <typename Unit, bool together, typename From, typename To>
 __global__ void __launch_bounds__(together ? TOGETHER_THREADS : APART_THREADS)
     kv_move_kernel(move<Unit> m, From from, To to) {
+    constexpr bool once = together || !std::is_same_v<From, same_map>;
     const Unit *k = together || blockIdx.y == 0 ? m.k : m.v;
     Unit *k_out = together || blockIdx.y == 0 ? m.k_out : m.v_out;
     const int64_t i = (int64_t)blockIdx.x * (together ? TOGETHER_THREADS : APART_THREADS) + threadIdx.x;
@@ -84,49 +103,58 @@ __global__ void __launch_bounds__(together ? TOGETHER_THREADS : APART_THREADS)
     const bool in = i < m.units;
     const int64_t source = from(in ? i : m.units - 1);
     Unit first = {}, second = {};
-    if (in) first = bw_load_once(k + source);
-    if (in && together) second = bw_load_once(m.v + source);
+    if (in) first = load_unit<once>(k + source);
+    if (in && together) second = load_unit<once>(m.v + source);
     __syncwarp();  // keeps the compiler from doing anything else before it has issued every load
     const int64_t target = to(in ? i : m.units - 1);
-    if (in) bw_store_once(k_out + target, first);
-    if (in && together) bw_store_once(m.v_out + target, second);
+    if (in) store_unit<once>(k_out + target, first);
+    if (in && together) store_unit<once>(m.v_out + target, second);
     if (blockIdx.x == 0 && threadIdx.x < m.tail_halves) {
         ((uint16_t *)(k_out + m.units))[threadIdx.x] = ((const uint16_t *)(k + m.units))[threadIdx.x];
         if (together) ((uint16_t *)(m.v_out + m.units))[threadIdx.x] = ((const uint16_t *)(m.v + m.units))[threadIdx.x];
     }
 }
 
-// Gather where pages are whole tiles of a block. blockIdx.x is the tile, y and z are the page, so that the table is
-// asked at once: the rest is worked out while it answers.
+// Gather where pages are whole tiles of a block. blockIdx.x is the tile of a page, y the page of an entry, z the entry,
+// so that the table is asked at once: the rest is worked out while it answers, and its answer goes straight into the
+// addresses. `together` as above; else V's entries follow K's in z, and a thread has two units, so that what waits for
+// the table is as much: 8 x 4096 tokens of 2 x 64 in FP16 99.0 -> 99.7 % of a stream, 8 x 2048 of 8 x 128 98.5 -> 99.2.
+// What is tiny pays for the table's trip to memory, 0.2 to 0.25 us, which no stream makes: 93 % at 8 MB, 89 % at 2.
 struct page_tiles {
     const int32_t *table;  // (B, pages per entry)
-    int64_t count;         // pages
-    bw_divider pages;      // of an entry
-    int64_t page, entry;   // units
+    int64_t entry;         // units
+    int32_t page_bytes;
 };
-constexpr int64_t PAGES_IN_A_ROW = 32768;  // of the grid
+constexpr int PAGE_TILE = 128, PAGE_UNROLL = 2;  // units of a block, and of a thread that has K or V alone
+constexpr int64_t GRID_MAX = 65535;              // of y and z
 
-template <typename Unit, int UNROLL>
-__global__ void __launch_bounds__(TOGETHER_THREADS) kv_gather_pages_kernel(move<Unit> m, page_tiles of) {
-    const unsigned number = blockIdx.z * gridDim.y + blockIdx.y;
-    if (number >= of.count) return;
-    const int64_t at = (int64_t)__ldg(&of.table[number]) * of.page;
-    const int64_t first = (int64_t)blockIdx.x * (TOGETHER_THREADS * UNROLL) + threadIdx.x;
-    const int64_t b = of.pages.quotient(number), before = (number - b * of.pages.divisor) * of.page;
+template <typename Unit, bool together>
+__global__ void __launch_bounds__(together ? PAGE_TILE : PAGE_TILE / PAGE_UNROLL)
+    kv_gather_pages_kernel(move<Unit> m, page_tiles of) {
+    constexpr int UNROLL = together ? 1 : PAGE_UNROLL, THREADS = PAGE_TILE / UNROLL;
+    const unsigned entries = together ? gridDim.z : gridDim.z / 2;
+    const bool is_v = !together && blockIdx.z >= entries;
+    const unsigned b = is_v ? blockIdx.z - entries : blockIdx.z;
+    const int64_t at = (int64_t)__ldg(&of.table[b * gridDim.y + blockIdx.y]) * of.page_bytes;
+    const int first = (int)blockIdx.x * PAGE_TILE + (int)threadIdx.x;
+    const int64_t before = (int64_t)blockIdx.y * (of.page_bytes / (int)sizeof(Unit)) + first;
+    const int64_t to = b * of.entry + before;
+    const Unit *k_from = (const Unit *)((const char *)((is_v ? m.v : m.k) + first) + at);
+    const Unit *v_from = (const Unit *)((const char *)(m.v + first) + at);
+    Unit *k_to = (is_v ? m.v_out : m.k_out) + to, *v_to = m.v_out + to;
     Unit k[UNROLL] = {}, v[UNROLL] = {};
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-        const int64_t i = first + u * TOGETHER_THREADS;
-        if (before + i < of.entry) k[u] = bw_load_once(m.k + at + i);
-        if (before + i < of.entry) v[u] = bw_load_once(m.v + at + i);
+        const bool in = before + u * THREADS < of.entry;
+        if (in) k[u] = bw_load_once(k_from + u * THREADS);
+        if (in && together) v[u] = bw_load_once(v_from + u * THREADS);
     }
     __syncwarp();  // as above
-    const int64_t to = b * of.entry + before;
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-        const int64_t i = first + u * TOGETHER_THREADS;
-        if (before + i < of.entry) bw_store_once(m.k_out + to + i, k[u]);
-        if (before + i < of.entry) bw_store_once(m.v_out + to + i, v[u]);
+        const bool in = before + u * THREADS < of.entry;
+        if (in) bw_store_once(k_to + u * THREADS, k[u]);
+        if (in && together) bw_store_once(v_to + u * THREADS, v[u]);
     }
 }
 
@@ -145,13 +173,18 @@ void place_operands(bw_cuda_kernel *kernel, const move_operands &operands) {
     bw_choose_place(kernel, 0, offsetof(any, v_out), bw_from_operand(operands.v_out));
 }
 
+// Whether a thread moves a unit of K and the same of V.
+bool moves_together(const bw_device_facts *facts, int64_t units) {
+    return units < bw_max64(1, facts->units) * THREADS_OF_A_UNIT;
+}
+
 template <typename Unit, typename From, typename To>
 bw_cuda_kernel *choose_move(const bw_device_facts *facts, bw_cuda_prepared *out, int64_t bytes,
                             const move_operands &operands, From from, To to) {
     move<Unit> m = {};
     m.units = bytes / (int64_t)sizeof(Unit);
     m.tail_halves = (int)(bytes % (int64_t)sizeof(Unit) / 2);
-    const bool together = m.units < bw_max64(1, facts->units) * THREADS_OF_A_UNIT;
+    const bool together = moves_together(facts, m.units);
     const int threads = together ? TOGETHER_THREADS : APART_THREADS;
     void (*function)(move<Unit>, From, To) = kv_move_kernel<Unit, false, From, To>;
     if (together) function = kv_move_kernel<Unit, true, From, To>;
@@ -161,20 +194,21 @@ bw_cuda_kernel *choose_move(const bw_device_facts *facts, bw_cuda_prepared *out,
     return kernel;
 }
 
-// Whole pages in tiles. Two units a thread where one each leaves blocks that are not many waiting for the table.
+// False where pages are no whole tiles, or more than a grid holds.
 template <typename Unit>
 bool choose_pages(const bw_device_facts *facts, bw_cuda_prepared *out, int64_t batch, int64_t entry_bytes,
                   int64_t page_bytes, const move_operands &operands) {
-    const int64_t size = sizeof(Unit), pages = bw_ceil_div(entry_bytes, page_bytes), count = batch * pages;
-    const int64_t page = page_bytes / size, units = bw_max64(1, facts->units), blocks = count * page / TOGETHER_THREADS;
-    if (page % TOGETHER_THREADS != 0 || !bw_cuda_grid_fits(page)) return false;
-    const bool two = page % (2 * TOGETHER_THREADS) == 0 && blocks >= 6 * units && blocks <= 16 * units;
-    const int64_t tiles = page / (TOGETHER_THREADS * (two ? 2 : 1)), row = bw_min64(count, PAGES_IN_A_ROW);
-    const dim3 grid((unsigned)tiles, (unsigned)row, (unsigned)bw_ceil_div(count, row));
-    const page_tiles of = {nullptr, count, bw_divider_make(pages), page, entry_bytes / size};
-    void (*function)(move<Unit>, page_tiles) = kv_gather_pages_kernel<Unit, 1>;
-    if (two) function = kv_gather_pages_kernel<Unit, 2>;
-    bw_cuda_kernel *kernel = bw_choose(out, function, grid, dim3(TOGETHER_THREADS), 0, move<Unit>{}, of);
+    const int64_t size = sizeof(Unit), pages = bw_ceil_div(entry_bytes, page_bytes);
+    if (page_bytes % (PAGE_TILE * size) != 0 || page_bytes > INT32_MAX) return false;
+    if (pages > GRID_MAX || 2 * batch > GRID_MAX) return false;
+    const bool together = moves_together(facts, batch * entry_bytes / size);
+    const int threads = together ? PAGE_TILE : PAGE_TILE / PAGE_UNROLL;
+    const page_tiles of = {nullptr, entry_bytes / size, (int32_t)page_bytes};
+    void (*function)(move<Unit>, page_tiles) = kv_gather_pages_kernel<Unit, false>;
+    if (together) function = kv_gather_pages_kernel<Unit, true>;
+    const unsigned tiles = (unsigned)(page_bytes / (PAGE_TILE * size));
+    const dim3 grid(tiles, (unsigned)pages, (unsigned)(together ? batch : 2 * batch));
+    bw_cuda_kernel *kernel = bw_choose(out, function, grid, dim3(threads), 0, move<Unit>{}, of);
     place_operands(kernel, operands);
     bw_choose_place(kernel, FROM, offsetof(page_tiles, table), bw_from_operand(BW_GATHER_TABLE));
     return true;
