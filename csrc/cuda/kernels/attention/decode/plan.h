@@ -101,6 +101,10 @@ bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
 // staged_bf16.cu
 bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                   const bw_decode_exchange &exchange, bw_cuda_prepared *out);
+// oneshot.cu: of those, where it takes them.
+bool bw_decode_oneshot_takes(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan);
+bw_status bw_decode_oneshot_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                   const bw_decode_exchange &exchange, bw_cuda_prepared *out);
 bw_status bw_decode_fp32_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
                                 bw_cuda_prepared *out);
 bw_status bw_decode_fp16_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,

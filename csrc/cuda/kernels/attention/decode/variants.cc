@@ -16,7 +16,11 @@ bw_decode_exchange make_exchange(const bw_decode_plan &plan) {
 }
 
 bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan, bw_cuda_prepared *out) {
-    if (plan.direct) return bw_decode_direct_choose(dtype, shape, plan, make_exchange(plan), out);
+    if (plan.direct) {
+        return bw_decode_oneshot_takes(dtype, shape, plan)
+                   ? bw_decode_oneshot_choose(dtype, shape, plan, make_exchange(plan), out)
+                   : bw_decode_direct_choose(dtype, shape, plan, make_exchange(plan), out);
+    }
     bw_decode_work work = {};
     work.by_chunks = bw_divider_make(plan.chunks);
     work.by_kv_heads = bw_divider_make(shape.kv_heads);
