@@ -103,9 +103,9 @@ struct oneshot_keys {
             for (int i = 0; i < 4; i++) v[u][i] = bw_load_streaming(from_v + (16 * u + v_key(i)) * key_bytes);
         }
     }
-    // Of the entry's last block: `left` keys, zeros behind them.
+    // `left` keys, zeros behind them.
     __device__ __forceinline__ void load_some(const char *from_k, const char *from_v, unsigned key_bytes, int left) {
-        const int r = (int)threadIdx.x / 4, c = (int)threadIdx.x % 4;
+        const int r = (int)(threadIdx.x / 4), c = (int)(threadIdx.x % 4);
         const uint4 none = make_uint4(0, 0, 0, 0);
 #pragma unroll
         for (int u = 0; u < tiles; u++) {
@@ -117,6 +117,22 @@ struct oneshot_keys {
             }
         }
     }
+    // Whatever is in the registers.
+    __device__ __forceinline__ void rehearse() {
+#pragma unroll
+        for (int u = 0; u < tiles; u++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                any(k[u][i / 2][i % 2]);
+                any(v[u][i]);
+            }
+        }
+        any(q[0]);
+        any(q[1]);
+    }
+    static __device__ __forceinline__ void any(uint4 &bits) {
+        asm volatile("" : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w));
+    }
 };
 
 // A lane's sums for head r: of the weighted values the 16 from 16 c on, value[t][0] and value[t][1] those of elements t
@@ -125,9 +141,9 @@ struct oneshot_sums {
     float value[8][4] = {}, weight[4] = {}, top = -INFINITY;
 };
 
-template <typename T, int tiles>
+template <typename T, bool whole, int tiles>
 BW_DEVICE void weigh(const oneshot_keys<tiles> &keys, int left, float scale, oneshot_sums &sums) {
-    const int c = (int)threadIdx.x % 4;
+    const int c = (int)(threadIdx.x % 4);
     float p[tiles][4];
 #pragma unroll
     for (int u = 0; u < tiles; u++) {
@@ -145,7 +161,7 @@ BW_DEVICE void weigh(const oneshot_keys<tiles> &keys, int left, float scale, one
 #pragma unroll
         for (int i = 0; i < 4; i++) p[u][i] = score[i / 2][0][i % 2] + score[i / 2][1][i % 2];
     }
-    if (left < tiles * 16) {
+    if (!whole && left < tiles * 16) {
 #pragma unroll
         for (int u = 0; u < tiles; u++) {
 #pragma unroll
@@ -260,7 +276,8 @@ BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner,
     constexpr int lanes = apart ? 32 : bw_split_lanes, ahead = 2;
     const bw_decode_exchange &exchange = work.exchange;
     const float empty = __uint_as_float(bw_decode_empty);
-    const int lane = (int)threadIdx.x, sub = apart ? lane : lane / bw_record_quads, splits = exchange.splits;
+    const int lane = (int)threadIdx.x, sub = apart ? lane : (int)threadIdx.x / bw_record_quads,
+              splits = exchange.splits;
     const int first = combiner * exchange.combiner_items;
     const int items = min(exchange.combiner_items, (int)work.group * row_records - first);
 #pragma unroll 1
@@ -317,22 +334,23 @@ BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner,
     }
 }
 
-template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart>
+template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole>
 __global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
     attention_decode_oneshot_kernel(const __grid_constant__ oneshot_work work) {
     __shared__ __align__(16) oneshot_memory<warps> memories[rehearsing_warps ? 2 : 1];
     const bool rehearsing = rehearsing_warps && threadIdx.y >= warps;
-    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y - (rehearsing ? warps : 0), r = lane / 4, c = lane % 4;
+    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y - (rehearsing ? warps : 0);
+    const int r = (int)(threadIdx.x / 4), c = (int)(threadIdx.x % 4);
     const unsigned column = blockIdx.z * work.kv_heads + blockIdx.x, row0 = column * work.group;
     const int left = min(work.keys - (int)blockIdx.y * work.split_keys, work.split_keys) - warp * tiles * 16;
     oneshot_keys<tiles> keys;
     unsigned ticket = 0;
-    if (!rehearsing && work.group) {
+    if (!rehearsing) {
         const int64_t block =
             (int64_t)blockIdx.z * work.batch_bytes + (blockIdx.y * work.split_bytes + blockIdx.x * row_bytes);
         const char *from_k = work.k + block + ((warp * tiles * 16 + r) * work.key_bytes + c * 16);
         const char *from_v = work.v + block + ((warp * tiles * 16 + 2 * c) * work.key_bytes + r * 16);
-        if (__builtin_expect(left >= tiles * 16, 1)) {
+        if constexpr (whole) {
             keys.load(from_k, from_v, work.key_bytes);
         } else {
             keys.load_some(from_k, from_v, work.key_bytes, left);
@@ -342,11 +360,11 @@ __global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
         for (int j = 0; j < 2; j++) keys.q[j] = bw_load_cached(q + j * 64);
         if (warp == 0) ticket = bw_decode_ticket(work.exchange, column);
     } else {
-        keys = {};
+        keys.rehearse();
     }
     oneshot_memory<warps> &memory = memories[rehearsing];
     oneshot_sums sums;
-    weigh<T>(keys, left, work.scale, sums);
+    weigh<T, whole>(keys, left, work.scale, sums);
     if (c == 0) {
         memory.top[r][warp] = sums.top;
         memory.weight[r][warp] = sums.weight[0];
@@ -374,7 +392,7 @@ __global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
     if (thread == 0) memory.ticket[0] = ticket;
     meet<1, warps * 32, rehearsing_warps * 32>(rehearsing);
     int combiner = (int)memory.ticket[0] - (work.exchange.splits - work.exchange.combiners);
-    if (rehearsing) combiner = (int)blockIdx.y % work.exchange.combiners;
+    if (rehearsing) combiner = (int)(blockIdx.y % (unsigned)work.exchange.combiners);
     if (combiner >= 0) add_splits<T, warps, rehearsing_warps, apart>(work, row0, combiner, warp, rehearsing);
 }
 
@@ -382,11 +400,11 @@ __global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
 
 namespace {
 
-template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart>
+template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole>
 void choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const oneshot_work &work,
             bw_cuda_prepared *out) {
     bw_cuda_kernel *kernel =
-        bw_choose(out, attention_decode_oneshot_kernel<T, warps, tiles, rehearsing_warps, resident, apart>,
+        bw_choose(out, attention_decode_oneshot_kernel<T, warps, tiles, rehearsing_warps, resident, apart, whole>,
                   dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
                   dim3(32, warps + rehearsing_warps), 0, work);
     bw_choose_place(kernel, 0, offsetof(oneshot_work, k), bw_from_operand(BW_ATTENTION_K));
@@ -419,10 +437,13 @@ bw_status bw_decode_oneshot_choose(bw_dtype dtype, const bw_attention_shape &sha
     work.exchange = exchange;
     return bw_cuda_by_half_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (plan.splits > 2 * bw_split_lanes) {
-            choose<T, 4, 1, 4, 3, true>(shape, plan, work, out);
+        const bool whole = plan.split_keys == 64 && shape.keys % 64 == 0;
+        if (plan.splits <= 2 * bw_split_lanes) {
+            choose<T, 4, 1, 4, 3, false, false>(shape, plan, work, out);
+        } else if (whole) {
+            choose<T, 4, 1, 4, 3, true, true>(shape, plan, work, out);
         } else {
-            choose<T, 4, 1, 4, 3, false>(shape, plan, work, out);
+            choose<T, 4, 1, 4, 3, true, false>(shape, plan, work, out);
         }
         return BW_OK;
     });
