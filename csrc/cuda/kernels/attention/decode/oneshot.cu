@@ -70,6 +70,10 @@ BW_DEVICE void meet(bool rehearsing) {
     }
 }
 
+BW_DEVICE void fetch_line(const void *at) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 // Not all ones where all six words are there.
 BW_DEVICE unsigned missing(float4 values, float2 stand) {
     return max(max(max(__float_as_uint(values.x), __float_as_uint(values.y)),
@@ -271,9 +275,9 @@ struct split_sum {
 
 // One combiner's share of a column's records, as bw_decode_combine's: a warp takes all splits of four values of one,
 // or, where there are few, of all sixteen.
-template <typename T, int warps, int rehearsing_warps, bool apart>
+template <typename T, int warps, int rehearsing_warps, bool apart, int ahead>
 BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner, int warp, bool rehearsing) {
-    constexpr int lanes = apart ? 32 : bw_split_lanes, ahead = 2;
+    constexpr int lanes = apart ? 32 : bw_split_lanes;
     const bw_decode_exchange &exchange = work.exchange;
     const float empty = __uint_as_float(bw_decode_empty);
     const int lane = (int)threadIdx.x, sub = apart ? lane : (int)threadIdx.x / bw_record_quads,
@@ -326,15 +330,21 @@ BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner,
         store_if(lane < 4 * split_sum<lanes>::near && !rehearsing, out, bits);
     }
     if (!apart) return;
-    meet<3, warps * 32, rehearsing_warps * 32>(rehearsing);  // a sum has been read by four warps
+    // A sum has been read by four warps; the first one empties them.
+    if (rehearsing) return;
+    if (warp != 0) {
+        asm volatile("bar.arrive 3, %0;" ::"n"(warps * 32) : "memory");
+        return;
+    }
+    asm volatile("bar.sync 3, %0;" ::"n"(warps * 32) : "memory");
 #pragma unroll 1
-    for (int i = warp * 32 + lane; i < items * splits; i += warps * 32) {
-        store_if(!rehearsing, (char *)exchange.sums + ((row0 * row_records + first) * splits + i) * 8,
-                 make_float2(empty, empty));
+    for (int i = lane; i < items * splits; i += 32) {
+        bw_record_store((float2 *)exchange.sums + (row0 * row_records + first) * splits + i, make_float2(empty, empty));
     }
 }
 
-template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole>
+template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole, int ahead,
+          int fetch>
 __global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
     attention_decode_oneshot_kernel(const __grid_constant__ oneshot_work work) {
     __shared__ __align__(16) oneshot_memory<warps> memories[rehearsing_warps ? 2 : 1];
@@ -345,7 +355,7 @@ __global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
     const int left = min(work.keys - (int)blockIdx.y * work.split_keys, work.split_keys) - warp * tiles * 16;
     oneshot_keys<tiles> keys;
     unsigned ticket = 0;
-    if (!rehearsing) {
+    if (rehearsing_warps ? !rehearsing : work.group > 0) {
         const int64_t block =
             (int64_t)blockIdx.z * work.batch_bytes + (blockIdx.y * work.split_bytes + blockIdx.x * row_bytes);
         const char *from_k = work.k + block + ((warp * tiles * 16 + r) * work.key_bytes + c * 16);
@@ -361,6 +371,17 @@ __global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
         if (warp == 0) ticket = bw_decode_ticket(work.exchange, column);
     } else {
         keys.rehearse();
+    }
+    const int thread = warp * 32 + lane, item = thread / bw_record_quads, quad = thread % bw_record_quads;
+    const unsigned record = (row0 * row_records + item) * work.exchange.splits + blockIdx.y;
+    const bool stores = item < (int)work.group * row_records;
+    char *const to_values = (char *)work.exchange.values + record * 64 + quad * 16;
+    char *const to_sums = (char *)work.exchange.sums + record * 8;
+    if (fetch && stores && !rehearsing) {
+        const float empty = __uint_as_float(bw_decode_empty);
+        if (fetch == 1) bw_record_store((float4 *)to_values, make_float4(empty, empty, empty, empty));
+        if (fetch == 2 && quad % 2 == 0) fetch_line(to_values);
+        if (quad == 0) fetch_line(to_sums);
     }
     oneshot_memory<warps> &memory = memories[rehearsing];
     oneshot_sums sums;
@@ -378,35 +399,33 @@ __global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
     }
     meet<1, warps * 32, rehearsing_warps * 32>(rehearsing);
 
-    const int thread = warp * 32 + lane, item = thread / bw_record_quads, quad = thread % bw_record_quads;
-    if (item < (int)work.group * row_records) {
-        const unsigned record = (row0 * row_records + item) * work.exchange.splits + blockIdx.y;
+    if (stores) {
         float2 stand;
         const float4 value = add_warps(memory, item, quad, stand);
-        store_if(!rehearsing, (char *)work.exchange.values + record * 64 + quad * 16,
+        store_if(!rehearsing, to_values,
                  make_float4(bw_record_word(value.x), bw_record_word(value.y), bw_record_word(value.z),
                              bw_record_word(value.w)));
-        store_if(!rehearsing && quad == 0, (char *)work.exchange.sums + record * 8,
-                 make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
+        store_if(!rehearsing && quad == 0, to_sums, make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
     }
     if (thread == 0) memory.ticket[0] = ticket;
     meet<1, warps * 32, rehearsing_warps * 32>(rehearsing);
     int combiner = (int)memory.ticket[0] - (work.exchange.splits - work.exchange.combiners);
     if (rehearsing) combiner = (int)(blockIdx.y % (unsigned)work.exchange.combiners);
-    if (combiner >= 0) add_splits<T, warps, rehearsing_warps, apart>(work, row0, combiner, warp, rehearsing);
+    if (combiner >= 0) add_splits<T, warps, rehearsing_warps, apart, ahead>(work, row0, combiner, warp, rehearsing);
 }
 
 }  // namespace
 
 namespace {
 
-template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole>
+template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole, int ahead,
+          int fetch>
 void choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const oneshot_work &work,
             bw_cuda_prepared *out) {
-    bw_cuda_kernel *kernel =
-        bw_choose(out, attention_decode_oneshot_kernel<T, warps, tiles, rehearsing_warps, resident, apart, whole>,
-                  dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
-                  dim3(32, warps + rehearsing_warps), 0, work);
+    bw_cuda_kernel *kernel = bw_choose(
+        out, attention_decode_oneshot_kernel<T, warps, tiles, rehearsing_warps, resident, apart, whole, ahead, fetch>,
+        dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
+        dim3(32, warps + rehearsing_warps), 0, work);
     bw_choose_place(kernel, 0, offsetof(oneshot_work, k), bw_from_operand(BW_ATTENTION_K));
     bw_choose_place(kernel, 0, offsetof(oneshot_work, v), bw_from_operand(BW_ATTENTION_V));
     bw_choose_place(kernel, 0, offsetof(oneshot_work, q), bw_from_operand(BW_ATTENTION_Q));
@@ -414,12 +433,29 @@ void choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const o
     bw_decode_place_exchange(kernel, 0, offsetof(oneshot_work, exchange), plan);
 }
 
+// Splits of which a lane adds up one, or two at a time.
+template <typename T, int warps, int tiles, int resident>
+void choose_ends(const bw_attention_shape &shape, const bw_decode_plan &plan, bool whole, const oneshot_work &work,
+                 bw_cuda_prepared *out) {
+    const bool apart = plan.splits > 2 * bw_split_lanes;
+    if (apart && whole) {
+        choose<T, warps, tiles, 0, resident, true, true, warps * tiles == 8 ? 1 : 2, 1>(shape, plan, work, out);
+    } else if (apart) {
+        choose<T, warps, tiles, 0, resident, true, false, 2, 1>(shape, plan, work, out);
+    } else if (whole) {
+        choose<T, warps, tiles, 0, resident, false, true, 2, 1>(shape, plan, work, out);
+    } else {
+        choose<T, warps, tiles, 0, resident, false, false, 2, 1>(shape, plan, work, out);
+    }
+}
+
 }  // namespace
 
 // Its offsets are numbers of 32 bits.
 bool bw_decode_oneshot_takes(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan) {
-    return dtype != BW_FP32 && shape.head_dim == 64 && !plan.ragged && plan.warps == 4 && plan.splits > 1 &&
-           plan.split_keys <= 64 && shape.keys * shape.kv_heads * row_bytes <= UINT32_MAX &&
+    const int64_t most_keys = plan.warps == 4 ? 64 : 256;
+    return dtype != BW_FP32 && shape.head_dim == 64 && !plan.ragged && plan.splits > 1 &&
+           plan.split_keys <= most_keys && shape.keys * shape.kv_heads * row_bytes <= UINT32_MAX &&
            plan.scratch_bytes <= UINT32_MAX;
 }
 
@@ -435,16 +471,13 @@ bw_status bw_decode_oneshot_choose(bw_dtype dtype, const bw_attention_shape &sha
     work.split_keys = (int)plan.split_keys;
     work.scale = shape.scale;
     work.exchange = exchange;
+    const int64_t step = plan.warps == 4 ? 64 : plan.split_keys <= 128 ? 128 : 256;
+    const bool whole = plan.split_keys == step && shape.keys % step == 0;
     return bw_cuda_by_half_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        const bool whole = plan.split_keys == 64 && shape.keys % 64 == 0;
-        if (plan.splits <= 2 * bw_split_lanes) {
-            choose<T, 4, 1, 4, 3, false, false>(shape, plan, work, out);
-        } else if (whole) {
-            choose<T, 4, 1, 4, 3, true, true>(shape, plan, work, out);
-        } else {
-            choose<T, 4, 1, 4, 3, true, false>(shape, plan, work, out);
-        }
+        if (step == 64) choose_ends<T, 4, 1, 3>(shape, plan, whole, work, out);
+        if (step == 128) choose_ends<T, 8, 1, 2>(shape, plan, whole, work, out);
+        if (step == 256) choose_ends<T, 8, 2, 2>(shape, plan, whole, work, out);
         return BW_OK;
     });
 }
