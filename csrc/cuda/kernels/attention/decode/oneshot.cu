@@ -1,21 +1,24 @@
-// attention_decode where every block meets its keys at one go: 16-bit elements in rows of 64, up to 8 query heads per
-// K/V head. Nothing repeats, so that what a launch takes is a chain of latencies, and one of them is the code's own:
-// an instruction that its multiprocessor has not run since the launch began has to be fetched.
-//   - q is the matrix instructions' tall operand, the group's heads its rows, and keys their columns: a head's scores
-//     lie in four neighbouring lanes as its weights are needed there for V, and a lane's sums are one record of
-//     combine.cuh;
-//   - all loads are asked for before any is used: they are a branch of their own, past which ptxas moves none;
-//   - `rehearsing` warps run the same code meanwhile on nothing, and store nothing: it is there when keys arrive, and
-//   so
-//     are the scratch's lines;
-//   - the ticket is looked at after this block's records are stored: until then nobody has to know who adds.
+// attention_decode where every block meets its keys at one go: 16-bit elements
+// in rows of 64, up to 8 query heads per K/V head. Nothing repeats: what a
+// launch takes is a chain of latencies.
+//   - q is the matrix instructions' tall operand, the group's heads its rows,
+//   and keys their columns: a head's weights
+//     lie where the product with V needs them, and a lane's sums are one record
+//     of combine.cuh;
+//   - all loads are asked for before any is used: they are a branch of their
+//   own, past which ptxas moves none;
+//   - the lines of this block's records are in the L2 by the time that others
+//   poll them;
+//   - the ticket is looked at after this block's records are stored: until then
+//   nobody has to know who adds.
 #include "cuda/kernels/attention/decode/combine.cuh"
 
 namespace {
 
 struct oneshot_work {
     const char *k, *v, *q;
-    unsigned key_bytes, split_bytes;  // from one key, and from one split's first, to the next in k and v
+    unsigned key_bytes, split_bytes;  // from one key, and from one split's first,
+                                      // to the next in k and v
     int64_t batch_bytes;              // from one entry to the next
     unsigned kv_heads, group;
     int keys, split_keys;
@@ -28,9 +31,10 @@ constexpr int oneshot_heads = 8, row_bytes = 128, row_records = 4;
 
 template <int warps>
 struct oneshot_memory {
-    float cell[warps][32][20];  // a warp's sums: a record a lane, apart from the next one's banks
+    float cell[warps][32][20];  // a warp's sums: a record a lane, apart from the
+                                // next one's banks
     float top[oneshot_heads][warps], weight[oneshot_heads][warps];
-    unsigned ticket[4];
+    unsigned ticket;
 };
 
 // ---- shared memory and scratch ----
@@ -39,35 +43,6 @@ BW_DEVICE void put(uint32_t shared, float4 part) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "f"(part.x), "f"(part.y), "f"(part.z),
                  "f"(part.w)
                  : "memory");
-}
-
-// What a warp that rehearses must not store is a predicate, not a branch: a branch's code would not be fetched.
-BW_DEVICE void store_if(bool wanted, char *to, float4 part) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n@p st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to),
-        "f"(part.x), "f"(part.y), "f"(part.z), "f"(part.w), "r"((unsigned)wanted)
-        : "memory");
-}
-BW_DEVICE void store_if(bool wanted, char *to, float2 part) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n@p st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};\n}" ::"l"(to),
-        "f"(part.x), "f"(part.y), "r"((unsigned)wanted)
-        : "memory");
-}
-BW_DEVICE void store_if(bool wanted, char *to, uint16_t bits) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p st.global.b16 [%0], %1;\n}" ::"l"(to), "h"(bits),
-                 "r"((unsigned)wanted)
-                 : "memory");
-}
-
-// A barrier of the warps that work, and one of those that rehearse.
-template <int id, int threads, int rehearsing_threads>
-BW_DEVICE void meet(bool rehearsing) {
-    if (rehearsing_threads && rehearsing) {
-        asm volatile("bar.sync %0, %1;" ::"n"(id + 1), "n"(rehearsing_threads ? rehearsing_threads : 32) : "memory");
-    } else {
-        asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
-    }
 }
 
 BW_DEVICE void fetch_line(const void *at) {
@@ -121,26 +96,11 @@ struct oneshot_keys {
             }
         }
     }
-    // Whatever is in the registers.
-    __device__ __forceinline__ void rehearse() {
-#pragma unroll
-        for (int u = 0; u < tiles; u++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                any(k[u][i / 2][i % 2]);
-                any(v[u][i]);
-            }
-        }
-        any(q[0]);
-        any(q[1]);
-    }
-    static __device__ __forceinline__ void any(uint4 &bits) {
-        asm volatile("" : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w));
-    }
 };
 
-// A lane's sums for head r: of the weighted values the 16 from 16 c on, value[t][0] and value[t][1] those of elements t
-// and t + 8; the rows of heads 8 to 15 are not used.
+// A lane's sums for head r: of the weighted values the 16 from 16 c on,
+// value[t][0] and value[t][1] those of elements t and t + 8; the rows of heads
+// 8 to 15 are not used.
 struct oneshot_sums {
     float value[8][4] = {}, weight[4] = {}, top = -INFINITY;
 };
@@ -227,8 +187,9 @@ BW_DEVICE float4 add_warps(const oneshot_memory<warps> &memory, int item, int qu
     return value;
 }
 
-// Where `lanes` lanes hold the splits of the same four values, the others' lanes between them: each exchange halves
-// what a lane keeps. The value that a lane ends with is element(lane).
+// Where `lanes` lanes hold the splits of the same four values, the others'
+// lanes between them: each exchange halves what a lane keeps. The value that a
+// lane ends with is element(lane).
 template <int lanes>
 struct split_sum {
     static constexpr int near = 32 / lanes, far = 2 * near;
@@ -273,14 +234,15 @@ struct split_sum {
     }
 };
 
-// One combiner's share of a column's records, as bw_decode_combine's: a warp takes all splits of four values of one,
-// or, where there are few, of all sixteen.
-template <typename T, int warps, int rehearsing_warps, bool apart, int ahead>
-BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner, int warp, bool rehearsing) {
+// One combiner's share of a column's records, as bw_decode_combine's: a warp
+// takes all splits of four values of one, or, where there are few, of all
+// sixteen.
+template <typename T, int warps, bool apart, int ahead>
+BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner) {
     constexpr int lanes = apart ? 32 : bw_split_lanes;
     const bw_decode_exchange &exchange = work.exchange;
     const float empty = __uint_as_float(bw_decode_empty);
-    const int lane = (int)threadIdx.x, sub = apart ? lane : (int)threadIdx.x / bw_record_quads,
+    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y, sub = apart ? lane : (int)threadIdx.x / bw_record_quads,
               splits = exchange.splits;
     const int first = combiner * exchange.combiner_items;
     const int items = min(exchange.combiner_items, (int)work.group * row_records - first);
@@ -288,7 +250,7 @@ BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner,
     for (int unit = warp; unit < (apart ? items * bw_record_quads : items); unit += warps) {
         const unsigned item = row0 * row_records + first + (apart ? unit / bw_record_quads : unit);
         const int quad = (apart ? unit : lane) % bw_record_quads;
-        char *const out = work.out + (item * 16 + quad * 4 + split_sum<lanes>::element(lane)) * sizeof(T);
+        T *const out = (T *)work.out + (item * 16 + quad * 4 + split_sum<lanes>::element(lane));
         split_sum<lanes> sum;
 #pragma unroll 1
         for (int pass = 0; pass < splits; pass += ahead * lanes) {
@@ -314,24 +276,21 @@ BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner,
                 }
 #pragma unroll
                 for (int i = 0; i < ahead; i++) most = max(most, missing(part[i], stand[i]));
-            } while (!__all_sync(bw_all_lanes, most != bw_decode_empty || rehearsing));
+            } while (!__all_sync(bw_all_lanes, most != bw_decode_empty));
 #pragma unroll
             for (int i = 0; i < ahead; i++) {
-                const bool there = pass + i * lanes + sub < splits && !rehearsing;
-                store_if(there, values + i * lanes * 64, make_float4(empty, empty, empty, empty));
-                if (!apart) store_if(there && quad == 0, sums + i * lanes * 8, make_float2(empty, empty));
+                if (pass + i * lanes + sub >= splits) continue;
+                bw_record_store((float4 *)(values + i * lanes * 64), make_float4(empty, empty, empty, empty));
+                if (!apart && quad == 0) bw_record_store((float2 *)(sums + i * lanes * 8), make_float2(empty, empty));
             }
             sum.add(part, stand);
         }
         T narrow;
-        uint16_t bits;
         bw_from_float(sum.total(lane), &narrow);
-        memcpy(&bits, &narrow, sizeof bits);
-        store_if(lane < 4 * split_sum<lanes>::near && !rehearsing, out, bits);
+        if (lane < 4 * split_sum<lanes>::near) *out = narrow;
     }
     if (!apart) return;
     // A sum has been read by four warps; the first one empties them.
-    if (rehearsing) return;
     if (warp != 0) {
         asm volatile("bar.arrive 3, %0;" ::"n"(warps * 32) : "memory");
         return;
@@ -343,19 +302,17 @@ BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner,
     }
 }
 
-template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole, int ahead,
-          int fetch>
-__global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
+template <typename T, int warps, int tiles, int resident, bool apart, bool whole, int ahead>
+__global__ void __launch_bounds__(warps * 32, resident)
     attention_decode_oneshot_kernel(const __grid_constant__ oneshot_work work) {
-    __shared__ __align__(16) oneshot_memory<warps> memories[rehearsing_warps ? 2 : 1];
-    const bool rehearsing = rehearsing_warps && threadIdx.y >= warps;
-    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y - (rehearsing ? warps : 0);
+    __shared__ __align__(16) oneshot_memory<warps> memory;
+    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y;
     const int r = (int)(threadIdx.x / 4), c = (int)(threadIdx.x % 4);
     const unsigned column = blockIdx.z * work.kv_heads + blockIdx.x, row0 = column * work.group;
     const int left = min(work.keys - (int)blockIdx.y * work.split_keys, work.split_keys) - warp * tiles * 16;
     oneshot_keys<tiles> keys;
     unsigned ticket = 0;
-    if (rehearsing_warps ? !rehearsing : work.group > 0) {
+    if (work.group > 0) {  // always
         const int64_t block =
             (int64_t)blockIdx.z * work.batch_bytes + (blockIdx.y * work.split_bytes + blockIdx.x * row_bytes);
         const char *from_k = work.k + block + ((warp * tiles * 16 + r) * work.key_bytes + c * 16);
@@ -369,21 +326,19 @@ __global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
 #pragma unroll
         for (int j = 0; j < 2; j++) keys.q[j] = bw_load_cached(q + j * 64);
         if (warp == 0) ticket = bw_decode_ticket(work.exchange, column);
-    } else {
-        keys.rehearse();
     }
     const int thread = warp * 32 + lane, item = thread / bw_record_quads, quad = thread % bw_record_quads;
     const unsigned record = (row0 * row_records + item) * work.exchange.splits + blockIdx.y;
     const bool stores = item < (int)work.group * row_records;
     char *const to_values = (char *)work.exchange.values + record * 64 + quad * 16;
     char *const to_sums = (char *)work.exchange.sums + record * 8;
-    if (fetch && stores && !rehearsing) {
+    // Written, a line is in the L2 without a read of memory; two doublewords of
+    // its sums are too few for that.
+    if (stores) {
         const float empty = __uint_as_float(bw_decode_empty);
-        if (fetch == 1) bw_record_store((float4 *)to_values, make_float4(empty, empty, empty, empty));
-        if (fetch == 2 && quad % 2 == 0) fetch_line(to_values);
+        bw_record_store((float4 *)to_values, make_float4(empty, empty, empty, empty));
         if (quad == 0) fetch_line(to_sums);
     }
-    oneshot_memory<warps> &memory = memories[rehearsing];
     oneshot_sums sums;
     weigh<T, whole>(keys, left, work.scale, sums);
     if (c == 0) {
@@ -397,35 +352,33 @@ __global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
         put(cell + 16 * i, make_float4(sums.value[t][half], sums.value[t + 1][half], sums.value[t + 2][half],
                                        sums.value[t + 3][half]));
     }
-    meet<1, warps * 32, rehearsing_warps * 32>(rehearsing);
+    __syncthreads();
 
     if (stores) {
         float2 stand;
         const float4 value = add_warps(memory, item, quad, stand);
-        store_if(!rehearsing, to_values,
-                 make_float4(bw_record_word(value.x), bw_record_word(value.y), bw_record_word(value.z),
-                             bw_record_word(value.w)));
-        store_if(!rehearsing && quad == 0, to_sums, make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
+        bw_record_store((float4 *)to_values, make_float4(bw_record_word(value.x), bw_record_word(value.y),
+                                                         bw_record_word(value.z), bw_record_word(value.w)));
+        if (quad == 0) {
+            bw_record_store((float2 *)to_sums, make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
+        }
     }
-    if (thread == 0) memory.ticket[0] = ticket;
-    meet<1, warps * 32, rehearsing_warps * 32>(rehearsing);
-    int combiner = (int)memory.ticket[0] - (work.exchange.splits - work.exchange.combiners);
-    if (rehearsing) combiner = (int)(blockIdx.y % (unsigned)work.exchange.combiners);
-    if (combiner >= 0) add_splits<T, warps, rehearsing_warps, apart, ahead>(work, row0, combiner, warp, rehearsing);
+    if (thread == 0) memory.ticket = ticket;
+    __syncthreads();
+    const int combiner = (int)memory.ticket - (work.exchange.splits - work.exchange.combiners);
+    if (combiner >= 0) add_splits<T, warps, apart, ahead>(work, row0, combiner);
 }
 
 }  // namespace
 
 namespace {
 
-template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole, int ahead,
-          int fetch>
+template <typename T, int warps, int tiles, int resident, bool apart, bool whole, int ahead>
 void choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const oneshot_work &work,
             bw_cuda_prepared *out) {
     bw_cuda_kernel *kernel = bw_choose(
-        out, attention_decode_oneshot_kernel<T, warps, tiles, rehearsing_warps, resident, apart, whole, ahead, fetch>,
-        dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
-        dim3(32, warps + rehearsing_warps), 0, work);
+        out, attention_decode_oneshot_kernel<T, warps, tiles, resident, apart, whole, ahead>,
+        dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch), dim3(32, warps), 0, work);
     bw_choose_place(kernel, 0, offsetof(oneshot_work, k), bw_from_operand(BW_ATTENTION_K));
     bw_choose_place(kernel, 0, offsetof(oneshot_work, v), bw_from_operand(BW_ATTENTION_V));
     bw_choose_place(kernel, 0, offsetof(oneshot_work, q), bw_from_operand(BW_ATTENTION_Q));
@@ -439,13 +392,13 @@ void choose_ends(const bw_attention_shape &shape, const bw_decode_plan &plan, bo
                  bw_cuda_prepared *out) {
     const bool apart = plan.splits > 2 * bw_split_lanes;
     if (apart && whole) {
-        choose<T, warps, tiles, 0, resident, true, true, warps * tiles == 8 ? 1 : 2, 1>(shape, plan, work, out);
+        choose<T, warps, tiles, resident, true, true, warps * tiles == 8 ? 1 : 2>(shape, plan, work, out);
     } else if (apart) {
-        choose<T, warps, tiles, 0, resident, true, false, 2, 1>(shape, plan, work, out);
+        choose<T, warps, tiles, resident, true, false, 2>(shape, plan, work, out);
     } else if (whole) {
-        choose<T, warps, tiles, 0, resident, false, true, 2, 1>(shape, plan, work, out);
+        choose<T, warps, tiles, resident, false, true, 2>(shape, plan, work, out);
     } else {
-        choose<T, warps, tiles, 0, resident, false, false, 2, 1>(shape, plan, work, out);
+        choose<T, warps, tiles, resident, false, false, 2>(shape, plan, work, out);
     }
 }
 
