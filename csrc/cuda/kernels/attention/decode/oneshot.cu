@@ -1,24 +1,17 @@
-// attention_decode where every block meets its keys at one go: 16-bit elements
-// in rows of 64, up to 8 query heads per K/V head. Nothing repeats: what a
-// launch takes is a chain of latencies.
-//   - q is the matrix instructions' tall operand, the group's heads its rows,
-//   and keys their columns: a head's weights
-//     lie where the product with V needs them, and a lane's sums are one record
-//     of combine.cuh;
-//   - all loads are asked for before any is used: they are a branch of their
-//   own, past which ptxas moves none;
-//   - the lines of this block's records are in the L2 by the time that others
-//   poll them;
-//   - the ticket is looked at after this block's records are stored: until then
-//   nobody has to know who adds.
+// attention_decode where every block meets its keys at one go: 16-bit elements in rows of 64, up to 8 query heads per
+// K/V head. Nothing repeats: what a launch takes is a chain of latencies.
+//   - q is the matrix instructions' tall operand, the group's heads its rows, and keys their columns: a head's weights
+//     are where the product with V needs them, and a lane's sums are one record of combine.cuh;
+//   - all loads are asked for before any is used;
+//   - the lines of a block's records are in the L2 before they are polled: a poll that misses waits for memory;
+//   - the ticket is looked at after the block's records are stored: until then nobody has to know who adds.
 #include "cuda/kernels/attention/decode/combine.cuh"
 
 namespace {
 
 struct oneshot_work {
     const char *k, *v, *q;
-    unsigned key_bytes, split_bytes;  // from one key, and from one split's first,
-                                      // to the next in k and v
+    unsigned key_bytes, split_bytes;  // from one key, and from one split's first, to the next in k and v
     int64_t batch_bytes;              // from one entry to the next
     unsigned kv_heads, group;
     int keys, split_keys;
@@ -31,8 +24,7 @@ constexpr int oneshot_heads = 8, row_bytes = 128, row_records = 4;
 
 template <int warps>
 struct oneshot_memory {
-    float cell[warps][32][20];  // a warp's sums: a record a lane, apart from the
-                                // next one's banks
+    float cell[warps][32][20];  // a warp's sums: a record a lane, in other banks than the next one's
     float top[oneshot_heads][warps], weight[oneshot_heads][warps];
     unsigned ticket;
 };
@@ -98,13 +90,13 @@ struct oneshot_keys {
     }
 };
 
-// A lane's sums for head r: of the weighted values the 16 from 16 c on,
-// value[t][0] and value[t][1] those of elements t and t + 8; the rows of heads
-// 8 to 15 are not used.
+// A lane's sums for head r: of the weighted values the 16 from 16 c on, value[t][0] and value[t][1] those of elements t
+// and t + 8. Rows 8 to 15 are of no head.
 struct oneshot_sums {
     float value[8][4] = {}, weight[4] = {}, top = -INFINITY;
 };
 
+// `whole`: every block of the grid has all the keys it has room for.
 template <typename T, bool whole, int tiles>
 BW_DEVICE void weigh(const oneshot_keys<tiles> &keys, int left, float scale, oneshot_sums &sums) {
     const int c = (int)(threadIdx.x % 4);
@@ -187,9 +179,8 @@ BW_DEVICE float4 add_warps(const oneshot_memory<warps> &memory, int item, int qu
     return value;
 }
 
-// Where `lanes` lanes hold the splits of the same four values, the others'
-// lanes between them: each exchange halves what a lane keeps. The value that a
-// lane ends with is element(lane).
+// Where `lanes` lanes hold the splits of the same four values, those of other values between them: each exchange halves
+// what a lane keeps, and element(lane) says which value it is left with.
 template <int lanes>
 struct split_sum {
     static constexpr int near = 32 / lanes, far = 2 * near;
@@ -234,16 +225,15 @@ struct split_sum {
     }
 };
 
-// One combiner's share of a column's records, as bw_decode_combine's: a warp
-// takes all splits of four values of one, or, where there are few, of all
-// sixteen.
+// One combiner's share of a column's records, as bw_decode_combine's: a warp takes all splits of four values of one or,
+// where there are few (not `apart`), of all sixteen, `ahead` of them a lane at a time.
 template <typename T, int warps, bool apart, int ahead>
 BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner) {
     constexpr int lanes = apart ? 32 : bw_split_lanes;
     const bw_decode_exchange &exchange = work.exchange;
     const float empty = __uint_as_float(bw_decode_empty);
-    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y, sub = apart ? lane : (int)threadIdx.x / bw_record_quads,
-              splits = exchange.splits;
+    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y, splits = exchange.splits;
+    const int sub = apart ? lane : lane / bw_record_quads;
     const int first = combiner * exchange.combiner_items;
     const int items = min(exchange.combiner_items, (int)work.group * row_records - first);
 #pragma unroll 1
@@ -312,7 +302,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
     const int left = min(work.keys - (int)blockIdx.y * work.split_keys, work.split_keys) - warp * tiles * 16;
     oneshot_keys<tiles> keys;
     unsigned ticket = 0;
-    if (work.group > 0) {  // always
+    if (work.group > 0) {  // always: ptxas moves no load past a branch's end, and would move these behind products
         const int64_t block =
             (int64_t)blockIdx.z * work.batch_bytes + (blockIdx.y * work.split_bytes + blockIdx.x * row_bytes);
         const char *from_k = work.k + block + ((warp * tiles * 16 + r) * work.key_bytes + c * 16);
@@ -332,8 +322,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
     const bool stores = item < (int)work.group * row_records;
     char *const to_values = (char *)work.exchange.values + record * 64 + quad * 16;
     char *const to_sums = (char *)work.exchange.sums + record * 8;
-    // Written, a line is in the L2 without a read of memory; two doublewords of
-    // its sums are too few for that.
+    // A line that is written is in the L2 without being read. Of a line of sums, others write the rest.
     if (stores) {
         const float empty = __uint_as_float(bw_decode_empty);
         bw_record_store((float4 *)to_values, make_float4(empty, empty, empty, empty));
@@ -369,10 +358,6 @@ __global__ void __launch_bounds__(warps * 32, resident)
     if (combiner >= 0) add_splits<T, warps, apart, ahead>(work, row0, combiner);
 }
 
-}  // namespace
-
-namespace {
-
 template <typename T, int warps, int tiles, int resident, bool apart, bool whole, int ahead>
 void choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const oneshot_work &work,
             bw_cuda_prepared *out) {
@@ -386,7 +371,6 @@ void choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const o
     bw_decode_place_exchange(kernel, 0, offsetof(oneshot_work, exchange), plan);
 }
 
-// Splits of which a lane adds up one, or two at a time.
 template <typename T, int warps, int tiles, int resident>
 void choose_ends(const bw_attention_shape &shape, const bw_decode_plan &plan, bool whole, const oneshot_work &work,
                  bw_cuda_prepared *out) {
