@@ -562,6 +562,23 @@ def test_decode_follows_scores_that_rise_and_fall(heads, head_dim, trend, precis
         check(device, "attention_decode", None, precision, shape, given)
 
 
+# Where a block meets its keys at one go, 64, 128 or 256 of them, on an H200: whole blocks and others, few splits and
+# many. (batch, kv_len, num_heads, num_kv_heads)
+ONESHOTS = [
+    *[(1, 640, 7, 1), (1, 601, 7, 1), (1, 1216, 8, 2), (1, 1217, 15, 3), (2, 8192, 1, 1)],
+    *[(4, 1024, 14, 2), (4, 1000, 14, 2), (1, 4096, 14, 2), (1, 4095, 14, 2)],
+    *[(12, 1024, 14, 2), (12, 1000, 6, 2), (1, 16384, 6, 2), (1, 16000, 10, 2)],
+]
+
+
+@pytest.mark.parametrize("kernel_device", DEVICES[-1:], indirect=True)
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("shape", ONESHOTS, ids=lambda shape: "x".join(map(str, shape)))
+def test_decode_of_keys_that_blocks_meet_at_one_go(kernel_device, precision, shape):
+    params = dict(zip(("batch", "kv_len", "num_heads", "num_kv_heads"), shape, strict=True), head_dim=64)
+    check(kernel_device, "attention_decode", "splitkv", precision, params)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_decode_passes_a_nan_on_whatever_its_bits(kernel_device, precision):
     """All bits set is a NaN, too, and what becomes of it must not look like a mark of the kernel's own."""
