@@ -52,7 +52,7 @@ RULES = [
     Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li256E", 32, 1, "a step of K and V"),
     Rule("direct.cu", r"direct_kernelIfLi64E", 20, 1, "a step of K and V"),
     # <warps, tiles, ...>: all of a block's keys, and the queries.
-    Rule("oneshot.cu", r"oneshot_kernelI(6__half|13__nv_bfloat16)Li[48]ELi1E", 10, 1, "all keys"),
+    Rule("oneshot.cu", r"oneshot_kernelI(6__half|13__nv_bfloat16)Li4ELi1E", 10, 1, "all keys"),
     Rule("oneshot.cu", r"oneshot_kernelI(6__half|13__nv_bfloat16)Li8ELi2E", 18, 1, "all keys"),
     Rule("cluster_sm90.cu", r"cluster_kernelI.*Li64ELi1E", 10, 1, "a step of K and V"),
     Rule("cluster_sm90.cu", r"cluster_kernelI.*Li64ELi2E", 18, 1, "a step of K and V"),

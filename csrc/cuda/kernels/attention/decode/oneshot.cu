@@ -3,8 +3,18 @@
 //   - q is the matrix instructions' tall operand, the group's heads its rows, and keys their columns: a head's weights
 //     are where the product with V needs them, and a lane's sums are one record of combine.cuh;
 //   - all loads are asked for before any is used;
-//   - the lines of a block's records are in the L2 before they are polled: a poll that misses waits for memory;
+//   - `rehearsing` warps run the same code meanwhile on nothing, and store nothing: they bring the records' lines into
+//     the L2, where a poll that misses waits for memory;
 //   - the ticket is looked at after the block's records are stored: until then nobody has to know who adds.
+//
+// 1 x 4096 keys of 2 K/V heads, cold, on an H200 takes 3.59 us (direct.cu 3.85). Of direct.cu's time, by kernels that
+// end early: an empty kernel 0.60, its parameters 0.04, all loads 1.40, arithmetic 0.40, the records' stores 0.38,
+// their exchange 1.21 (0.94 where scratch is in the L2). By clocks in this kernel: loads are asked for 0.20 us after a
+// block starts, keys are there after 0.94, records stored after 1.48, all of them polled 0.55 after the slowest
+// block's store, the output written 0.24 later; from the last block's end to the next launch's first 0.80.
+// 256 instructions in a row cost 0.12 us more than in a loop, in a hot launch as in a cold one.
+// What brought nothing: combiners known beforehand (+0.25), a maximum that the warps agree on first, fewer combiners
+// (14: +0.5), twice as large blocks with half as many records, records written empty at the start.
 #include "cuda/kernels/attention/decode/combine.cuh"
 
 namespace {
@@ -24,9 +34,9 @@ constexpr int oneshot_heads = 8, row_bytes = 128, row_records = 4;
 
 template <int warps>
 struct oneshot_memory {
-    float cell[warps][32][20];  // a warp's sums: a record a lane, in other banks than the next one's
+    float cell[warps][32][20];  // a warp's sums: a record a lane, apart from the next one's banks
     float top[oneshot_heads][warps], weight[oneshot_heads][warps];
-    unsigned ticket;
+    unsigned ticket[4];
 };
 
 // ---- shared memory and scratch ----
@@ -37,8 +47,33 @@ BW_DEVICE void put(uint32_t shared, float4 part) {
                  : "memory");
 }
 
-BW_DEVICE void fetch_line(const void *at) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+// What a warp that rehearses must not store is a predicate, not a branch: a branch's code would not be fetched.
+BW_DEVICE void store_if(bool wanted, char *to, float4 part) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n@p st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to),
+        "f"(part.x), "f"(part.y), "f"(part.z), "f"(part.w), "r"((unsigned)wanted)
+        : "memory");
+}
+BW_DEVICE void store_if(bool wanted, char *to, float2 part) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n@p st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};\n}" ::"l"(to),
+        "f"(part.x), "f"(part.y), "r"((unsigned)wanted)
+        : "memory");
+}
+BW_DEVICE void store_if(bool wanted, char *to, uint16_t bits) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p st.global.b16 [%0], %1;\n}" ::"l"(to), "h"(bits),
+                 "r"((unsigned)wanted)
+                 : "memory");
+}
+
+// A barrier of the warps that work, and one of those that rehearse.
+template <int id, int threads, int rehearsing_threads>
+BW_DEVICE void meet(bool rehearsing) {
+    if (rehearsing_threads && rehearsing) {
+        asm volatile("bar.sync %0, %1;" ::"n"(id + 1), "n"(rehearsing_threads ? rehearsing_threads : 32) : "memory");
+    } else {
+        asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
+    }
 }
 
 // Not all ones where all six words are there.
@@ -88,15 +123,30 @@ struct oneshot_keys {
             }
         }
     }
+    // Whatever is in the registers.
+    __device__ __forceinline__ void rehearse() {
+#pragma unroll
+        for (int u = 0; u < tiles; u++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                any(k[u][i / 2][i % 2]);
+                any(v[u][i]);
+            }
+        }
+        any(q[0]);
+        any(q[1]);
+    }
+    static __device__ __forceinline__ void any(uint4 &bits) {
+        asm volatile("" : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w));
+    }
 };
 
 // A lane's sums for head r: of the weighted values the 16 from 16 c on, value[t][0] and value[t][1] those of elements t
-// and t + 8. Rows 8 to 15 are of no head.
+// and t + 8; the rows of heads 8 to 15 are not used.
 struct oneshot_sums {
     float value[8][4] = {}, weight[4] = {}, top = -INFINITY;
 };
 
-// `whole`: every block of the grid has all the keys it has room for.
 template <typename T, bool whole, int tiles>
 BW_DEVICE void weigh(const oneshot_keys<tiles> &keys, int left, float scale, oneshot_sums &sums) {
     const int c = (int)(threadIdx.x % 4);
@@ -179,8 +229,8 @@ BW_DEVICE float4 add_warps(const oneshot_memory<warps> &memory, int item, int qu
     return value;
 }
 
-// Where `lanes` lanes hold the splits of the same four values, those of other values between them: each exchange halves
-// what a lane keeps, and element(lane) says which value it is left with.
+// Where `lanes` lanes hold the splits of the same four values, the others' lanes between them: each exchange halves
+// what a lane keeps. The value that a lane ends with is element(lane).
 template <int lanes>
 struct split_sum {
     static constexpr int near = 32 / lanes, far = 2 * near;
@@ -225,22 +275,22 @@ struct split_sum {
     }
 };
 
-// One combiner's share of a column's records, as bw_decode_combine's: a warp takes all splits of four values of one or,
-// where there are few (not `apart`), of all sixteen, `ahead` of them a lane at a time.
-template <typename T, int warps, bool apart, int ahead>
-BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner) {
-    constexpr int lanes = apart ? 32 : bw_split_lanes;
+// One combiner's share of a column's records, as bw_decode_combine's: a warp takes all splits of four values of one,
+// or, where there are few, of all sixteen.
+template <typename T, int warps, int rehearsing_warps, bool apart>
+BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner, int warp, bool rehearsing) {
+    constexpr int lanes = apart ? 32 : bw_split_lanes, ahead = 2;
     const bw_decode_exchange &exchange = work.exchange;
     const float empty = __uint_as_float(bw_decode_empty);
-    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y, splits = exchange.splits;
-    const int sub = apart ? lane : lane / bw_record_quads;
+    const int lane = (int)threadIdx.x, sub = apart ? lane : (int)threadIdx.x / bw_record_quads,
+              splits = exchange.splits;
     const int first = combiner * exchange.combiner_items;
     const int items = min(exchange.combiner_items, (int)work.group * row_records - first);
 #pragma unroll 1
     for (int unit = warp; unit < (apart ? items * bw_record_quads : items); unit += warps) {
         const unsigned item = row0 * row_records + first + (apart ? unit / bw_record_quads : unit);
         const int quad = (apart ? unit : lane) % bw_record_quads;
-        T *const out = (T *)work.out + (item * 16 + quad * 4 + split_sum<lanes>::element(lane));
+        char *const out = work.out + (item * 16 + quad * 4 + split_sum<lanes>::element(lane)) * sizeof(T);
         split_sum<lanes> sum;
 #pragma unroll 1
         for (int pass = 0; pass < splits; pass += ahead * lanes) {
@@ -266,43 +316,43 @@ BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner)
                 }
 #pragma unroll
                 for (int i = 0; i < ahead; i++) most = max(most, missing(part[i], stand[i]));
-            } while (!__all_sync(bw_all_lanes, most != bw_decode_empty));
+            } while (!__all_sync(bw_all_lanes, most != bw_decode_empty || rehearsing));
 #pragma unroll
             for (int i = 0; i < ahead; i++) {
-                if (pass + i * lanes + sub >= splits) continue;
-                bw_record_store((float4 *)(values + i * lanes * 64), make_float4(empty, empty, empty, empty));
-                if (!apart && quad == 0) bw_record_store((float2 *)(sums + i * lanes * 8), make_float2(empty, empty));
+                const bool there = pass + i * lanes + sub < splits && !rehearsing;
+                store_if(there, values + i * lanes * 64, make_float4(empty, empty, empty, empty));
+                if (!apart) store_if(there && quad == 0, sums + i * lanes * 8, make_float2(empty, empty));
             }
             sum.add(part, stand);
         }
         T narrow;
+        uint16_t bits;
         bw_from_float(sum.total(lane), &narrow);
-        if (lane < 4 * split_sum<lanes>::near) *out = narrow;
+        memcpy(&bits, &narrow, sizeof bits);
+        store_if(lane < 4 * split_sum<lanes>::near && !rehearsing, out, bits);
     }
     if (!apart) return;
-    // A sum has been read by four warps; the first one empties them.
-    if (warp != 0) {
-        asm volatile("bar.arrive 3, %0;" ::"n"(warps * 32) : "memory");
-        return;
-    }
-    asm volatile("bar.sync 3, %0;" ::"n"(warps * 32) : "memory");
+    meet<3, warps * 32, rehearsing_warps * 32>(rehearsing);  // a sum has been read by four warps
 #pragma unroll 1
-    for (int i = lane; i < items * splits; i += 32) {
-        bw_record_store((float2 *)exchange.sums + (row0 * row_records + first) * splits + i, make_float2(empty, empty));
+    for (int i = warp * 32 + lane; i < items * splits; i += warps * 32) {
+        store_if(!rehearsing, (char *)exchange.sums + ((row0 * row_records + first) * splits + i) * 8,
+                 make_float2(empty, empty));
     }
 }
 
-template <typename T, int warps, int tiles, int resident, bool apart, bool whole, int ahead>
-__global__ void __launch_bounds__(warps * 32, resident)
+template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole>
+__global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
     attention_decode_oneshot_kernel(const __grid_constant__ oneshot_work work) {
-    __shared__ __align__(16) oneshot_memory<warps> memory;
-    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y;
+    __shared__ __align__(16) oneshot_memory<warps> memories[rehearsing_warps ? 2 : 1];
+    const bool rehearsing = rehearsing_warps && threadIdx.y >= warps;
+    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y - (rehearsing ? warps : 0);
     const int r = (int)(threadIdx.x / 4), c = (int)(threadIdx.x % 4);
     const unsigned column = blockIdx.z * work.kv_heads + blockIdx.x, row0 = column * work.group;
     const int left = min(work.keys - (int)blockIdx.y * work.split_keys, work.split_keys) - warp * tiles * 16;
     oneshot_keys<tiles> keys;
     unsigned ticket = 0;
-    if (work.group > 0) {  // always: ptxas moves no load past a branch's end, and would move these behind products
+    // A branch, for any kernel: ptxas moves no load past its end, and would move some behind products.
+    if (rehearsing_warps ? !rehearsing : work.group > 0) {
         const int64_t block =
             (int64_t)blockIdx.z * work.batch_bytes + (blockIdx.y * work.split_bytes + blockIdx.x * row_bytes);
         const char *from_k = work.k + block + ((warp * tiles * 16 + r) * work.key_bytes + c * 16);
@@ -316,18 +366,10 @@ __global__ void __launch_bounds__(warps * 32, resident)
 #pragma unroll
         for (int j = 0; j < 2; j++) keys.q[j] = bw_load_cached(q + j * 64);
         if (warp == 0) ticket = bw_decode_ticket(work.exchange, column);
+    } else {
+        keys.rehearse();
     }
-    const int thread = warp * 32 + lane, item = thread / bw_record_quads, quad = thread % bw_record_quads;
-    const unsigned record = (row0 * row_records + item) * work.exchange.splits + blockIdx.y;
-    const bool stores = item < (int)work.group * row_records;
-    char *const to_values = (char *)work.exchange.values + record * 64 + quad * 16;
-    char *const to_sums = (char *)work.exchange.sums + record * 8;
-    // A line that is written is in the L2 without being read. Of a line of sums, others write the rest.
-    if (stores) {
-        const float empty = __uint_as_float(bw_decode_empty);
-        bw_record_store((float4 *)to_values, make_float4(empty, empty, empty, empty));
-        if (quad == 0) fetch_line(to_sums);
-    }
+    oneshot_memory<warps> &memory = memories[rehearsing];
     oneshot_sums sums;
     weigh<T, whole>(keys, left, work.scale, sums);
     if (c == 0) {
@@ -341,29 +383,37 @@ __global__ void __launch_bounds__(warps * 32, resident)
         put(cell + 16 * i, make_float4(sums.value[t][half], sums.value[t + 1][half], sums.value[t + 2][half],
                                        sums.value[t + 3][half]));
     }
-    __syncthreads();
+    meet<1, warps * 32, rehearsing_warps * 32>(rehearsing);
 
-    if (stores) {
+    const int thread = warp * 32 + lane, item = thread / bw_record_quads, quad = thread % bw_record_quads;
+    if (item < (int)work.group * row_records) {
+        const unsigned record = (row0 * row_records + item) * work.exchange.splits + blockIdx.y;
         float2 stand;
         const float4 value = add_warps(memory, item, quad, stand);
-        bw_record_store((float4 *)to_values, make_float4(bw_record_word(value.x), bw_record_word(value.y),
-                                                         bw_record_word(value.z), bw_record_word(value.w)));
-        if (quad == 0) {
-            bw_record_store((float2 *)to_sums, make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
-        }
+        store_if(!rehearsing, (char *)work.exchange.values + record * 64 + quad * 16,
+                 make_float4(bw_record_word(value.x), bw_record_word(value.y), bw_record_word(value.z),
+                             bw_record_word(value.w)));
+        store_if(!rehearsing && quad == 0, (char *)work.exchange.sums + record * 8,
+                 make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
     }
-    if (thread == 0) memory.ticket = ticket;
-    __syncthreads();
-    const int combiner = (int)memory.ticket - (work.exchange.splits - work.exchange.combiners);
-    if (combiner >= 0) add_splits<T, warps, apart, ahead>(work, row0, combiner);
+    if (thread == 0) memory.ticket[0] = ticket;
+    meet<1, warps * 32, rehearsing_warps * 32>(rehearsing);
+    int combiner = (int)memory.ticket[0] - (work.exchange.splits - work.exchange.combiners);
+    if (rehearsing) combiner = (int)(blockIdx.y % (unsigned)work.exchange.combiners);
+    if (combiner >= 0) add_splits<T, warps, rehearsing_warps, apart>(work, row0, combiner, warp, rehearsing);
 }
 
-template <typename T, int warps, int tiles, int resident, bool apart, bool whole, int ahead>
+}  // namespace
+
+namespace {
+
+template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole>
 void choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const oneshot_work &work,
             bw_cuda_prepared *out) {
-    bw_cuda_kernel *kernel = bw_choose(
-        out, attention_decode_oneshot_kernel<T, warps, tiles, resident, apart, whole, ahead>,
-        dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch), dim3(32, warps), 0, work);
+    bw_cuda_kernel *kernel =
+        bw_choose(out, attention_decode_oneshot_kernel<T, warps, tiles, rehearsing_warps, resident, apart, whole>,
+                  dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
+                  dim3(32, warps + rehearsing_warps), 0, work);
     bw_choose_place(kernel, 0, offsetof(oneshot_work, k), bw_from_operand(BW_ATTENTION_K));
     bw_choose_place(kernel, 0, offsetof(oneshot_work, v), bw_from_operand(BW_ATTENTION_V));
     bw_choose_place(kernel, 0, offsetof(oneshot_work, q), bw_from_operand(BW_ATTENTION_Q));
@@ -371,29 +421,30 @@ void choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const o
     bw_decode_place_exchange(kernel, 0, offsetof(oneshot_work, exchange), plan);
 }
 
-template <typename T, int warps, int tiles, int resident>
-void choose_ends(const bw_attention_shape &shape, const bw_decode_plan &plan, bool whole, const oneshot_work &work,
+template <typename T, int warps, int tiles, int rehearsing_warps, int resident>
+void choose_ends(const bw_attention_shape &shape, const bw_decode_plan &plan, const oneshot_work &work,
                  bw_cuda_prepared *out) {
-    const bool apart = plan.splits > 2 * bw_split_lanes;
+    constexpr int64_t step = warps * tiles * 16;
+    const bool apart = plan.splits > 2 * bw_split_lanes, whole = plan.split_keys == step && shape.keys % step == 0;
     if (apart && whole) {
-        choose<T, warps, tiles, resident, true, true, warps * tiles == 8 ? 1 : 2>(shape, plan, work, out);
+        choose<T, warps, tiles, rehearsing_warps, resident, true, true>(shape, plan, work, out);
     } else if (apart) {
-        choose<T, warps, tiles, resident, true, false, 2>(shape, plan, work, out);
+        choose<T, warps, tiles, rehearsing_warps, resident, true, false>(shape, plan, work, out);
     } else if (whole) {
-        choose<T, warps, tiles, resident, false, true, 2>(shape, plan, work, out);
+        choose<T, warps, tiles, rehearsing_warps, resident, false, true>(shape, plan, work, out);
     } else {
-        choose<T, warps, tiles, resident, false, false, 2>(shape, plan, work, out);
+        choose<T, warps, tiles, rehearsing_warps, resident, false, false>(shape, plan, work, out);
     }
 }
 
 }  // namespace
 
-// Its offsets are numbers of 32 bits.
+// Its offsets are numbers of 32 bits. Few combiners would wait for several records in turn, and a lane has two splits.
 bool bw_decode_oneshot_takes(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan) {
     const int64_t most_keys = plan.warps == 4 ? 64 : 256;
-    return dtype != BW_FP32 && shape.head_dim == 64 && !plan.ragged && plan.splits > 1 &&
-           plan.split_keys <= most_keys && shape.keys * shape.kv_heads * row_bytes <= UINT32_MAX &&
-           plan.scratch_bytes <= UINT32_MAX;
+    return dtype != BW_FP32 && shape.head_dim == 64 && !plan.ragged && plan.splits > 1 && plan.splits <= 64 &&
+           plan.combiner_items <= 2 && plan.split_keys <= most_keys &&
+           shape.keys * shape.kv_heads * row_bytes <= UINT32_MAX && plan.scratch_bytes <= UINT32_MAX;
 }
 
 bw_status bw_decode_oneshot_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
@@ -408,13 +459,13 @@ bw_status bw_decode_oneshot_choose(bw_dtype dtype, const bw_attention_shape &sha
     work.split_keys = (int)plan.split_keys;
     work.scale = shape.scale;
     work.exchange = exchange;
-    const int64_t step = plan.warps == 4 ? 64 : plan.split_keys <= 128 ? 128 : 256;
-    const bool whole = plan.split_keys == step && shape.keys % step == 0;
     return bw_cuda_by_half_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (step == 64) choose_ends<T, 4, 1, 3>(shape, plan, whole, work, out);
-        if (step == 128) choose_ends<T, 8, 1, 2>(shape, plan, whole, work, out);
-        if (step == 256) choose_ends<T, 8, 2, 2>(shape, plan, whole, work, out);
+        if (plan.warps == 4) {
+            choose_ends<T, 4, 1, 4, 3>(shape, plan, work, out);
+        } else {
+            choose_ends<T, 8, 2, 0, 2>(shape, plan, work, out);
+        }
         return BW_OK;
     });
 }

@@ -194,12 +194,8 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     const bool small = dtype == BW_FP32 || (few && head_dim <= 128);
     const bool alone = !small && head_dim > 64;  // on its multiprocessor: memory serves few places at a time
     plan->direct = true;
-    // oneshot.cu's blocks leave half as much to put together where they are twice as large: where that many of them are
-    // not too few.
-    const bool wider = small && dtype != BW_FP32 && head_dim == 64 && !dims->list &&
-                       entries * (double)bw_ceil_div(keys, 128) > 0.4 * (double)units;
-    plan->warps = small && !wider ? 4 : 8;
-    plan->step_keys = small && !wider ? 64 : alone || wider ? 128 : 256;
+    plan->warps = small ? 4 : 8;
+    plan->step_keys = small ? 64 : alone ? 128 : 256;
     plan->resident = alone ? 1 : small && dtype != BW_FP32 ? 3 : 2;
     plan->shared_bytes = cell_bytes(plan->warps, 8, (int)round_up(head_dim, 64));
     plan->head_slots = 1;
