@@ -7,14 +7,15 @@
 //     the L2, where a poll that misses waits for memory;
 //   - the ticket is looked at after the block's records are stored: until then nobody has to know who adds.
 //
-// 1 x 4096 keys of 2 K/V heads, cold, on an H200 takes 3.59 us (direct.cu 3.85). Of direct.cu's time, by kernels that
-// end early: an empty kernel 0.60, its parameters 0.04, all loads 1.40, arithmetic 0.40, the records' stores 0.38,
-// their exchange 1.21 (0.94 where scratch is in the L2). By clocks in this kernel: loads are asked for 0.20 us after a
-// block starts, keys are there after 0.94, records stored after 1.48, all of them polled 0.55 after the slowest
-// block's store, the output written 0.24 later; from the last block's end to the next launch's first 0.80.
-// 256 instructions in a row cost 0.12 us more than in a loop, in a hot launch as in a cold one.
+// 1 x 4096 keys of 2 K/V heads, cold, on an H200 take 3.59 us by the graph timer (direct.cu 3.85). Where they go, by a
+// bench of copies that ends kernels early (direct.cu 4.02 us there, this one 3.72, without rehearsing warps 3.97): an
+// empty kernel 0.60, parameters 0.04, all loads 1.39 (a plain read 1.21), direct.cu's arithmetic 0.40, its records'
+// stores 0.38, their exchange 1.21 (0.97 where scratch is in the L2). By clocks in a forerunner of this kernel: loads
+// are asked for 0.20 us after a block starts, keys are there after 0.94, records stored after 1.48, all of them polled
+// 0.55 after the slowest block's store, the output written 0.24 later; from the last block's end to the next launch's
+// first block 0.80. 512 instructions in a row cost 0.33 us more than in a loop of 32, hot launches 0.36.
 // What brought nothing: combiners known beforehand (+0.25), a maximum that the warps agree on first, fewer combiners
-// (14: +0.5), twice as large blocks with half as many records, records written empty at the start.
+// (14: +0.5), blocks of 128 keys with half as many records. 8 x 4096 keys: 9 % less than direct.cu in that bench.
 #include "cuda/kernels/attention/decode/combine.cuh"
 
 namespace {
