@@ -47,9 +47,9 @@ SIMD_FOLDER = Path("csrc/cpu/simd")
 CUDA_FOLDER = Path("csrc/cuda")
 ISA_HEADER = Path("csrc/cpu/isa.h")
 CUDA_SUFFIXES = (".cu", ".cpp", ".cc")
-DEFAULT_ARCHS = ("80", "86", "89", "90a", "100", "120")
-PTX_ARCH = "80"
-NEW_COMPILER_ARCH = 100  # from here on nvcc has another compiler, whose code is another
+# Cards of 8.9 run 8.6's code: code of their own would be the same instructions (*_fp8.cu apart).
+DEFAULT_ARCHS = ("80", "86", "90a", "100", "120")
+OLDEST_ARCH = "80"  # for which sources are compiled; what comes out (PTX) is assembled for each architecture
 SM90_ARCH = "90a"  # of files *_sm90.cu
 FP8_ARCH = "89"  # the oldest that converts FP8; of files *_fp8.cu
 OLDEST_CUDA = (12, 0)
@@ -113,7 +113,8 @@ class Cuda:
     version: str = ""
     identity: str = ""
     archs: tuple[str, ...] = ()
-    ptx: str = ""
+    oldest: str = ""
+    keeps_ptx: bool = False
     includes: tuple[str, ...] = ()
     cudart: str = ""
 
@@ -139,52 +140,49 @@ def ask_nvcc(nvcc: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def choose_archs(nvcc: Path) -> tuple[tuple[str, ...], str]:
-    """The architectures to compile for, and the one whose PTX is kept for newer GPUs ("" = none)."""
+def choose_archs(nvcc: Path) -> tuple[tuple[str, ...], str, bool]:
+    """The architectures to assemble code for, the one to compile for, and whether its PTX is kept for newer GPUs."""
     offered = re.findall(r"sm_(\w+)", ask_nvcc(nvcc, "--list-gpu-code"))
 
     def available(arch: str) -> bool:
         # nvcc lists sm_90 and means sm_90a (and, from 12.9, sm_100f) too.
         return arch in offered or arch.rstrip("af") in offered
 
+    def oldest_of(archs: tuple[str, ...]) -> str:
+        return OLDEST_ARCH if available(OLDEST_ARCH) else min((arch.rstrip("af") for arch in archs), key=int)
+
     asked = os.environ.get("BWPROF_CUDA_ARCHS", "").strip()
     if not asked:
         archs = tuple(arch for arch in DEFAULT_ARCHS if available(arch))
         if not archs:
             raise PlatformError(f"{nvcc} offers none of {', '.join(DEFAULT_ARCHS)}; build without CUDA: BWPROF_CUDA=0")
-        ptx = PTX_ARCH if available(PTX_ARCH) else min((arch.rstrip("af") for arch in archs), key=int)
-        return archs, ptx
+        return archs, oldest_of(archs), True
     archs = tuple(dict.fromkeys(word for word in re.split(r"[,;\s]+", asked) if word))
     for arch in archs:
         if not re.fullmatch(r"[1-9]\d{1,2}[af]?", arch):
             raise OptionError(f"BWPROF_CUDA_ARCHS: '{arch}' is no architecture; write a list such as 80,90a,120")
         if not available(arch):
             raise OptionError(f"BWPROF_CUDA_ARCHS: {nvcc} does not offer '{arch}'; it offers {', '.join(offered)}")
-    return archs, ""
+    return archs, oldest_of(archs), False
 
 
-def arch_flags(source: Path, archs: tuple[str, ...], ptx: str) -> list[str]:
-    """What nvcc compiles a file for. No source looks at which architecture it is compiled for, so that the plain ones
-    of a generation share the PTX of the oldest, which halves the work; those with instructions of their own ("90a")
-    have their own. A file's name may ask for less than all of `archs`; it is never left out, because the tables of
-    variants name what it defines."""
-    if source.stem.endswith("_sm90"):
-        archs, ptx = (SM90_ARCH,), ""
+def arch_flags(source: Path, cuda: Cuda) -> list[str]:
+    """What nvcc compiles a file for. No source looks at which architecture it is compiled for, so that all of them are
+    assembled from the PTX of the oldest: compiling is half of the work, and it is done once. A card's code is then
+    the same whatever else a build is for. A file's name may ask for other architectures than the build's; it is never
+    left out, because the tables of variants name what it defines."""
+    archs, oldest, keeps_ptx = cuda.archs, cuda.oldest, cuda.keeps_ptx
+    if source.stem.endswith("_sm90"):  # instructions that no other architecture has, newer ones included
+        archs, oldest, keeps_ptx = (SM90_ARCH,), SM90_ARCH, False
     if source.stem.endswith("_fp8"):
-        archs = tuple(arch for arch in archs if int(arch.rstrip("af")) >= int(FP8_ARCH)) or (FP8_ARCH,)
-        ptx = ptx and max(ptx, FP8_ARCH, key=int)
-    wanted = [("sm", arch) for arch in archs if arch.isdigit()] + ([("compute", ptx)] if ptx else [])
-    flags = []
-    for newer in (False, True):
-        codes = [(kind, arch) for kind, arch in wanted if (int(arch) >= NEW_COMPILER_ARCH) == newer]
-        if codes:
-            oldest = min((arch for _, arch in codes), key=int)
-            names = ",".join(f"{kind}_{arch}" for kind, arch in codes)
-            flags += ["-gencode", f"arch=compute_{oldest},code=[{names}]"]
-    for arch in archs:
-        if not arch.isdigit():
-            flags += ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
-    return flags
+        archs = tuple(dict.fromkeys(arch if is_from(FP8_ARCH, arch) else FP8_ARCH for arch in archs))
+        oldest = oldest if is_from(FP8_ARCH, oldest) else FP8_ARCH
+    codes = [*(f"sm_{arch}" for arch in archs), *([f"compute_{oldest}"] if keeps_ptx else [])]
+    return ["-gencode", f"arch=compute_{oldest},code=[{','.join(codes)}]"]
+
+
+def is_from(oldest: str, arch: str) -> bool:
+    return int(arch.rstrip("af")) >= int(oldest)
 
 
 def find_toolkit_files(nvcc: Path) -> tuple[tuple[str, ...], str]:
@@ -236,10 +234,11 @@ def decide_cuda() -> Cuda:
             f"{nvcc} is CUDA {match[1]}.{match[2]}; bwprof needs {OLDEST_CUDA[0]}.{OLDEST_CUDA[1]} or newer. "
             "Set CUDA_HOME to a newer toolkit, or build without CUDA: BWPROF_CUDA=0"
         )
-    archs, ptx = choose_archs(nvcc)
+    archs, oldest, keeps_ptx = choose_archs(nvcc)
     includes, cudart = find_toolkit_files(nvcc)
     version = match[3] or f"{match[1]}.{match[2]}"
-    return Cuda(f"nvcc {version} at {nvcc}", nvcc, version, " ".join(text.split()), archs, ptx, includes, cudart)
+    identity = " ".join(text.split())
+    return Cuda(f"nvcc {version} at {nvcc}", nvcc, version, identity, archs, oldest, keeps_ptx, includes, cudart)
 
 
 @dataclass(frozen=True)
@@ -356,7 +355,7 @@ class Plan:
         cupti = self.cuda.nvcc.resolve().parent.parent / "extras/CUPTI/include" if self.cuda.nvcc else None
         if cupti and cupti.is_dir():
             command += ["-isystem", str(cupti)]
-        command += arch_flags(source, self.cuda.archs, self.cuda.ptx)
+        command += arch_flags(source, self.cuda)
         command += ["-Xcompiler", ",".join(host_flags), "-MMD", "-MF", str(output.with_suffix(".d"))]
         command += ["-c", str(source), "-o", str(output)]
         weight = (ROOT / source).stat().st_size
@@ -431,7 +430,7 @@ class Plan:
             "CUDA": int(self.cuda.nvcc is not None),
             "CUDA_REASON": self.cuda.reason,
             "CUDA_VERSION": self.cuda.version,
-            "CUDA_ARCHS": " ".join([*self.cuda.archs, *([f"ptx{self.cuda.ptx}"] if self.cuda.ptx else [])]),
+            "CUDA_ARCHS": " ".join([*self.cuda.archs, *([f"ptx{self.cuda.oldest}"] if self.cuda.keeps_ptx else [])]),
             "COMPILER": self.identity,
             "ISAS": " ".join(isa.name for isa in self.isas),
         }
@@ -544,7 +543,8 @@ class BuildCore(build_ext):
         plan = Plan(self.distribution.get_version(), decide_cuda())
         say(f"CUDA {'on' if plan.cuda.nvcc else 'off'}: {plan.cuda.reason}")
         if plan.cuda.nvcc:
-            say(f"architectures: {' '.join(plan.cuda.archs)}" + (f", PTX for {plan.cuda.ptx}" if plan.cuda.ptx else ""))
+            ptx = f", PTX for {plan.cuda.oldest}" if plan.cuda.keeps_ptx else ""
+            say(f"architectures: {' '.join(plan.cuda.archs)}{ptx}")
         plan.write_info()
         plan.write_suites()
         jobs = plan.jobs()

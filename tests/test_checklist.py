@@ -42,7 +42,7 @@ CASES: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {
     13: ({"waves_per_sm": 1.8}, {"waves_per_sm": 2.1}),
     14: ({"theoretical_occupancy_pct": 50.0}, {"theoretical_occupancy_pct": 37.5}),
 }
-BUILT = {"build": {"cuda_archs": "80,90a", "isas": "avx512 portable"}, "facts": {"major": 9, "minor": 0}}
+BUILT = {"build": {"cuda_archs": "80 86 90a 100 ptx80", "isas": "avx512 portable"}, "facts": {"major": 9, "minor": 0}}
 
 
 def test_sixteen_items_in_four_groups() -> None:
@@ -70,7 +70,10 @@ def test_an_item_passes_and_fails(place: int) -> None:
     [
         ({"major": 9, "minor": 0}, "pass"),
         ({"major": 8, "minor": 0}, "pass"),
-        ({"major": 8, "minor": 9}, "fail"),
+        ({"major": 8, "minor": 9}, "pass"),  # 8.6's code
+        ({"major": 10, "minor": 3}, "pass"),
+        ({"major": 9, "minor": 1}, "fail"),  # 9.0a's is for 9.0 alone
+        ({"major": 12, "minor": 0}, "fail"),  # translated from PTX by the driver
         ({"runtime": "avx512"}, "pass"),
         ({}, "unknown"),
     ],

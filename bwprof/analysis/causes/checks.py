@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -91,10 +92,20 @@ def _at_a_roof(facts: Facts) -> NDArray[np.bool_]:
 
 
 def _build(facts: Facts) -> NDArray[np.float64]:
-    """1 where the kernels were compiled for the device as it is: of the run's metadata."""
+    """1 where there is machine code for the device: of the run's metadata."""
     run = facts.data.attrs.get("run")
     found = math.nan if not isinstance(run, Mapping) else _built(run)
     return np.full(len(facts.data), found)
+
+
+def _runs_on(archs: str, major: int, minor: int) -> bool:
+    """Whether one of "80 86 90a ptx80" is machine code for compute capability major.minor: a generation's runs on its
+    later cards, too, but for that with an "a", which is for one alone. PTX is no machine code yet."""
+    found = re.findall(r"\b(\d+)(\d)(a?)f?\b", archs)
+    return any(
+        int(of) == major and (int(of_minor) == minor if alone else int(of_minor) <= minor)
+        for of, of_minor, alone in found
+    )
 
 
 def _built(run: Mapping[str, Any]) -> float:
@@ -102,8 +113,7 @@ def _built(run: Mapping[str, Any]) -> float:
     if not isinstance(build, Mapping) or not isinstance(facts, Mapping):
         return math.nan
     if "major" in facts:  # a GPU's compute capability
-        wanted = f"{facts['major']}{facts.get('minor', 0)}"
-        return float(wanted in [arch.strip().rstrip("a") for arch in str(build.get("cuda_archs") or "").split(",")])
+        return float(_runs_on(str(build.get("cuda_archs") or ""), int(facts["major"]), int(facts.get("minor") or 0)))
     isas = str(build.get("isas") or "").split()
     return float(facts["runtime"] in isas) if isas and facts.get("runtime") else math.nan
 

@@ -19,8 +19,10 @@ BW_DEVICE float bw_to_float(float value) {
 BW_DEVICE float bw_to_float(__half value) {
     return __half2float(value);
 }
+// Not by __bfloat162float, whose code for newer architectures is another, and here what is compiled for the oldest is
+// assembled for all of them.
 BW_DEVICE float bw_to_float(__nv_bfloat16 value) {
-    return __bfloat162float(value);
+    return __uint_as_float((uint32_t)__bfloat16_as_ushort(value) << 16);
 }
 
 BW_DEVICE void bw_from_float(float value, float *out) {
