@@ -7,7 +7,8 @@ Environment:
   BWPROF_SANITIZE=address,undefined
   CUDA_HOME, CUDA_PATH       where to look for nvcc first;  CC, CFLAGS, LDFLAGS  as usual
 
-Objects live under build/, one folder per configuration. An object is fresh when it was made by the same command with
+Objects live under build/: what knows neither CUDA nor Python in one folder for all, the rest in one per configuration.
+An object is fresh when it was made by the same command with
 the same compiler and nothing that it includes is newer, so that touching one file rebuilds little.
 """
 
@@ -322,14 +323,18 @@ class Plan:
 
     @property
     def folder(self) -> Path:
-        parts = ["cuda" if self.cuda.nvcc else "cpu", platform.machine(), sys.implementation.cache_tag]
-        if self.sanitize:
-            parts.append(self.sanitize.replace(",", "-"))
-        return Path("build", "-".join(parts))
+        return self.folder_of("cuda" if self.cuda.nvcc else "cpu", platform.machine(), sys.implementation.cache_tag)
+
+    @property
+    def shared(self) -> Path:
+        """Of objects that are the same in every configuration."""
+        return self.folder_of("c", platform.machine())
+
+    def folder_of(self, *parts: str) -> Path:
+        return Path("build", "-".join([*parts, *([self.sanitize.replace(",", "-")] if self.sanitize else [])]))
 
     def c_flags(self) -> list[str]:
-        flags = ["-std=c11", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-pthread", "-D_GNU_SOURCE"]
-        flags += [f"-DBW_WITH_CUDA={int(self.cuda.nvcc is not None)}", "-Icsrc"]
+        flags = ["-std=c11", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-pthread", "-D_GNU_SOURCE", "-Icsrc"]
         if self.sanitize:
             flags += ["-O1", "-g", "-fno-omit-frame-pointer", f"-fsanitize={self.sanitize}"]
             flags += ["-fno-sanitize-recover=undefined"] if "undefined" in self.sanitize else []
@@ -337,17 +342,17 @@ class Plan:
             flags += ["-O3", "-DNDEBUG"]
         return flags + (["-Werror"] if self.werror else [])
 
-    def c_job(self, source: Path, extra: list[str], tag: str = "") -> Job:
-        output = self.folder / source.relative_to("csrc").with_suffix(f"{tag}.o")
+    def c_job(self, source: Path, folder: Path, extra: list[str], tag: str = "") -> Job:
+        output = folder / source.relative_to("csrc").with_suffix(f"{tag}.o")
         command = [*self.compiler, *self.c_flags(), *extra, *shlex.split(os.environ.get("CFLAGS", ""))]
         command += ["-MMD", "-MF", str(output.with_suffix(".d")), "-c", str(source), "-o", str(output)]
-        return Job(source, self.folder, output, tuple(command), self.identity)
+        return Job(source, folder, output, tuple(command), self.identity)
 
     def cuda_job(self, source: Path) -> Job:
         output = self.folder / source.relative_to("csrc").with_suffix(source.suffix + ".o")
         host_flags = ["-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
         # -O is of host code alone, which here chooses what C launches.
-        command = [str(self.cuda.nvcc), "-std=c++17", "-O1", "-Icsrc", "-DBW_WITH_CUDA=1", "-DNDEBUG"]
+        command = [str(self.cuda.nvcc), "-std=c++17", "-O1", "-Icsrc", "-DNDEBUG"]
         if os.environ.get("CXX"):
             command += ["-ccbin", os.environ["CXX"]]
         if self.werror:
@@ -366,21 +371,22 @@ class Plan:
         """All objects, the slowest first: CUDA before C, big files before small ones."""
         python_folders = dict.fromkeys([sysconfig.get_path("include"), sysconfig.get_path("platinclude")])
         info = f"-I{self.folder}"  # where build_info.h is
-        own = {"python": [info, *(f"-I{path}" for path in python_folders)], "backend": [info]}
-        own["api"] = [info, f"-I{INCLUDE_FOLDER}"]
+        own = {"python": [info, *(f"-I{path}" for path in python_folders)], "api": [info, f"-I{INCLUDE_FOLDER}"]}
+        own["backend"] = [info, f"-DBW_WITH_CUDA={int(self.cuda.nvcc is not None)}"]
         jobs = []
         for name in C_FOLDERS:
             for source in sources_under(Path("csrc", name), (".c",)):
                 if source.is_relative_to(SIMD_FOLDER):
                     jobs += [
-                        self.c_job(source, [f"-DBW_ISA={isa.name}", *isa.flags], f".{isa.name}")
+                        self.c_job(source, self.shared, [f"-DBW_ISA={isa.name}", *isa.flags], f".{isa.name}")
                         for isa in isas_of(source, self.isas)
                     ]
                 else:
-                    jobs.append(self.c_job(source, own.get(name, [])))
+                    folder = self.folder if name in own else self.shared
+                    jobs.append(self.c_job(source, folder, own.get(name, [])))
         if self.cuda.nvcc:
             includes = [f"-isystem{path}" for path in self.cuda.includes]
-            jobs += [self.c_job(source, includes) for source in sources_under(CUDA_FOLDER, (".c",))]
+            jobs += [self.c_job(source, self.folder, includes) for source in sources_under(CUDA_FOLDER, (".c",))]
             jobs += [self.cuda_job(source) for source in sources_under(CUDA_FOLDER, CUDA_SUFFIXES)]
         return sorted(jobs, key=lambda job: -job.weight)
 

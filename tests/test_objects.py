@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 
 def object_files(root: Path) -> list[Path]:
-    """The newest configuration's objects; there are none where a wheel was installed."""
-    folders = [path for path in (root / "build").glob("c*-*") if any(path.rglob("*.o"))]
-    if not folders or shutil.which("objdump") is None:
+    """The newest configuration's objects, and those for all; there are none where a wheel was installed."""
+    configured = [path.parent for path in (root / "build").glob("c*-*/build_info.h") if any(path.parent.rglob("*.o"))]
+    if not configured or shutil.which("objdump") is None:
         pytest.skip("needs the objects of a build in this checkout, and objdump")
-    return sorted(max(folders, key=lambda path: (path / "build_info.h").stat().st_mtime).rglob("*.o"))
+    newest = max(configured, key=lambda path: (path / "build_info.h").stat().st_mtime)
+    shared = newest.name.replace(f"-{sys.implementation.cache_tag}", "").replace(newest.name.partition("-")[0], "c", 1)
+    return sorted([*newest.rglob("*.o"), *(root / "build" / shared).rglob("*.o")])
 
 
 def mutable_globals(listing: str) -> list[str]:

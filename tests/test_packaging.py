@@ -74,14 +74,17 @@ def lay_objects(source_tree: Path, unpacked: Path) -> dict[str, str]:
     were built in. setup.py takes those whose every source and header is there, as old as it was, and compiles the
     others. Without them: what is shipped is the question, not how fast it is."""
     given = os.environ.get("CFLAGS", "")
-    objects = Path("build", f"cpu-{platform.machine()}-{sys.implementation.cache_tag}")
-    record = source_tree / objects / "base/status.command"
+    shared = Path("build", f"c-{platform.machine()}")
+    own = Path("build", f"cpu-{platform.machine()}-{sys.implementation.cache_tag}")
+    record = source_tree / shared / "base/status.command"
     if record.is_file():
         words = shlex.split(record.read_text().splitlines()[-1])
         flags = words[words.index("-DNDEBUG") + 1 : words.index("-MMD")]
         strict = flags[:1] == ["-Werror"]
         if flags[strict:] == shlex.split(given):
-            shutil.copytree(source_tree / objects, unpacked / objects)
+            for objects in (shared, own):
+                if (source_tree / objects).is_dir():
+                    shutil.copytree(source_tree / objects, unpacked / objects)
             return {"BWPROF_WERROR": str(int(strict))}
     return {"CFLAGS": f"{given} -O0"}
 
