@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from itertools import pairwise
@@ -455,7 +456,7 @@ def assembler_says(source_tree: Path, source: str, folder: Path, arch: str) -> d
     commands = sorted((source_tree / "build").glob(f"cuda-*/{source}.command"), key=lambda path: path.stat().st_mtime)
     if not commands or not shutil.which("nvcc"):
         pytest.skip("needs a build with CUDA in this checkout, and nvcc")
-    words = commands[-1].read_text().splitlines()[-1].split()
+    words = shlex.split(commands[-1].read_text().splitlines()[-1])
     words[words.index("-o") + 1] = str(folder / "kernel.o")
     words[words.index("-MF") + 1] = str(folder / "kernel.d")
     done = subprocess.run([*words, "-Xptxas", "-v"], cwd=source_tree, capture_output=True, text=True, check=True)

@@ -85,14 +85,24 @@ BW_DEVICE uint4 bw_pack(const float (&in)[8], T type) {
                       bw_pack_pair(in[4], in[5], type), bw_pack_pair(in[6], in[7], type));
 }
 
+BW_DEVICE uint32_t bw_bits(float value) {
+    return __float_as_uint(value);
+}
+BW_DEVICE uint32_t bw_bits(__half value) {
+    return __half_as_ushort(value);
+}
+BW_DEVICE uint32_t bw_bits(__nv_bfloat16 value) {
+    return __bfloat16_as_ushort(value);
+}
+
 // Up to 16 bytes of elements one by one; zeros behind them.
 template <typename T>
 BW_DEVICE uint4 bw_gather_chunk(const T *from, int count) {
-    constexpr int elems = 16 / (int)sizeof(T);
-    float value[elems];
+    constexpr int each = 4 / (int)sizeof(T);  // in a word
+    uint32_t word[4] = {};
 #pragma unroll
-    for (int i = 0; i < elems; i++) value[i] = i < count ? bw_to_float(from[i]) : 0.0f;
-    return bw_pack(value, T());
+    for (int i = 0; i < 4 * each; i++) word[i / each] |= (i < count ? bw_bits(from[i]) : 0) << i % each * 16;
+    return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
 template <typename T>
