@@ -178,7 +178,8 @@ def arch_flags(source: Path, cuda: Cuda) -> list[str]:
     if source.stem.endswith("_fp8"):
         archs = tuple(dict.fromkeys(arch if is_from(FP8_ARCH, arch) else FP8_ARCH for arch in archs))
         oldest = oldest if is_from(FP8_ARCH, oldest) else FP8_ARCH
-    codes = [*(f"sm_{arch}" for arch in archs), *([f"compute_{oldest}"] if keeps_ptx else [])]
+    # What "100f" adds takes instructions that only its own compiler's PTX has; without them its code is that for 100.
+    codes = [*dict.fromkeys(f"sm_{arch.rstrip('f')}" for arch in archs), *([f"compute_{oldest}"] if keeps_ptx else [])]
     return ["-gencode", f"arch=compute_{oldest},code=[{','.join(codes)}]"]
 
 

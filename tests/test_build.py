@@ -309,6 +309,7 @@ SM90 = "compute_90a,code=[sm_90a]"
         ("kernels", "", "compute_80,code=[sm_80,sm_86,sm_90a,sm_100,sm_120,compute_80]"),
         ("kernels", "100,90a,86", "compute_80,code=[sm_100,sm_90a,sm_86]"),
         ("kernels", "90a", "compute_80,code=[sm_90a]"),
+        ("kernels", "100f,100", "compute_80,code=[sm_100]"),
         ("kernels_sm90", "", SM90),
         ("kernels_sm90", "80", SM90),
         ("kernels_fp8", "", "compute_89,code=[sm_89,sm_90a,sm_100,sm_120,compute_89]"),
