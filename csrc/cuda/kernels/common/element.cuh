@@ -3,6 +3,13 @@
 #ifndef BW_CUDA_ELEMENT_CUH
 #define BW_CUDA_ELEMENT_CUH
 
+// Nothing converts or computes unasked; and without these the headers are read in half of the time.
+#define __CUDA_NO_HALF_OPERATORS__
+#define __CUDA_NO_HALF2_OPERATORS__
+#define __CUDA_NO_HALF_CONVERSIONS__
+#define __CUDA_NO_BFLOAT16_OPERATORS__
+#define __CUDA_NO_BFLOAT162_OPERATORS__
+#define __CUDA_NO_BFLOAT16_CONVERSIONS__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>
