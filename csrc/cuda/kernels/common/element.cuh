@@ -92,9 +92,6 @@ BW_DEVICE uint4 bw_pack(const float (&in)[8], T type) {
                       bw_pack_pair(in[4], in[5], type), bw_pack_pair(in[6], in[7], type));
 }
 
-BW_DEVICE uint32_t bw_bits(float value) {
-    return __float_as_uint(value);
-}
 BW_DEVICE uint32_t bw_bits(__half value) {
     return __half_as_ushort(value);
 }
@@ -103,12 +100,17 @@ BW_DEVICE uint32_t bw_bits(__nv_bfloat16 value) {
 }
 
 // Up to 16 bytes of elements one by one; zeros behind them.
+BW_DEVICE uint4 bw_gather_chunk(const float *from, int count) {
+    float value[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) value[i] = i < count ? from[i] : 0.0f;
+    return bw_pack(value, float());
+}
 template <typename T>
 BW_DEVICE uint4 bw_gather_chunk(const T *from, int count) {
-    constexpr int each = 4 / (int)sizeof(T);  // in a word
     uint32_t word[4] = {};
 #pragma unroll
-    for (int i = 0; i < 4 * each; i++) word[i / each] |= (i < count ? bw_bits(from[i]) : 0) << i % each * 16;
+    for (int i = 0; i < 8; i++) word[i / 2] |= (i < count ? bw_bits(from[i]) : 0) << i % 2 * 16;
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
