@@ -14,6 +14,7 @@ from matplotlib.text import Text
 import bwprof
 from bwprof import analysis
 from bwprof.analysis import BandwidthAnalysis
+from bwprof.results import frame, schema
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -90,3 +91,32 @@ def test_a_frame_is_a_frame(plain: pd.DataFrame, tmp_path: Path, use: str) -> No
 
 def test_a_column_called_by_a_number_is_shown(plain: pd.DataFrame) -> None:
     assert bwprof.view(plain.assign(**{"x": 5}).rename(columns={"x": 7}), "all")["7"].tolist() == [5] * len(plain)
+
+
+def foreign(name: str, values: list[str | None]) -> pd.Series[Any] | None:
+    """A column of texts of a type that pandas has, in some version or with PyArrow; None here where it has not."""
+    try:
+        return pd.Series(values, dtype=name)
+    except (ImportError, TypeError):
+        return None
+
+
+@pytest.mark.parametrize("name", ["object", "string", "str", "category", "string[pyarrow]", "string[pyarrow_numpy]"])
+def test_texts_of_every_type_may_be_missing(name: str) -> None:
+    """Some of them say NaN, and call themselves by the name of the one that says <NA>."""
+    values = foreign(name, ["a", None])
+    if values is None:
+        pytest.skip(f"pandas {pd.__version__} cannot make {name} here")
+    if name == "str":
+        values = values.where(pd.Series([True, False]))  # before pandas 3 it is object, whose None is a word
+    classic = dict.fromkeys(schema.CLASSIC_NAMES, 1)
+    data = pd.DataFrame(classic, index=range(2)).assign(operation="gemm", precision="fp32", device=values)
+    assert [row["device"] for row in frame.to_rows(data)] == ["a", None]
+
+
+def test_what_pandas_reads_of_a_csv_file(plain: pd.DataFrame, tmp_path: Path) -> None:
+    """Its texts, that is: pandas' older readers of numbers err in the last digit."""
+    plain.to_csv(tmp_path / "a.csv", index=False)
+    texts = [name for name, kind in schema.kinds().items() if kind == "text"]
+    read, written = frame.to_rows(pd.read_csv(tmp_path / "a.csv")), frame.to_rows(plain)
+    assert [[row[name] for name in texts] for row in read] == [[row[name] or None for name in texts] for row in written]

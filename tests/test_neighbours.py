@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -297,6 +298,62 @@ def test_a_run_that_is_interrupted_holds_its_rows_against_its_best_stream(
         assert [row["flags"] for row in rows] == ["noisy", "", ""]
 
 
+def interrupted_everywhere(functions: set[str], run: Callable[[], None]) -> Iterator[int]:
+    """Run it again and again, each time with an interrupt one line further within these functions, until none comes."""
+    for step in itertools.count(1):
+        left = step
+
+        def trace(frame: FrameType, event: str, _argument: Any) -> Any:
+            nonlocal left
+            if frame.f_code.co_qualname not in functions:
+                return None
+            left -= event == "line"
+            if left == 0:
+                raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            run()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        if left > 0:
+            return
+        yield step
+
+
+def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Wherever it comes while rows are judged, or take another's place. Nothing is said twice, and a flag in one file
+    is in all.
+    """
+    took = [1.2e6, 1.3e6, 1.05e6, 1e6, 0.9e6, 1.2e6, 0.98e6]
+    runs: list[tuple[Store, Streams]] = []
+
+    def once() -> None:
+        store = Store({}, csv_targets=[tmp_path / "x.csv"], json_targets=[tmp_path / "x.json"])
+        runs.append((store, Streams(took)))
+        run(runs[-1][1], 5, monkeypatch, store, 1e9)
+
+    functions = {"_judge", "Judged.settle", "Store.replace", "Store.amend"}
+    steps = 0
+    for steps in interrupted_everywhere(functions, once):
+        store, executor = runs.pop()
+        store.finish("interrupted")
+        memory, csv, json_ = everywhere(store, tmp_path)
+        assert memory == csv == json_, steps
+        assert [row["M"] for row in memory] == list(dict.fromkeys(executor.tries))
+        for row in memory:
+            told = signs.slowed_by((row["disturbed_pct"] or 0.0) / 100)
+            assert row["status"] == "ok"
+            assert ("noisy" in row["flags"]) == bool(told), (steps, row["flags"], row["disturbed_pct"])
+            assert (row["reason"] or "").count("a reference stream") == len(told)
+            assert all(one in (row["reason"] or "") for one in told), (steps, row["reason"])
+    assert steps > 10
+
+
 @pytest.mark.parametrize(
     ("flags", "reason", "before", "slowed", "expected"),
     [
@@ -319,9 +376,21 @@ def test_what_a_row_says_of_slower_streams(
         "reason": reason and reason.format(**words),
         "disturbed_pct": signs.prolonged_pct(shares | {"slowed_share": before}),
     }
-    grade.flag_slowed(row, before, slowed)
+    took = {"reference_ns": 1e6 * (1 + before), "best_reference_ns": 1e6, "slowed_share": before}
+    seen = signs.References.of(shares | took)
+    assert seen is not None
+    for _ in range(2):
+        row |= grade.slowed_since(row, seen, 1e6 * (1 + before) / (1 + slowed))
     assert (row["flags"], row["reason"]) == (expected[0], expected[1] and expected[1].format(**words))
     assert row["disturbed_pct"] == pytest.approx(signs.prolonged_pct(shares | {"slowed_share": slowed}))
+
+
+@pytest.mark.parametrize("took", [0.0, -1.0, math.nan])
+def test_a_stream_that_took_no_time_tells_nothing(took: float) -> None:
+    slowed = math.inf if took == 0 else 0.0
+    shares = dict.fromkeys(("waited_share", "stolen_share", "pressed_share"), math.nan)
+    result = shares | {"reference_ns": 1e6, "best_reference_ns": took, "slowed_share": slowed}
+    assert signs.References.of(result) is None
 
 
 def test_what_reference_streams_took_comes_back_from_a_child() -> None:

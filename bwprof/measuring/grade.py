@@ -9,7 +9,7 @@ from bwprof.results.schema import Row
 from bwprof.roofs import limits
 from bwprof.roofs.limits import ABOVE_ROOF, FLOOR_FACTOR
 from bwprof.roofs.model import NOISE_LIMIT, Roofs
-from bwprof.roofs.signs import disturbances, slowed_by
+from bwprof.roofs.signs import References, disturbances, said_anew, slowed_by
 
 Facts = dict[str, Any]
 
@@ -96,17 +96,18 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
     row["reason"] = "; ".join(reasons) or None
 
 
-def flag_slowed(row: Row, before: float, slowed: float) -> None:
-    """What a graded row says once its reference streams turn out to have been slowed by more than `before`, a share."""
-    if row["disturbed_pct"] is not None:
-        row["disturbed_pct"] = 100 * ((1 + row["disturbed_pct"] / 100) * (1 + slowed) / (1 + before) - 1)
-    flags, reason = row["flags"] or "", row["reason"] or ""
+def slowed_since(row: Row, seen: References, best_ns: float) -> Row:
+    """What a graded row has to say anew once a reference stream took `best_ns`; the same however often it is asked."""
+    slowed = seen.held_against(best_ns)
+    if slowed <= seen.slowed:
+        return {}
+    found: Row = {"disturbed_pct": seen.prolonged_pct(slowed)}
+    flags = row["flags"] or ""
     for said in slowed_by(slowed):
-        earlier = "".join(slowed_by(before))
-        known = earlier and earlier in reason
-        row["reason"] = reason.replace(earlier, said) if known else f"{reason}; {said}" if reason else said
+        found["reason"] = said_anew(row["reason"], said)
         if "noisy" not in flags.split(";"):
-            row["flags"] = f"{flags};noisy" if flags else "noisy"
+            found["flags"] = f"{flags};noisy" if flags else "noisy"
+    return found
 
 
 def beaten_by(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None) -> float:

@@ -191,7 +191,7 @@ def _records(frame: pd.DataFrame, columns: list[str]) -> Iterator[Row]:
     """What `schema.normalise_row` makes of each row, by columns of one array: a Series for each takes longer."""
     kinds = schema.kinds()
     places = {name: place for place, name in enumerate(columns)}
-    known = {name for name, dtype in zip(columns, frame.dtypes, strict=True) if dtype == _dtype(name)}
+    known = {name for name, dtype in zip(columns, map(str, frame.dtypes), strict=True) if dtype == _dtype(name)}
     own = [name for name in columns if name not in kinds]
     names = [*kinds, *own]
     for start in range(0, len(frame), _ROWS_AT_ONCE):
@@ -206,7 +206,7 @@ def _records(frame: pd.DataFrame, columns: list[str]) -> Iterator[Row]:
 
 
 def _dtype(name: str) -> str | None:
-    """The type of a column of the schema, None for another."""
+    """The type of a column of the schema as it calls itself (pandas' `str` equals "string"), None for another."""
     kind = schema.kinds().get(name)
     return kind and schema.DTYPES[kind]
 
@@ -218,7 +218,8 @@ def _plain(found: list[Any], name: str, kind: schema.Kind, *, known: bool) -> li
     if kind == "number":
         return [None if math.isnan(value) else value for value in found]
     if kind == "text":
-        cleaned = {value: None if value is pd.NA else schema.clean(value) for value in dict.fromkeys(found)}
+        missing = schema.is_missing  # some of pandas' types of text say NaN
+        cleaned = {value: None if missing(value) else schema.clean(value) for value in dict.fromkeys(found)}
         return [cleaned[value] for value in found]
     return [None if value is pd.NA else value for value in found]
 

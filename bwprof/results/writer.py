@@ -137,13 +137,11 @@ class Store:
 
         A file that is written row by row gets it as one row more, whose `replaces` names the other one; whoever reads
         leaves that one out then, and the finished files do not have it. A pipe, which nobody can rewrite, keeps the
-        first. The same row, with more to say, keeps its samples; it is written anew with the JSON file, and in the CSV
-        file at the end.
+        first. The same row, with more to say, keeps its samples.
         """
         before = self.rows[number]
         if row is before:
-            _tidied(row)
-            self._stale_csv = True
+            self.amend(number, {})
             return
         row["replaces"] = before["timestamp"]
         self.rows[number] = _tidied(row)
@@ -153,6 +151,14 @@ class Store:
         self._by_configuration.setdefault(compare.configuration(row), []).append(row)
         self._stale_csv = True
         self._record(row, samples, again=True)
+
+    def amend(self, number: int, said: Row) -> None:
+        """What the row of that number says now; it is written anew with the JSON file, and in the CSV file at the end.
+
+        At once: wherever an interrupt comes, the row is whole, and what was written before is known to be stale.
+        """
+        self._stale_csv = True
+        self.rows[number].update(schema.normalise_row(self.rows[number] | said))
 
     def _record(self, row: Row, samples: list[float] | None, *, again: bool = False) -> None:
         """Write a new row down wherever that can be done."""

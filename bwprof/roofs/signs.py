@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,22 +18,29 @@ NOISY_SLOWED = 0.10  # most reference streams; where nobody disturbs them they d
 @dataclass(frozen=True, slots=True)
 class References:
     """What the reference streams beside a measurement took, ns: the upper quartile of its own, and the lowest median of
-    any that its device's handle had seen until then; `slowed` is by how much they were seen to be slower than they can.
+    any that its device's handle had seen until then; `slowed` is by how much they were seen to be slower than they can,
+    `others` how many times longer everything else may have made the samples take.
     """
 
     upper_ns: float
     best_ns: float
     slowed: float
+    others: float = 1.0
 
     @classmethod
     def of(cls, result: Mapping[str, float]) -> References | None:
         """Of a measurement's result; None where there were none."""
-        found = cls(result["reference_ns"], result["best_reference_ns"], result["slowed_share"])
-        return None if math.isnan(found.slowed) else found
+        slowed = result["slowed_share"]
+        found = cls(result["reference_ns"], result["best_reference_ns"], slowed, _longer(result) or 1.0)
+        return found if found.best_ns > 0 and slowed < math.inf else None  # NaN is neither
 
     def held_against(self, best_ns: float) -> float:
         """`slowed`, once a stream has been seen that may be better than those until then."""
         return max(self.slowed, self.upper_ns / best_ns - 1)
+
+    def prolonged_pct(self, slowed: float) -> float:
+        """The same as the function of this name says, once `slowed` is known."""
+        return 100 * ((1 + max(slowed, 0.0)) * self.others - 1)
 
 
 def prolonged_pct(result: Mapping[str, float]) -> float | None:
@@ -41,13 +49,18 @@ def prolonged_pct(result: Mapping[str, float]) -> float | None:
     Where threads waited for a CPU for half of the time, what they did may have taken twice as long; likewise of each
     share, and all of them together.
     """
-    shares = [result[f"{name}_share"] for name in ("waited", "stolen", "pressed")]
-    known = [min(share, _MOST_SHARE) for share in shares if not math.isnan(share)]
-    slowed = result["slowed_share"]
-    if not known and math.isnan(slowed):
+    others, slowed = _longer(result), result["slowed_share"]
+    if others is None and math.isnan(slowed):
         return None
     longer = 1 + (0.0 if math.isnan(slowed) else max(slowed, 0.0))
-    return 100 * (longer / math.prod(1 - share for share in known) - 1)
+    return 100 * (longer * (others or 1.0) - 1)
+
+
+def _longer(result: Mapping[str, float]) -> float | None:
+    """How many times longer the launches may have taken for all but their memory; None where nothing is known."""
+    shares = [result[f"{name}_share"] for name in ("waited", "stolen", "pressed")]
+    known = [min(share, _MOST_SHARE) for share in shares if not math.isnan(share)]
+    return 1 / math.prod(1 - share for share in known) if known else None
 
 
 def disturbances(result: dict[str, Any]) -> list[str]:
@@ -69,5 +82,14 @@ def disturbances(result: dict[str, Any]) -> list[str]:
 
 def slowed_by(share: float) -> list[str]:
     """What reference streams say that were slowed by that share; nothing of one that is ordinary."""
-    said = f"a reference stream beside the samples took {share:.0%} longer than it can: others use the memory"
-    return [said] if share > NOISY_SLOWED else []
+    return [_SLOWED.format(f"{share:.0%}")] if share > NOISY_SLOWED else []
+
+
+def said_anew(reason: str | None, said: str) -> str:
+    """A row's reason with what `slowed_by` says now, in the place of what it said before."""
+    found, count = _SLOWED_BEFORE.subn(said, reason or "")
+    return found if count else f"{reason}; {said}" if reason else said
+
+
+_SLOWED = "a reference stream beside the samples took {} longer than it can: others use the memory"
+_SLOWED_BEFORE = re.compile(_SLOWED.format(r"\S+"))

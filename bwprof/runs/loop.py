@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from bwprof import _core
-from bwprof.measuring.grade import flag_slowed
+from bwprof.measuring.grade import slowed_since
 from bwprof.measuring.row import Context, Item, Outcome, unmeasured
 from bwprof.measuring.spec import Spec
 from bwprof.results.schema import Row
@@ -189,9 +189,8 @@ def run_cases(
                 target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
                 seconds = case_seconds(min(target, limits.left()), len(items) - number, limits.max_seconds)
                 outcome = judged.hold(executor.measure(item, seconds, limits.deadline))
-            judged.keep(len(store.rows), outcome)
-            tried.append((len(store.rows), item, seconds))
-            store.add(outcome.row, outcome.samples)
+            tried.append((store.add(outcome.row, outcome.samples), item, seconds))
+            judged.keep(tried[-1][0], outcome)
             progress.row(outcome.row, outcome.samples or ())
             if after is not None:
                 after(outcome)
@@ -212,10 +211,10 @@ class Judged:
 
     def hold(self, outcome: Outcome) -> Outcome:
         """The outcome; its row is held against the streams so far, its own among them."""
-        if outcome.references is None:
-            return outcome
-        self._best_ns = min(self._best_ns, outcome.references.best_ns)
-        return replace(outcome, references=self._held(outcome.row, outcome.references))
+        if outcome.references is not None:
+            self._best_ns = min(self._best_ns, outcome.references.best_ns)
+            outcome.row.update(slowed_since(outcome.row, outcome.references, self._best_ns))
+        return outcome
 
     def keep(self, number: int, outcome: Outcome) -> None:
         """The row of that number, which was held."""
@@ -223,32 +222,25 @@ class Judged:
         if outcome.references is not None:
             self._kept[number] = outcome.row, outcome.references
 
-    def settle(self) -> list[int]:
-        """Hold each row that was kept against all streams since; the numbers of those that have more to say now."""
-        held = {number: (row, self._held(row, seen)) for number, (row, seen) in self._kept.items()}
-        changed = [number for number in held if held[number][1] is not self._kept[number][1]]
-        self._kept = held
-        return changed
+    def settle(self) -> list[tuple[int, Row, Row]]:
+        """Rows that were kept, by number, and what they say now that all streams since are known, if that is new."""
+        held = [(number, row, slowed_since(row, seen, self._best_ns)) for number, (row, seen) in self._kept.items()]
+        return [one for one in held if one[2]]
 
     def rows(self, outcomes: Iterable[Outcome]) -> list[Row]:
         """The rows of outcomes that were held, now that no more will come."""
         kept = list(outcomes)
         for number, outcome in enumerate(kept):
             self.keep(number, outcome)
-        self.settle()
+        for _, row, said in self.settle():
+            row.update(said)
         return [outcome.row for outcome in kept]
-
-    def _held(self, row: Row, seen: References) -> References:
-        slowed = seen.held_against(self._best_ns)
-        if slowed <= seen.slowed:
-            return seen
-        flag_slowed(row, seen.slowed, slowed)
-        return replace(seen, slowed=slowed)
 
 
 def _judge(judged: Judged, store: Store) -> None:
-    for number in judged.settle():
-        store.replace(number, store.rows[number])
+    for number, row, said in judged.settle():
+        if store.rows[number] is row:  # else an interrupt came as another took its place
+            store.amend(number, said)
 
 
 def is_disturbed(row: Row) -> bool:
@@ -276,9 +268,9 @@ def _measure_again(
         progress.case(item.title)
         outcome = judged.hold(executor.measure(item, min(seconds, limits.left()), limits.deadline))
         row = better(store.rows[number], outcome.row)
+        store.replace(number, row, outcome.samples if row is outcome.row else None)
         if row is outcome.row:
             judged.keep(number, outcome)
-        store.replace(number, row, outcome.samples if row is outcome.row else None)
         progress.again(outcome.row)
 
 

@@ -17,7 +17,7 @@ static uint64_t hash_of(const char *name) {
         hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
         hash = hash << 32 | hash >> 32; /* products carry upwards only */
     }
-    return hash;
+    return hash ^ hash >> 24 ^ hash >> 12; /* a slot is of the lowest bits: the last letters of a word are above them */
 }
 
 void bw_names_free(bw_names *self) {

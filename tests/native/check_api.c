@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/api.h"
+
 static void ranges_of_the_library_have_names(int op_index) {
     (void)op_index;
     bwprof_profiler *profiler = NULL;
@@ -317,11 +319,37 @@ static void memory_ends_while_ranges_are_told(int op_index) {
     CHECK_EQUAL(bwprof_profiler_destroy(profiler), BWPROF_OK);
 }
 
+/* Wherever in a word of eight letters names differ: finding one is part of its range. */
+static void names_are_found_at_once(int op_index) {
+    static const char *const formats[] = {"%03d",      "gemm_%d",           "xxxxx%03d",
+                                          "%03dxxxxx", "layers.0.attn%03d", "%03d.layers.attn"};
+    enum { MANY = 1000 };
+    (void)op_index;
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+        bw_names names = {0};
+        int64_t id, steps = 0;
+        char name[32];
+        for (int i = 0; i < MANY; i++) {
+            snprintf(name, sizeof name, formats[f], i);
+            bw_status status = bw_names_add(&names, name, &id);
+            CHECK(!status && id == i, "%s", name);
+            bw_status_free(status);
+        }
+        for (int64_t at = 0; at < names.slot_count; at++) {
+            int64_t number = (int64_t)names.slots[at] - 1, mask = names.slot_count - 1;
+            if (number >= 0) steps += (at - (int64_t)(names.hash[number] & (uint64_t)mask)) & mask;
+        }
+        CHECK(steps < 3 * MANY, "%s: %" PRId64 " steps to %d names", formats[f], steps, MANY);
+        bw_names_free(&names);
+    }
+}
+
 const check api_checks[] = {
     {"ranges_of_the_library_have_names", false, ranges_of_the_library_have_names},
     {"ranges_end_with_their_thread", false, ranges_end_with_their_thread},
     {"the_callers_device_stays_current", false, the_callers_device_stays_current},
     {"memory_ends_among_names", false, memory_ends_among_names},
+    {"names_are_found_at_once", false, names_are_found_at_once},
     {"kernels_have_reports", false, kernels_have_reports},
     {"a_report_fails_by_every_call_and_allocation", false, a_report_fails_by_every_call_and_allocation},
     {"memory_ends_in_a_bundle", false, memory_ends_in_a_bundle},
