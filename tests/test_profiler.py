@@ -318,7 +318,8 @@ def test_the_classic_report(profiler: bwprof.Profiler) -> None:
         "=============================\n"
     )
     profiler.stop("running")
-    assert profiler.report(style="table").splitlines()[0] == profiler.report().splitlines()[0]
+    table, usual = (text.splitlines()[0].split() for text in (profiler.report(style="table"), profiler.report()))
+    assert table == usual  # each has its own floor, and so, maybe, wider flags
     with pytest.raises(ValueError, match=r"unknown style 'clasic': did you mean 'classic'\?"):
         profiler.report(style="clasic")
 

@@ -184,7 +184,7 @@ def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> Outcome:
         "waited_share": math.nan,
         "stolen_share": math.nan,
         "pressed_share": math.nan,
-        "slowed_share": math.nan,
+        **dict.fromkeys(("slowed_share", "reference_ns", "best_reference_ns"), math.nan),
         "late_samples": 0,
         "flush_bytes": 0,
         "conditions": {
