@@ -25,7 +25,7 @@ from bwprof.runs.executors import local
 # Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
 
-BRIEF_SECONDS = 0.02
+BRIEF_SECONDS = 0.01
 GIVE_UP_SECONDS = 300  # on a process that hangs: with others busy, a quick one may take a minute
 # Planted through sitecustomize: it runs before anything of ours in the command and in its child, and changes modules as
 # soon as they are there, so that none is loaded for its sake. What such a process imports is no garbage.

@@ -164,7 +164,7 @@ def _short_cases() -> Iterator[None]:
     from bwprof.runs import loop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.02)
+        patch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.01)
         yield
 
 

@@ -32,10 +32,10 @@ obtain._held = lambda device, stored, deadline, poll: stored
 function = importlib.import_module("bwprof.measuring.function")
 timed = function.timed
 function.timed = lambda device, subject, options, *rest: timed(
-    device, subject, options | {"max_seconds": 0.02}, *rest
+    device, subject, options | {"max_seconds": 0.01}, *rest
 )
 loop = importlib.import_module("bwprof.runs.loop")
-loop.DEFAULT_CASE_SECONDS = loop._LEAST_SECONDS = 0.02
+loop.DEFAULT_CASE_SECONDS = loop._LEAST_SECONDS = 0.01
 suites = importlib.import_module("bwprof.suites")
 parsed = suites._parsed
 suites._parsed = lambda content, *rest: parsed(content.replace(b'"64Mi"', b'"4Mi"'), *rest)
