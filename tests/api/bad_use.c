@@ -333,19 +333,26 @@ static int does_nothing(void *user, int64_t set) {
     return 0;
 }
 
-/* What Python refuses is refused here, in its words; 0 is the default, of either sign. */
-static void numbers_of_options(void) {
-    static const double never[] = {NAN, INFINITY, -INFINITY, -1.0, -5e-324}, none[] = {1.0, 2.0, 1e308};
-    static const double shares[] = {5e-324, 0.999, 0.0, -0.0}, times[] = {5e-324, 1e-9};
+/* What no option takes; `option` is one of `options`. */
+static void refuses_odd_numbers(const bwprof_measure_options *options, double *option, const char *name,
+                                const char *allowed) {
+    static const double never[] = {NAN, INFINITY, -INFINITY, -1.0, -5e-324};
     bwprof_measurement found;
-    bwprof_measure_options options = {.backend = "cpu", .hot = 1, .max_seconds = 0.01};
     for (int i = 0; i < 5; i++) {
         char said[96];
-        snprintf(said, sizeof said, "rel_ci is %g: allowed is a fraction between 0 and 1", never[i]);
-        options.rel_ci = never[i];
-        GIVES(BWPROF_INVALID, said, bwprof_measure(does_nothing, NULL, NULL, &options, &found));
+        snprintf(said, sizeof said, "%s is %g: %s", name, never[i], allowed);
+        *option = never[i];
+        GIVES(BWPROF_INVALID, said, bwprof_measure(does_nothing, NULL, NULL, options, &found));
         CHECK(isnan(found.time_ms));
     }
+}
+
+/* What Python refuses is refused here, in its words; 0 is the default, of either sign. */
+static void numbers_of_options(void) {
+    static const double none[] = {1.0, 2.0, 1e308}, shares[] = {5e-324, 0.999, 0.0, -0.0}, times[] = {5e-324, 1e-9};
+    bwprof_measurement found;
+    bwprof_measure_options options = {.backend = "cpu", .hot = 1, .max_seconds = 0.01};
+    refuses_odd_numbers(&options, &options.rel_ci, "rel_ci", "allowed is a fraction between 0 and 1");
     for (int i = 0; i < 3; i++) {
         options.rel_ci = none[i];
         GIVES(BWPROF_INVALID, "a fraction between", bwprof_measure(does_nothing, NULL, NULL, &options, &found));
@@ -354,13 +361,7 @@ static void numbers_of_options(void) {
         options.rel_ci = shares[i];
         OK(bwprof_measure(does_nothing, NULL, NULL, &options, &found));
     }
-    for (int i = 0; i < 5; i++) {
-        char said[96];
-        snprintf(said, sizeof said, "max_seconds is %g: a number of seconds from 0 on is needed", never[i]);
-        options.max_seconds = never[i];
-        GIVES(BWPROF_INVALID, said, bwprof_measure(does_nothing, NULL, NULL, &options, &found));
-        CHECK(isnan(found.time_ms));
-    }
+    refuses_odd_numbers(&options, &options.max_seconds, "max_seconds", "a number of seconds from 0 on is needed");
     for (int i = 0; i < 2; i++) {
         options.max_seconds = times[i];
         OK(bwprof_measure(does_nothing, NULL, NULL, &options, &found));
