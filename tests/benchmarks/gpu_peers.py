@@ -91,8 +91,31 @@ def gemm_rows(peers: Peers, device: _core.Device) -> list[list[object]]:
     return rows
 
 
+def sdpa_set(
+    torch: Any, shape: tuple[int, int, int, int, int, int], dtype: Any, backend: Any
+) -> Callable[[], Callable[[], object]]:
+    """Buffer sets for one backend of PyTorch's attention; shape: batch, queries, keys, heads, K/V heads, head_dim."""
+    from torch.nn.attention import sdpa_kernel
+
+    batch, queries, keys, heads, kv_heads, dim = shape
+
+    def make_set() -> Callable[[], object]:
+        q = torch.rand(batch, queries, heads, dim, device="cuda").to(dtype).transpose(1, 2)
+        k, v = (torch.rand(batch, keys, kv_heads, dim, device="cuda").to(dtype).transpose(1, 2) for _ in range(2))
+
+        def launch() -> object:
+            with sdpa_kernel(backend):
+                return torch.nn.functional.scaled_dot_product_attention(
+                    q, k, v, is_causal=queries > 1, enable_gqa=heads != kv_heads
+                )
+
+        return launch
+
+    return make_set
+
+
 def attention_rows(peers: Peers, device: _core.Device, *, decode: bool) -> list[list[object]]:
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention import SDPBackend
 
     torch, rows = peers.torch, []
     backends = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
@@ -108,24 +131,7 @@ def attention_rows(peers: Peers, device: _core.Device, *, decode: bool) -> list[
             for name in backends:
                 backend = getattr(SDPBackend, name)
 
-                def make_set(
-                    shape: tuple[int, ...] = (batch, queries, length, heads, kv_heads, dim),
-                    dtype: Any = dtype,
-                    backend: Any = backend,
-                ) -> Callable[[], object]:
-                    b, s, kv, h, g, d = shape
-                    q = torch.rand(b, s, h, d, device="cuda").to(dtype).transpose(1, 2)
-                    k = torch.rand(b, kv, g, d, device="cuda").to(dtype).transpose(1, 2)
-                    v = torch.rand(b, kv, g, d, device="cuda").to(dtype).transpose(1, 2)
-
-                    def launch() -> object:
-                        with sdpa_kernel(backend):
-                            return torch.nn.functional.scaled_dot_product_attention(
-                                q, k, v, is_causal=s > 1, enable_gqa=h != g
-                            )
-
-                    return launch
-
+                make_set = sdpa_set(torch, (batch, queries, length, heads, kv_heads, dim), dtype, backend)
                 try:
                     peer = peers.time_ns(make_set, cost["bytes_read"] + cost["bytes_written"])
                 # Not for this type, head or group; out of memory (MATH); what cannot be captured in a graph.
