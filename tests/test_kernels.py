@@ -82,6 +82,8 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"batch": 1, "kv_len": 523, "num_heads": 8, "num_kv_heads": 1, "head_dim": 256},
         {"batch": 1, "kv_len": 131, "num_heads": 20, "num_kv_heads": 1, "head_dim": 256},
         {"batch": 2, "kv_len": 97, "num_heads": 36, "num_kv_heads": 2, "head_dim": 176},
+        {"batch": 3, "kv_len": 229, "num_heads": 8, "num_kv_heads": 2, "head_dim": 132},
+        {"num_heads": 6, "num_kv_heads": 1, "head_dim": 188, "kv_lens": [1, 5, 318, 17]},
         # Groups above 8: up to 32 heads in a warp, 33 to 64 in two warps, more in two blocks
         {"batch": 2, "kv_len": 531, "num_heads": 34, "num_kv_heads": 2, "head_dim": 128},
         {"batch": 1, "kv_len": 777, "num_heads": 20, "num_kv_heads": 1, "head_dim": 64},

@@ -60,7 +60,7 @@ static void check_division() {
 // runs fewer is told apart.
 static void check_waiting_blocks() {
     const int64_t batches[] = {1, 3, 16, 64, 200}, lengths[] = {1, 100, 4096, 131072}, kv_heads[] = {1, 2, 8};
-    const int64_t groups[] = {1, 7, 8, 16, 20, 32, 64, 100}, head_dims[] = {64, 72, 100, 128, 256};
+    const int64_t groups[] = {1, 7, 8, 16, 20, 32, 64, 100}, head_dims[] = {64, 72, 100, 128, 160, 192, 256};
     const bw_dtype dtypes[] = {BW_FP32, BW_FP16};
     int64_t several = 0, refused = 0;
     for (int64_t batch : batches)
