@@ -1,9 +1,12 @@
 // attention_decode for up to 8 query heads per K/V head: K and V go from memory straight into the registers of matrix
 // instructions, as their tall operand, and the group's heads are the 8 columns. No element waits in shared memory, none
 // is read twice, and nothing but memory's own latency stands between a launch and its scores.
-// (Measured on an H200 with 1 x 32768 keys of 8 K/V heads of 128, where this takes 34.6 us and a plain read 30.8:
-// bringing the keys to shared memory alone took 33.6 by TMA's boxes, 35.2 by bulk copies of all heads' rows, 40.6 by
-// cp.async.)
+// (Measured on an H200 with 1 x 32768 keys of 8 K/V heads of 128, where this takes 34.9 us and a plain read 31.0. Loads
+// alone take 32.0, their arithmetic 1.0 more; blocks meet their last keys between 28.5 and 32.4, and by clocks the
+// slowest one's way from there to the output is 1.24: its warps' sum 0.31, stores 0.09, polls 0.47, splits' sum 0.25,
+// output 0.12. No faster: keys by TMA's boxes, bulk copies or cp.async; steps dealt to splits in turn; 33 splits of 4
+// warps on all multiprocessors; 12 warps, or 2 tiles each; a warp that runs the end's code beforehand; other cache
+// policies. Tiles handed out by a counter cost 0.4 a step; the last of 16 steps alone, 0.3 less, for sums in any order.)
 //   - a warp meets `tiles` x 16 keys at a time; as soon as a tile's keys are used, the next step's are asked for;
 //   - which row of a matrix stands for which key or element is ours to choose: always so that a lane loads 16
 //     neighbouring bytes;
