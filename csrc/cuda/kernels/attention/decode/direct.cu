@@ -6,7 +6,8 @@
 // slowest one's way from there to the output is 1.24: its warps' sum 0.31, stores 0.09, polls 0.47, splits' sum 0.25,
 // output 0.12. No faster: keys by TMA's boxes, bulk copies or cp.async; steps dealt to splits in turn; 33 splits of 4
 // warps on all multiprocessors; 12 warps, or 2 tiles each; a warp that runs the end's code beforehand; other cache
-// policies. Tiles handed out by a counter cost 0.4 a step; the last of 16 steps alone, 0.3 less, for sums in any order.)
+// policies. Tiles handed out by a counter cost 0.4 a step; the last of 16 steps alone, 0.3 less, for sums in any
+// order.)
 //   - a warp meets `tiles` x 16 keys at a time; as soon as a tile's keys are used, the next step's are asked for;
 //   - which row of a matrix stands for which key or element is ours to choose: always so that a lane loads 16
 //     neighbouring bytes;
