@@ -138,7 +138,7 @@ int64_t choose_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int6
     for (int64_t splits = 1; splits <= limit; splits++) {
         const int64_t split_keys = round_up(bw_ceil_div(keys, splits), 16);
         const double blocks = blocks_of(plan, dims, split_keys);
-        if (blocks > (double)units && splits > 16) continue;  // one block adds all of them up: limit_wide_combiners
+        if (blocks > (double)units && splits > 16) continue;  // one block adds all of them up: choose_combiners
         const double records = splits > 1 ? blocks / (double)units * heads * dim * 13.5 : 0;
         const double time = ceil(blocks / (double)units) * ((double)split_keys * dim * 4 + ends) + records;
         if (time < best_time) {
@@ -150,18 +150,14 @@ int64_t choose_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int6
 }
 
 // A combiner that is not its column's last waits for blocks that may not have started yet: all that wait must leave one
-// of the `places` where blocks run at once free.
-void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places) {
-    const int64_t most = 1 + (places - 1) / plan->columns;
+// of the `places` where blocks run at once free. Staged blocks are large and few, and one that waits takes the place of
+// one that does not run yet: there, only where all run at once may more than the last one of a column wait.
+void choose_combiners(bw_decode_plan *plan, const bw_dims *dims, int64_t block_heads, int64_t places) {
+    const bool queue = !plan->direct && blocks_of(*plan, dims, plan->split_keys) > (double)places;
+    const int64_t most = queue ? 1 : 1 + (places - 1) / plan->columns;
     const int64_t items = block_heads * plan->row_records;
     plan->combiners = (int)bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items));
     if (!plan->wide) plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
-}
-
-// A block that waits takes the multiprocessor of one that does not run yet: only where all run at once may more than
-// the last one of a column wait.
-void limit_wide_combiners(bw_decode_plan *plan, const bw_dims *dims, int64_t units) {
-    if (blocks_of(*plan, dims, plan->split_keys) > (double)units) plan->combiners = 1;
 }
 
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
@@ -203,12 +199,16 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     return true;
 }
 
+// Registers allow two staged blocks on a multiprocessor, whatever the kernel, and one wide one.
+int64_t staged_per_unit(const bw_decode_plan &plan, int64_t shared_limit) {
+    return !plan.wide && 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
+}
+
 // Each block is to have a step for each of its warps; of wide groups at least for half of them, for their columns are
 // few.
 void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units, int64_t shared_limit) {
     const int64_t keys = dims->value[BW_DECODE_KV_LEN];
-    const int64_t per_unit =
-        plan->direct ? plan->resident : bw_max64(1, bw_min64(4, shared_limit / (int64_t)plan->shared_bytes));
+    const int64_t per_unit = plan->direct ? plan->resident : staged_per_unit(*plan, shared_limit);
     const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, plan->direct ? plan->step_keys : 64));
     const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
     const int64_t splits = plan->wide ? choose_wide_splits(*plan, dims, units, limit)
@@ -246,12 +246,9 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     if (columns.overflow) return plan;
     choose_split_keys(&plan, dims, units, shared_limit);
     if (plan.splits > 1) {
-        // Registers allow two staged blocks on a multiprocessor, whatever the kernel, and one wide one: splitkv's
-        // `prepare` asks the driver.
-        const int64_t staged = !plan.wide && 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
-        const int64_t per_unit = plan.direct ? bw_min64(plan.resident, 2) : staged;
-        choose_combiners(&plan, bw_min64(group, plan.block_heads), units * per_unit);
-        if (plan.wide) limit_wide_combiners(&plan, dims, units);
+        // Splitkv's `prepare` asks the driver.
+        const int64_t per_unit = plan.direct ? bw_min64(plan.resident, 2) : staged_per_unit(plan, shared_limit);
+        choose_combiners(&plan, dims, bw_min64(group, plan.block_heads), units * per_unit);
         place_scratch(&plan, dims);
     }
     return plan;
