@@ -215,11 +215,11 @@ const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision
     return nullptr;
 }
 
-// Where it beats both gemv, whose arithmetic is as fast as the memory for a row or two of A, and cuBLASLt. Timed on an
-// H200 at 36 shapes: M of 2 to 16, N of 896 to 151936, K of 896 to 14336.
+// Where it beats both gemv, whose arithmetic is as fast as the memory for a row or two of A (in FP32 for four where rows
+// of B are long), and cuBLASLt. Timed on an H200 at 47 shapes: M of 2 to 16, N of 896 to 151936, K of 896 to 14336.
 bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    if (precision->compute == BW_FP32) return m > 4;
+    if (precision->compute == BW_FP32) return m > 4 || (m > 2 && k < 4096);
     if (precision->compute == BW_TF32) return m > 2;
     if (m > 8) return n <= 25 * 1000 * 1000 / k || n <= (int64_t)facts->units * 8 * tile;
     if (m > 2) return true;
