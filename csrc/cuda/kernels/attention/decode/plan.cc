@@ -186,6 +186,9 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
         return false;
     }
     const double entries = entries_of(dims) * (double)value[BW_DECODE_NUM_KV_HEADS];
+    // FP32's products by three take longer than memory does: many keys are staged_fp32.cu's. (On an H200, head_dim 64:
+    // of 34 MB it takes 16.2 us, direct.cu 13.8; of 134 MB 37.8 and 40.3, of 537 MB 124 and 143.)
+    if (dtype == BW_FP32 && entries * (double)keys * (double)head_dim > 80e3 * (double)units) return false;
     const bool few = entries * (double)bw_ceil_div(keys, 64) <= 2.0 * (double)units;
     const bool small = dtype == BW_FP32 || (few && head_dim <= 128);
     const bool alone = !small && head_dim > 64;  // on its multiprocessor: memory serves few places at a time
