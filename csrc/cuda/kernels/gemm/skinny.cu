@@ -215,8 +215,9 @@ const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision
     return nullptr;
 }
 
-// Where it beats both gemv, whose arithmetic is as fast as the memory for a row or two of A (in FP32 for four where rows
-// of B are long), and cuBLASLt. Timed on an H200 at 47 shapes: M of 2 to 16, N of 896 to 151936, K of 896 to 14336.
+// Where it beats both gemv, whose arithmetic is as fast as the memory for a row or two of A (in FP32 for four where
+// rows of B are long), and cuBLASLt. Timed on an H200 at 47 shapes: M of 2 to 16, N of 896 to 151936, K of 896 to
+// 14336.
 bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     if (precision->compute == BW_FP32) return m > 4 || (m > 2 && k < 4096);
