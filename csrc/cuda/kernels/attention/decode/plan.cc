@@ -190,12 +190,15 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
         return false;
     }
     const double entries = entries_of(dims) * (double)value[BW_DECODE_NUM_KV_HEADS];
-    const bool few = entries * (double)bw_ceil_div(keys, 64) <= 2.0 * (double)units;
+    const double least = entries * (double)bw_ceil_div(keys, 64);
+    const bool few = least <= 2.0 * (double)units;
     const bool small = dtype == BW_FP32 || (few && head_dim <= 128);
+    // Of oneshot.cu's blocks: one on each multiprocessor with twice the keys, rather than two.
+    const bool pairs = dtype != BW_FP32 && few && least > (double)units && head_dim == 64 && !dims->list;
     const bool alone = !small && head_dim > 64;  // on its multiprocessor: memory serves few places at a time
     plan->direct = true;
     plan->warps = small ? 4 : 8;
-    plan->step_keys = small ? 64 : alone ? 128 : 256;
+    plan->step_keys = small ? (pairs ? 128 : 64) : alone ? 128 : 256;
     plan->resident = alone ? 1 : small && dtype != BW_FP32 ? 3 : 2;
     plan->shared_bytes = cell_bytes(plan->warps, 8, (int)round_up(head_dim, 64));
     plan->head_slots = 1;
