@@ -545,7 +545,7 @@ def test_decode_of_more_large_blocks_than_multiprocessors(precision, shape):
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("trend", [1, -1])
-@pytest.mark.parametrize(("heads", "head_dim"), [(8, 128), (12, 64), (20, 128), (40, 64), (64, 128)])
+@pytest.mark.parametrize(("heads", "head_dim"), [(7, 64), (8, 128), (12, 64), (20, 128), (40, 64), (64, 128)])
 def test_decode_follows_scores_that_rise_and_fall(heads, head_dim, trend, precision):
     """Scores that rise by 9 a hundred keys leave old maxima far behind, of one head more than of another; one key
     stands out."""
@@ -564,11 +564,12 @@ def test_decode_follows_scores_that_rise_and_fall(heads, head_dim, trend, precis
         check(device, "attention_decode", None, precision, shape, given)
 
 
-# Where a block meets its keys at one go, 64 or 256 of them, on an H200 (one shape has too many splits): whole blocks
-# and others, few splits and many. (batch, kv_len, num_heads, num_kv_heads)
+# Where a block meets its keys at one go, 64, 128 or 256 of them, on an H200 (one shape has too many splits): whole
+# blocks and others, few splits and many. (batch, kv_len, num_heads, num_kv_heads)
 ONESHOTS = [
     *[(1, 640, 7, 1), (1, 601, 7, 1), (1, 1216, 8, 2), (1, 1217, 15, 3), (2, 8192, 1, 1)],
     *[(4, 1024, 14, 2), (4, 1000, 14, 2), (1, 4096, 14, 2), (1, 4095, 14, 2)],
+    *[(9, 1024, 7, 1), (8, 1000, 6, 2), (1, 8192, 14, 2), (2, 4003, 16, 2)],
     *[(12, 1024, 14, 2), (12, 1000, 6, 2), (1, 16384, 6, 2), (1, 16000, 10, 2)],
 ]
 

@@ -51,9 +51,10 @@ RULES = [
     Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li192E", 24, 1, "a step of K and V"),
     Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li256E", 32, 1, "a step of K and V"),
     Rule("direct.cu", r"direct_kernelIfLi64E", 20, 1, "a step of K and V"),
-    # <warps, tiles, ...>: all of a block's keys, and the queries.
-    Rule("oneshot.cu", r"oneshot_kernelI(6__half|13__nv_bfloat16)Li4ELi1E", 10, 1, "all keys"),
-    Rule("oneshot.cu", r"oneshot_kernelI(6__half|13__nv_bfloat16)Li8ELi2E", 18, 1, "all keys"),
+    # <tiles, ...> and <warps, tiles, ...>: all of a block's keys, and the queries.
+    Rule("oneshot.cu", r"oneshot_kernelI(6__half|13__nv_bfloat16)Li1E", 22, 1, "all keys"),
+    Rule("oneshot.cu", r"oneshot_kernelI(6__half|13__nv_bfloat16)Li2E", 42, 1, "all keys"),
+    Rule("oneshot.cu", r"oneshot_sums_kernelI(6__half|13__nv_bfloat16)Li8ELi2E", 18, 1, "all keys"),
     Rule("cluster_sm90.cu", r"cluster_kernelI.*Li64ELi1E", 10, 1, "a step of K and V"),
     Rule("cluster_sm90.cu", r"cluster_kernelI.*Li64ELi2E", 18, 1, "a step of K and V"),
     Rule("cluster_sm90.cu", r"cluster_kernelI.*Li128E", 20, 1, "a step of K and V"),

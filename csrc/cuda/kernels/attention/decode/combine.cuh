@@ -197,6 +197,17 @@ BW_DEVICE void bw_decode_write(const float (&value)[4], const bw_decode_row &row
     }
 }
 
+// Four of a record's values, added up over all keys.
+template <typename T>
+BW_DEVICE void bw_decode_write_item(const float (&value)[4], float weight, const bw_decode_slots &slots,
+                                    const bw_decode_place &place, const bw_decode_row &row, int item, int quad,
+                                    T *out) {
+    const int head = slots.head(item), dim = ((item - head * slots.row_records) * bw_record_quads + quad) * 4;
+    const float inverse = __fdividef(1.0f, weight);
+    const float mean[4] = {value[0] * inverse, value[1] * inverse, value[2] * inverse, value[3] * inverse};
+    bw_decode_write(mean, row, dim, out + (place.row0 + head) * row.head_dim);
+}
+
 // The block's result: to `out` when the entry has one split, else to scratch. Every split has at least one key, so that
 // sums are positive.
 template <typename Cells, typename T>
@@ -209,9 +220,8 @@ BW_DEVICE void bw_decode_store(const Cells &cells, const bw_decode_slots &slots,
         float2 stand;
         const float4 total = cells.total(head, dim, stand);
         if (place.splits == 1) {
-            const float inverse = __fdividef(1.0f, stand.y);
-            const float value[4] = {total.x * inverse, total.y * inverse, total.z * inverse, total.w * inverse};
-            bw_decode_write(value, row, dim, out + (place.row0 + head) * row.head_dim);
+            const float value[4] = {total.x, total.y, total.z, total.w};
+            bw_decode_write_item(value, stand.y, slots, place, row, item, quad, out);
         } else {
             const int record = item * slots.splits + (int)blockIdx.y;
             bw_record_store(slots.values + record * bw_record_quads + quad,
@@ -345,12 +355,7 @@ BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_de
             bw_decode_add_lanes<bw_record_quads>(sum);
         }
         if (lane >= (apart ? 1 : bw_record_quads)) continue;
-        const float inverse = __fdividef(1.0f, sum.weight);
-#pragma unroll
-        for (int e = 0; e < 4; e++) sum.value[e] *= inverse;
-        const int head = slots.head(item);
-        bw_decode_write(sum.value, row, ((item - head * slots.row_records) * bw_record_quads + quad) * 4,
-                        out + (place.row0 + head) * row.head_dim);
+        bw_decode_write_item(sum.value, sum.weight, slots, place, row, item, quad, out);
     }
     if (!apart) return;
     __syncthreads();  // a sum has been read by four warps
@@ -437,12 +442,7 @@ BW_DEVICE void bw_decode_combine_many(const bw_decode_slots &slots, const bw_dec
             for (int e = 0; e < 4; e++) sum.value[e] += __shfl_xor_sync(bw_all_lanes, sum.value[e], offset);
         }
         if (splits == 0 || sub != 0) continue;
-        const float inverse = __fdividef(1.0f, sum.weight);
-#pragma unroll
-        for (int e = 0; e < 4; e++) sum.value[e] *= inverse;
-        const int head = slots.head(item);
-        bw_decode_write(sum.value, row, ((item - head * slots.row_records) * bw_record_quads + quad) * 4,
-                        out + (place.row0 + head) * row.head_dim);
+        bw_decode_write_item(sum.value, sum.weight, slots, place, row, item, quad, out);
     }
 }
 

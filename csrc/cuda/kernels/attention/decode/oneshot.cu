@@ -1,21 +1,30 @@
 // attention_decode where every block meets its keys at one go: 16-bit elements in rows of 64, up to 8 query heads per
 // K/V head. Nothing repeats: what a launch takes is a chain of latencies.
-//   - q is the matrix instructions' tall operand, the group's heads its rows, and keys their columns: a head's weights
-//     are where the product with V needs them, and a lane's sums are one record of combine.cuh;
+//   - q is the scores' tall operand, the halves of its rows' chunks its 16 rows: a head's weights are then where the
+//     product with V, whose tall operand is V transposed, needs them;
 //   - all loads are asked for before any is used;
-//   - `rehearsing` warps run the same code meanwhile on nothing, and store nothing: they bring the records' lines into
-//     the L2, where a poll that misses waits for memory;
-//   - the ticket is looked at after the block's records are stored: until then nobody has to know who adds.
+//   - of 64 or 128 keys warps share the weights and each has 16 elements of all values, so that nothing is added up
+//     between them; of 256, where a load a pair of elements is too many, they add up sums;
+//   - a warp that rehearses runs the same code meanwhile on nothing, and stores nothing: it brings the records' lines
+//     into the L2, where a poll that misses waits for memory, and the code nearer;
+//   - the ticket is looked at after the block's records are stored: until then nobody has to know who adds; who does
+//     takes its own block's maxima for all splits' where those lie close.
 //
-// 1 x 4096 keys of 2 K/V heads, cold, on an H200 take 3.59 us by the graph timer (direct.cu 3.85). Where they go, by a
-// bench of copies that ends kernels early (direct.cu 4.02 us there, this one 3.72, without rehearsing warps 3.97): an
-// empty kernel 0.60, parameters 0.04, all loads 1.39 (a plain read 1.21), direct.cu's arithmetic 0.40, its records'
-// stores 0.38, their exchange 1.21 (0.97 where scratch is in the L2). By clocks in a forerunner of this kernel: loads
-// are asked for 0.20 us after a block starts, keys are there after 0.94, records stored after 1.48, all of them polled
-// 0.55 after the slowest block's store, the output written 0.24 later; from the last block's end to the next launch's
-// first block 0.80. 512 instructions in a row cost 0.33 us more than in a loop of 32, hot launches 0.36.
-// What brought nothing: combiners known beforehand (+0.25), a maximum that the warps agree on first, fewer combiners
-// (14: +0.5), blocks of 128 keys with half as many records. 8 x 4096 keys: 9 % less than direct.cu in that bench.
+// 1 x 4096 keys of 2 K/V heads, cold, on an H200 take 3.46 us by the graph timer (direct.cu 3.85; where warps add up
+// sums and four rehearse, as before, 3.60 to 3.66). Where they go, by a bench of copies that ends kernels early: an
+// empty kernel 0.62, all loads 1.45 (a plain read 1.63), sums 0.31, records' stores 0.14, their exchange 1.0. By clocks
+// after a block's start (before in brackets): K is there after 1930 (1910), weights 390 later (540), met 110 (170),
+// records stored 360 (390), all polled 1380 (1380), the output written 410 (510). What more could bring: of records
+// that the L2 holds when a launch begins 3.42.
+// In ratios to what was before, of 64 keys a block: this 0.965, no warp rehearsing 1.01, two 0.966, four words of V
+// waited for behind a branch + 0.015, records fetched ahead by prefetches + 0.02, V copied to shared memory and loaded
+// transposed 0.965, so with prefetches instead of rehearsing 0.958 (with records in the L2 0.92: its copies drive them
+// out), 256 bytes or nothing as the L2's hint of how much to fetch + 0.01. Of 256: this 0.962, half as many warps with
+// twice the keys 0.99, as many with twice the blocks' keys 1.04, a tile's products before the next one's scores + 0.02,
+// shared weights 1.06 to 1.13. Of 2 x 4096 and 1 x 8192 keys blocks of 128, one a multiprocessor: 0.91 of those of 256.
+// Before that brought nothing: combiners known beforehand (+ 0.25 us), a maximum that the warps agree on first, fewer
+// combiners (14: + 0.5 us), blocks of 128 keys with half as many records for 1 x 4096. 512 instructions in a row cost
+// 0.33 us more than in a loop of 32.
 #include "cuda/kernels/attention/decode/combine.cuh"
 
 namespace {
@@ -33,20 +42,114 @@ struct oneshot_work {
 
 constexpr int oneshot_heads = 8, row_bytes = 128, row_records = 4;
 
-template <int warps>
-struct oneshot_memory {
-    float cell[warps][32][20];  // a warp's sums: a record a lane, apart from the next one's banks
-    float top[oneshot_heads][warps], weight[oneshot_heads][warps];
-    unsigned ticket[4];
+// True, which nobody knows when this is compiled: a branch, past whose end ptxas moves no load, and before which it
+// moves none of what comes after. (A parameter would have to be waited for.)
+BW_DEVICE bool oneshot_always() {
+    unsigned y;
+    asm volatile("mov.u32 %0, %%tid.y;" : "=r"(y));
+    return y < 64;
+}
+
+// ---- keys ----
+
+BW_DEVICE uint32_t load_pair(const char *from) {
+    uint32_t bits;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.u32 %0, [%1];" : "=r"(bits) : "l"(from));
+    return bits;
+}
+
+// Where a block's keys are, and how many.
+struct oneshot_place {
+    int64_t block;          // of its first key in k and v
+    unsigned column, row0;  // its K/V head, and that one's first query head, over all entries
+    int keys;
+
+    __device__ __forceinline__ explicit oneshot_place(const oneshot_work &work)
+        : block((int64_t)blockIdx.z * work.batch_bytes + (blockIdx.y * work.split_bytes + blockIdx.x * row_bytes)),
+          column(blockIdx.z * work.kv_heads + blockIdx.x),
+          row0(column * work.group),
+          keys(min(work.keys - (int)blockIdx.y * work.split_keys, work.split_keys)) {
+    }
 };
 
-// ---- shared memory and scratch ----
+// The scores' operands. Lane 4 r + c: of head r, and of each 16 keys of r and r + 8, of every 32 elements the eight
+// from 8 c on.
+template <int tiles>
+struct oneshot_scores {
+    uint4 k[tiles][2][2], q[2];
 
-BW_DEVICE void put(uint32_t shared, float4 part) {
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "f"(part.x), "f"(part.y), "f"(part.z),
-                 "f"(part.w)
-                 : "memory");
-}
+    template <bool whole>
+    __device__ __forceinline__ void load(const oneshot_work &work, const oneshot_place &place, int first_key) {
+        const int r = (int)(threadIdx.x / 4), c = (int)(threadIdx.x % 4), left = place.keys - first_key;
+        const char *from_q = work.q + (place.row0 + min(r, (int)work.group - 1)) * row_bytes + c * 16;
+        const char *from_k = work.k + place.block + ((first_key + r) * work.key_bytes + c * 16);
+#pragma unroll
+        for (int j = 0; j < 2; j++) q[j] = bw_load_cached(from_q + j * 64);
+#pragma unroll
+        for (int u = 0; u < tiles; u++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int at = 16 * u + i / 2 * 8;
+                k[u][i / 2][i % 2] = whole || at + r < left
+                                         ? bw_load_streaming(from_k + at * work.key_bytes + i % 2 * 64)
+                                         : make_uint4(0, 0, 0, 0);
+            }
+        }
+    }
+
+    // Whatever is in the registers.
+    __device__ __forceinline__ void rehearse() {
+#pragma unroll
+        for (int u = 0; u < tiles; u++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) any(k[u][i / 2][i % 2]);
+        }
+        any(q[0]);
+        any(q[1]);
+    }
+    static __device__ __forceinline__ void any(uint4 &bits) {
+        asm volatile("" : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w));
+    }
+
+    // Weights of head r, of each 16 keys 2 c and 2 c + 1 and, packed.y, 2 c + 8 and 2 c + 9; they stand on the maximum
+    // over all of these keys. q is the tall operand: its rows r hold the first half of a chunk, rows r + 8 the other,
+    // and each is met with its half of the keys' chunks.
+    template <typename T, bool whole>
+    __device__ __forceinline__ float weigh(int left, float scale, uint2 (&packed)[tiles]) const {
+        const int c = (int)(threadIdx.x % 4);
+        float p[tiles][4], top = -INFINITY;
+#pragma unroll
+        for (int u = 0; u < tiles; u++) {
+            float low[2][4] = {}, high[2][4] = {};  // four chains of two products
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const uint32_t a[4] = {q[j].x, q[j].z, q[j].y, q[j].w};
+#pragma unroll
+                for (int n = 0; n < 2; n++) {
+                    bw_multiply(low[n], a, k[u][n][j].x, k[u][n][j].y, T());
+                    bw_multiply(high[n], a, k[u][n][j].z, k[u][n][j].w, T());
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                p[u][i] = low[i / 2][i % 2] + high[i / 2][2 + i % 2];
+                if (!whole && 16 * u + i / 2 * 8 + 2 * c + i % 2 >= left) p[u][i] = -INFINITY;
+            }
+            top = fmaxf(top, fmaxf(fmaxf(p[u][0], p[u][1]), fmaxf(p[u][2], p[u][3])));
+        }
+        top = bw_quad_max(top) * scale;
+        const float reference = bw_softmax_reference(top);
+#pragma unroll
+        for (int u = 0; u < tiles; u++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) p[u][i] = bw_exp2(fmaf(p[u][i], scale, -reference));
+            packed[u] = make_uint2(bw_pack_pair(p[u][0], p[u][1], T()), bw_pack_pair(p[u][2], p[u][3], T()));
+        }
+        return top;
+    }
+};
+
+// ---- records ----
 
 // What a warp that rehearses must not store is a predicate, not a branch: a branch's code would not be fetched.
 BW_DEVICE void store_if(bool wanted, char *to, float4 part) {
@@ -77,6 +180,10 @@ BW_DEVICE void meet(bool rehearsing) {
     }
 }
 
+BW_DEVICE void store_pair(bool wanted, char *to, float first, float second) {
+    store_if(wanted, to, make_float2(bw_record_word(first), bw_record_word(second)));
+}
+
 // Not all ones where all six words are there.
 BW_DEVICE unsigned missing(float4 values, float2 stand) {
     return max(max(max(__float_as_uint(values.x), __float_as_uint(values.y)),
@@ -84,173 +191,18 @@ BW_DEVICE unsigned missing(float4 values, float2 stand) {
                max(__float_as_uint(stand.x), __float_as_uint(stand.y)));
 }
 
-// ---- keys ----
-
-// A warp's keys. Lane 4 r + c, of each 16 of them:
-//   K: keys r and r + 8, of every 32 elements the eight from 8 c on
-//   V: keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9, the eight elements from 8 r on
-template <int tiles>
-struct oneshot_keys {
-    uint4 k[tiles][2][2], v[tiles][4], q[2];
-
-    static __device__ __forceinline__ int v_key(int i) {
-        return i % 2 + i / 2 * 8;
-    }
-    __device__ __forceinline__ void load(const char *from_k, const char *from_v, unsigned key_bytes) {
-#pragma unroll
-        for (int u = 0; u < tiles; u++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                k[u][i / 2][i % 2] = bw_load_streaming(from_k + (16 * u + i / 2 * 8) * key_bytes + i % 2 * 64);
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < tiles; u++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) v[u][i] = bw_load_streaming(from_v + (16 * u + v_key(i)) * key_bytes);
-        }
-    }
-    // `left` keys, zeros behind them.
-    __device__ __forceinline__ void load_some(const char *from_k, const char *from_v, unsigned key_bytes, int left) {
-        const int r = (int)(threadIdx.x / 4), c = (int)(threadIdx.x % 4);
-        const uint4 none = make_uint4(0, 0, 0, 0);
-#pragma unroll
-        for (int u = 0; u < tiles; u++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int at = 16 * u + i / 2 * 8, v_at = 16 * u + v_key(i);
-                k[u][i / 2][i % 2] = at + r < left ? bw_load_streaming(from_k + at * key_bytes + i % 2 * 64) : none;
-                v[u][i] = v_at + 2 * c < left ? bw_load_streaming(from_v + v_at * key_bytes) : none;
-            }
-        }
-    }
-    // Whatever is in the registers.
-    __device__ __forceinline__ void rehearse() {
-#pragma unroll
-        for (int u = 0; u < tiles; u++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                any(k[u][i / 2][i % 2]);
-                any(v[u][i]);
-            }
-        }
-        any(q[0]);
-        any(q[1]);
-    }
-    static __device__ __forceinline__ void any(uint4 &bits) {
-        asm volatile("" : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w));
-    }
-};
-
-// A lane's sums for head r: of the weighted values the 16 from 16 c on, value[t][0] and value[t][1] those of elements t
-// and t + 8; the rows of heads 8 to 15 are not used.
-struct oneshot_sums {
-    float value[8][4] = {}, weight[4] = {}, top = -INFINITY;
-};
-
-template <typename T, bool whole, int tiles>
-BW_DEVICE void weigh(const oneshot_keys<tiles> &keys, int left, float scale, oneshot_sums &sums) {
-    const int c = (int)(threadIdx.x % 4);
-    float p[tiles][4];
-#pragma unroll
-    for (int u = 0; u < tiles; u++) {
-        float score[2][2][4] = {};  // of 8 keys each; two chains of dependent products are half as long
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const uint4 q = keys.q[j], k = keys.k[u][n][j];
-                const uint32_t first[4] = {q.x, 0, q.y, 0}, second[4] = {q.z, 0, q.w, 0};
-                bw_multiply(score[n][j], first, k.x, k.y, T());
-                bw_multiply(score[n][j], second, k.z, k.w, T());
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) p[u][i] = score[i / 2][0][i % 2] + score[i / 2][1][i % 2];
-    }
-    if (!whole && left < tiles * 16) {
-#pragma unroll
-        for (int u = 0; u < tiles; u++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                if (16 * u + i / 2 * 8 + 2 * c + i % 2 >= left) p[u][i] = -INFINITY;
-            }
-        }
-    }
-#pragma unroll
-    for (int u = 0; u < tiles; u++) {
-        sums.top = fmaxf(sums.top, fmaxf(fmaxf(p[u][0], p[u][1]), fmaxf(p[u][2], p[u][3])));
-    }
-    sums.top = bw_quad_max(sums.top) * scale;
-    const float reference = bw_softmax_reference(sums.top);
-#pragma unroll
-    for (int u = 0; u < tiles; u++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) p[u][i] = bw_exp2(fmaf(p[u][i], scale, -reference));
-        const uint32_t weights[4] = {bw_pack_pair(p[u][0], p[u][1], T()), 0, bw_pack_pair(p[u][2], p[u][3], T()), 0};
-        const uint32_t ones = bw_pack_pair(1.0f, 1.0f, T());
-        bw_multiply(sums.weight, weights, ones, ones, T());
-        const uint4 *v = keys.v[u];
-        const uint32_t word[4][4] = {{v[0].x, v[0].y, v[0].z, v[0].w},
-                                     {v[1].x, v[1].y, v[1].z, v[1].w},
-                                     {v[2].x, v[2].y, v[2].z, v[2].w},
-                                     {v[3].x, v[3].y, v[3].z, v[3].w}};
-#pragma unroll
-        for (int t = 0; t < 8; t++) {
-            const unsigned half = t % 2 ? 0x7632 : 0x5410;
-            bw_multiply(sums.value[t], weights, __byte_perm(word[0][t / 2], word[1][t / 2], half),
-                        __byte_perm(word[2][t / 2], word[3][t / 2], half), T());
-        }
-    }
-}
-
-// ---- sums ----
-
-// Four values of a record over the block's warps, and what they stand on.
-template <int warps>
-BW_DEVICE float4 add_warps(const oneshot_memory<warps> &memory, int item, int quad, float2 &stand) {
-    const int head = item / row_records;
-    float scale[warps];
-    stand = make_float2(-INFINITY, 0.0f);
-#pragma unroll
-    for (int i = 0; i < warps; i++) stand.x = fmaxf(stand.x, memory.top[head][i]);
-    const float reference = bw_softmax_reference(stand.x);
-#pragma unroll
-    for (int i = 0; i < warps; i++) scale[i] = bw_exp2(memory.top[head][i] - reference);
-    float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-    for (int i = 0; i < warps; i++) {
-        const float4 part = *(const float4 *)&memory.cell[i][item][quad * 4];
-        value.x = fmaf(part.x, scale[i], value.x);
-        value.y = fmaf(part.y, scale[i], value.y);
-        value.z = fmaf(part.z, scale[i], value.z);
-        value.w = fmaf(part.w, scale[i], value.w);
-        stand.y = fmaf(memory.weight[head][i], scale[i], stand.y);
-    }
-    return value;
-}
-
 // Where `lanes` lanes hold the splits of the same four values, the others' lanes between them: each exchange halves
 // what a lane keeps. The value that a lane ends with is element(lane).
 template <int lanes>
 struct split_sum {
     static constexpr int near = 32 / lanes, far = 2 * near;
-    float top = -INFINITY, weight = 0.0f, value[4] = {};
+    float weight = 0.0f, value[4] = {};
 
     static __device__ __forceinline__ int element(int lane) {
         return (lane & near ? 2 : 0) + (lane & far ? 1 : 0);
     }
     template <int count>
-    __device__ __forceinline__ void add(const float4 (&values)[count], const float2 (&stand)[count]) {
-        float most = top;
-#pragma unroll
-        for (int i = 0; i < count; i++) most = fmaxf(most, stand[i].x);
-        most = __int_as_float(bw_float_order(__reduce_max_sync(bw_all_lanes, bw_float_order(__float_as_int(most)))));
-        const float reference = bw_softmax_reference(most), shrink = bw_exp2(top - reference);
-        top = most;
-        weight *= shrink;
-#pragma unroll
-        for (int e = 0; e < 4; e++) value[e] *= shrink;
+    __device__ __forceinline__ void add(const float4 (&values)[count], const float2 (&stand)[count], float reference) {
 #pragma unroll
         for (int i = 0; i < count; i++) {
             const float scale = bw_exp2(stand[i].x - reference);
@@ -277,54 +229,63 @@ struct split_sum {
 };
 
 // One combiner's share of a column's records, as bw_decode_combine's: a warp takes all splits of four values of one,
-// or, where there are few, of all sixteen.
+// or, where there are few, of all sixteen. `tops` are the warps' maxima of this block: it is one of the splits, so that
+// no weights vanish that stand on its maximum, and where none of the others lies far above it they need not agree on
+// one first.
 template <typename T, int warps, int rehearsing_warps, bool apart>
-BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner, int warp, bool rehearsing) {
+BW_DEVICE void add_splits(const oneshot_work &work, const float (&tops)[oneshot_heads][warps], unsigned row0,
+                          int combiner, bool rehearsing) {
     constexpr int lanes = apart ? 32 : bw_split_lanes, ahead = 2;
     const bw_decode_exchange &exchange = work.exchange;
     const float empty = __uint_as_float(bw_decode_empty);
-    const int lane = (int)threadIdx.x, sub = apart ? lane : (int)threadIdx.x / bw_record_quads,
-              splits = exchange.splits;
-    const int first = combiner * exchange.combiner_items;
+    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y - (rehearsing ? warps : 0), splits = exchange.splits;
+    const int sub = apart ? lane : lane / bw_record_quads, first = combiner * exchange.combiner_items;
     const int items = min(exchange.combiner_items, (int)work.group * row_records - first);
 #pragma unroll 1
     for (int unit = warp; unit < (apart ? items * bw_record_quads : items); unit += warps) {
-        const unsigned item = row0 * row_records + first + (apart ? unit / bw_record_quads : unit);
-        const int quad = (apart ? unit : lane) % bw_record_quads;
+        const int own = first + (apart ? unit / bw_record_quads : unit), quad = (apart ? unit : lane) % bw_record_quads;
+        const unsigned item = row0 * row_records + own;
         char *const out = work.out + (item * 16 + quad * 4 + split_sum<lanes>::element(lane)) * sizeof(T);
-        split_sum<lanes> sum;
-#pragma unroll 1
-        for (int pass = 0; pass < splits; pass += ahead * lanes) {
-            char *const values = (char *)exchange.values + (item * splits + pass + sub) * 64 + quad * 16;
-            char *const sums = (char *)exchange.sums + (item * splits + pass + sub) * 8;
-            float4 part[ahead];
-            float2 stand[ahead];
+        char *const values = (char *)exchange.values + (item * splits + sub) * 64 + quad * 16;
+        char *const sums = (char *)exchange.sums + (item * splits + sub) * 8;
+        float reference = tops[own / row_records][0];
+#pragma unroll
+        for (int i = 1; i < warps; i++) reference = fmaxf(reference, tops[own / row_records][i]);
+        float4 part[ahead];
+        float2 stand[ahead];
+#pragma unroll
+        for (int i = 0; i < ahead; i++) {
+            const bool wanted = i * lanes + sub < splits;
+            part[i] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
+            stand[i] = make_float2(-INFINITY, 0.0f);
+        }
+        unsigned most;
+        do {  // what is missing, at once: a round trip is long
+            most = 0;
 #pragma unroll
             for (int i = 0; i < ahead; i++) {
-                const bool wanted = pass + i * lanes + sub < splits;
-                part[i] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
-                stand[i] = make_float2(-INFINITY, 0.0f);
-            }
-            unsigned most;
-            do {  // what is missing, at once: a round trip is long
-                most = 0;
-#pragma unroll
-                for (int i = 0; i < ahead; i++) {
-                    if (missing(part[i], stand[i]) == bw_decode_empty) {
-                        part[i] = bw_record_load((const float4 *)(values + i * lanes * 64));
-                        stand[i] = bw_record_load((const float2 *)(sums + i * lanes * 8));
-                    }
+                if (missing(part[i], stand[i]) == bw_decode_empty) {
+                    part[i] = bw_record_load((const float4 *)(values + i * lanes * 64));
+                    stand[i] = bw_record_load((const float2 *)(sums + i * lanes * 8));
                 }
-#pragma unroll
-                for (int i = 0; i < ahead; i++) most = max(most, missing(part[i], stand[i]));
-            } while (!__all_sync(bw_all_lanes, most != bw_decode_empty || rehearsing));
-#pragma unroll
-            for (int i = 0; i < ahead; i++) {
-                const bool there = pass + i * lanes + sub < splits && !rehearsing;
-                store_if(there, values + i * lanes * 64, make_float4(empty, empty, empty, empty));
-                if (!apart) store_if(there && quad == 0, sums + i * lanes * 8, make_float2(empty, empty));
             }
-            sum.add(part, stand);
+#pragma unroll
+            for (int i = 0; i < ahead; i++) most = max(most, missing(part[i], stand[i]));
+        } while (!__all_sync(bw_all_lanes, most != bw_decode_empty || rehearsing));
+        split_sum<lanes> sum;
+        sum.add(part, stand, reference);
+        const float highest = fmaxf(stand[0].x, stand[1].x);
+        const bool near = reference > -INFINITY && highest - reference <= bw_softmax_slack;
+#pragma unroll
+        for (int i = 0; i < ahead; i++) {
+            const bool there = i * lanes + sub < splits && !rehearsing;
+            store_if(there, values + i * lanes * 64, make_float4(empty, empty, empty, empty));
+            if (!apart) store_if(there && quad == 0, sums + i * lanes * 8, make_float2(empty, empty));
+        }
+        if (!__all_sync(bw_all_lanes, near)) {
+            const int order = __reduce_max_sync(bw_all_lanes, bw_float_order(__float_as_int(highest)));
+            sum = split_sum<lanes>();
+            sum.add(part, stand, bw_softmax_reference(__int_as_float(bw_float_order(order))));
         }
         T narrow;
         uint16_t bits;
@@ -341,80 +302,218 @@ BW_DEVICE void add_splits(const oneshot_work &work, unsigned row0, int combiner,
     }
 }
 
-template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole>
-__global__ void __launch_bounds__((warps + rehearsing_warps) * 32, resident)
+// The end of a kernel, once the block's records are stored: until then nobody has to know who adds.
+template <typename T, int warps, int rehearsing_warps, bool apart>
+BW_DEVICE void finish(const oneshot_work &work, const float (&tops)[oneshot_heads][warps], unsigned row0,
+                      unsigned ticket, unsigned &shared_ticket, bool rehearsing) {
+    if (threadIdx.x + threadIdx.y == 0) shared_ticket = ticket;
+    meet<1, warps * 32, rehearsing_warps * 32>(rehearsing);
+    int combiner = (int)shared_ticket - (work.exchange.splits - work.exchange.combiners);
+    if (rehearsing) combiner = (int)(blockIdx.y % (unsigned)work.exchange.combiners);
+    if (combiner >= 0) {
+        add_splits<T, warps, rehearsing_warps, apart>(work, tops, row0, combiner, rehearsing);
+    }
+}
+
+// ---- few keys: warps share weights ----
+
+template <int tiles>
+struct weight_memory {
+    uint2 weight[tiles][32];
+    float top[oneshot_heads][4];
+    unsigned ticket[4];
+};
+
+// A warp weighs 16 or 32 keys for all heads and, after a barrier, multiplies all of the block's weights with 16
+// elements of its values, a pair of elements of a key a load: nothing is added up between warps, and a lane's sums are
+// words of a record.
+template <typename T, int tiles, int rehearsing_warps, int resident, bool apart, bool whole>
+__global__ void __launch_bounds__((4 + rehearsing_warps) * 32, resident)
     attention_decode_oneshot_kernel(const __grid_constant__ oneshot_work work) {
-    __shared__ __align__(16) oneshot_memory<warps> memories[rehearsing_warps ? 2 : 1];
+    constexpr int warps = 4, all_tiles = warps * tiles;
+    __shared__ __align__(16) weight_memory<all_tiles> memories[rehearsing_warps ? 2 : 1];
     const bool rehearsing = rehearsing_warps && threadIdx.y >= warps;
-    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y - (rehearsing ? warps : 0);
-    const int r = (int)(threadIdx.x / 4), c = (int)(threadIdx.x % 4);
-    const unsigned column = blockIdx.z * work.kv_heads + blockIdx.x, row0 = column * work.group;
-    const int left = min(work.keys - (int)blockIdx.y * work.split_keys, work.split_keys) - warp * tiles * 16;
-    oneshot_keys<tiles> keys;
-    unsigned ticket = 0;
-    // A branch, for any kernel: ptxas moves no load past its end, and would move some behind products.
-    if (rehearsing_warps ? !rehearsing : work.group > 0) {
-        const int64_t block =
-            (int64_t)blockIdx.z * work.batch_bytes + (blockIdx.y * work.split_bytes + blockIdx.x * row_bytes);
-        const char *from_k = work.k + block + ((warp * tiles * 16 + r) * work.key_bytes + c * 16);
-        const char *from_v = work.v + block + ((warp * tiles * 16 + 2 * c) * work.key_bytes + r * 16);
-        if constexpr (whole) {
-            keys.load(from_k, from_v, work.key_bytes);
-        } else {
-            keys.load_some(from_k, from_v, work.key_bytes, left);
-        }
-        const char *q = work.q + (row0 + min(r, (int)work.group - 1)) * row_bytes + c * 16;
-#pragma unroll
-        for (int j = 0; j < 2; j++) keys.q[j] = bw_load_cached(q + j * 64);
-        if (warp == 0) ticket = bw_decode_ticket(work.exchange, column);
+    const unsigned lane = threadIdx.x, warp = threadIdx.y - (rehearsing ? warps : 0), r = lane / 4, c = lane % 4;
+    const oneshot_place place(work);
+    const int first_key = (int)warp * tiles * 16;
+    oneshot_scores<tiles> keys;
+    uint4 v[all_tiles];  // of each 16 keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9: elements 2 r and 2 r + 1 of this warp's
+    unsigned ticket = 0, heads = 0;
+    char *to = nullptr, *to_sums = nullptr;  // this lane's part of head 2 c's record, and of head 2 c + r's sums
+    if (rehearsing_warps ? !rehearsing : oneshot_always()) {
+        keys.template load<whole>(work, place, first_key);
     } else {
         keys.rehearse();
     }
-    oneshot_memory<warps> &memory = memories[rehearsing];
-    oneshot_sums sums;
-    weigh<T, whole>(keys, left, work.scale, sums);
-    if (c == 0) {
-        memory.top[r][warp] = sums.top;
-        memory.weight[r][warp] = sums.weight[0];
-    }
-    const uint32_t cell = bw_shared_address(memory.cell[warp][lane]);
+    if (!rehearsing && oneshot_always()) {
+        const char *from_v = work.v + place.block + (2 * c * work.key_bytes + warp * 32 + r * 4);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int t = i % 2 * 4, half = i / 2;
-        put(cell + 16 * i, make_float4(sums.value[t][half], sums.value[t + 1][half], sums.value[t + 2][half],
-                                       sums.value[t + 3][half]));
+        for (int m = 0; m < all_tiles; m++) {
+            uint32_t pair[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int at = 16 * m + i % 2 + i / 2 * 8;
+                pair[i] = whole || at + 2 * (int)c < place.keys ? load_pair(from_v + at * work.key_bytes) : 0;
+            }
+            v[m] = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+        }
+        if (warp == 0) ticket = bw_decode_ticket(work.exchange, place.column);
+        const unsigned record = ((place.row0 + 2 * c) * row_records + warp) * work.exchange.splits + blockIdx.y;
+        to = (char *)work.exchange.values + record * 64 + r * 8;
+        to_sums = (char *)work.exchange.sums + (record + (r ? row_records * work.exchange.splits : 0)) * 8;
+        heads = max((int)(work.group - 2 * c), 0);
+    } else {
+#pragma unroll
+        for (int m = 0; m < all_tiles; m++) oneshot_scores<1>::any(v[m]);
     }
+    weight_memory<all_tiles> &memory = memories[rehearsing];
+    uint2 packed[tiles];
+    const float top = keys.template weigh<T, whole>(place.keys - first_key, work.scale, packed);
+#pragma unroll
+    for (int u = 0; u < tiles; u++) memory.weight[warp * tiles + u][lane] = packed[u];
+    if (c == 0) memory.top[r][warp] = top;
     meet<1, warps * 32, rehearsing_warps * 32>(rehearsing);
+
+    // Rows r and r + 8 are the pair's elements, columns 2 c and 2 c + 1 heads.
+    float part[warps][4] = {}, weight[warps][4] = {};
+    const uint32_t one = bw_pack_pair(1.0f, 1.0f, T()), ones[4] = {one, one, one, one};
+#pragma unroll
+    for (int m = 0; m < all_tiles; m++) {
+        const uint2 b = memory.weight[m][lane];
+        const uint32_t a[4] = {__byte_perm(v[m].x, v[m].y, 0x5410), __byte_perm(v[m].x, v[m].y, 0x7632),
+                               __byte_perm(v[m].z, v[m].w, 0x5410), __byte_perm(v[m].z, v[m].w, 0x7632)};
+        bw_multiply(part[m / tiles], a, b.x, b.y, T());
+        bw_multiply(weight[m / tiles], ones, b.x, b.y, T());
+    }
+    float value[2][2], highest[2], sum[2];
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        const float4 all = *(const float4 *)memory.top[2 * c + e];
+        highest[e] = fmaxf(fmaxf(all.x, all.y), fmaxf(all.z, all.w));
+        const float reference = bw_softmax_reference(highest[e]);
+        const float scale[4] = {bw_exp2(all.x - reference), bw_exp2(all.y - reference), bw_exp2(all.z - reference),
+                                bw_exp2(all.w - reference)};
+        sum[e] = fmaf(weight[0][e], scale[0], weight[1][e] * scale[1]) +
+                 fmaf(weight[2][e], scale[2], weight[3][e] * scale[3]);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            value[e][i] = fmaf(part[0][e + 2 * i], scale[0], part[1][e + 2 * i] * scale[1]) +
+                          fmaf(part[2][e + 2 * i], scale[2], part[3][e + 2 * i] * scale[3]);
+        }
+    }
+    store_pair(heads > 0, to, value[0][0], value[0][1]);
+    store_pair(heads > 1, to + row_records * 64 * work.exchange.splits, value[1][0], value[1][1]);
+    store_pair(r < 2 && heads > r, to_sums, r ? highest[1] : highest[0], r ? sum[1] : sum[0]);
+    finish<T, warps, rehearsing_warps, apart>(work, memory.top, place.row0, ticket, memory.ticket[0], rehearsing);
+}
+
+// ---- more keys: warps add their sums ----
+
+template <int warps>
+struct oneshot_memory {
+    float value[warps][oneshot_heads][16 * row_records + 4];
+    float top[oneshot_heads][warps], weight[oneshot_heads][warps];
+    unsigned ticket;
+};
+
+// Four values of a record over the block's warps, and what they stand on.
+template <int warps>
+BW_DEVICE float4 add_warps(const oneshot_memory<warps> &memory, int head, int element, float2 &stand) {
+    float scale[warps];
+    stand = make_float2(memory.top[head][0], 0.0f);
+#pragma unroll
+    for (int i = 1; i < warps; i++) stand.x = fmaxf(stand.x, memory.top[head][i]);
+    const float reference = bw_softmax_reference(stand.x);
+#pragma unroll
+    for (int i = 0; i < warps; i++) scale[i] = bw_exp2(memory.top[head][i] - reference);
+    float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int i = 0; i < warps; i++) {
+        const float4 part = *(const float4 *)&memory.value[i][head][element];
+        value.x = fmaf(part.x, scale[i], value.x);
+        value.y = fmaf(part.y, scale[i], value.y);
+        value.z = fmaf(part.z, scale[i], value.z);
+        value.w = fmaf(part.w, scale[i], value.w);
+        stand.y = fmaf(memory.weight[head][i], scale[i], stand.y);
+    }
+    return value;
+}
+
+// A warp meets its keys alone: weights as above and, of its keys' values, of each 16 keys 2 c, 2 c + 1, 2 c + 8,
+// 2 c + 9, the eight elements from 8 r on. Transposed they are the product's tall operand, and the weights are where it
+// needs them.
+template <typename T, int warps, int tiles, int resident, bool apart, bool whole>
+__global__ void __launch_bounds__(warps * 32, resident)
+    attention_decode_oneshot_sums_kernel(const __grid_constant__ oneshot_work work) {
+    __shared__ __align__(16) oneshot_memory<warps> memory;
+    const int lane = (int)threadIdx.x, warp = (int)threadIdx.y, r = lane / 4, c = lane % 4;
+    const oneshot_place place(work);
+    const int first_key = warp * tiles * 16, left = place.keys - first_key;
+    oneshot_scores<tiles> keys;
+    uint4 v[tiles][4];
+    unsigned ticket = 0;
+    if (oneshot_always()) {
+        keys.template load<whole>(work, place, first_key);
+        const char *from_v = work.v + place.block + ((first_key + 2 * c) * work.key_bytes + r * 16);
+#pragma unroll
+        for (int u = 0; u < tiles; u++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int at = 16 * u + i % 2 + i / 2 * 8;
+                v[u][i] = whole || at + 2 * c < left ? bw_load_streaming(from_v + at * work.key_bytes)
+                                                     : make_uint4(0, 0, 0, 0);
+            }
+        }
+        if (warp == 0) ticket = bw_decode_ticket(work.exchange, place.column);
+    }
+    uint2 packed[tiles];
+    const float top = keys.template weigh<T, whole>(left, work.scale, packed);
+    float sums[4][4] = {}, weight[4] = {};  // of elements 8 r + 2 t and + 2 t + 1: rows r and r + 8
+    const uint32_t one = bw_pack_pair(1.0f, 1.0f, T()), ones[4] = {one, one, one, one};
+#pragma unroll
+    for (int u = 0; u < tiles; u++) {
+        bw_multiply(weight, ones, packed[u].x, packed[u].y, T());
+        const uint32_t word[4][4] = {{v[u][0].x, v[u][0].y, v[u][0].z, v[u][0].w},
+                                     {v[u][1].x, v[u][1].y, v[u][1].z, v[u][1].w},
+                                     {v[u][2].x, v[u][2].y, v[u][2].z, v[u][2].w},
+                                     {v[u][3].x, v[u][3].y, v[u][3].z, v[u][3].w}};
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            const uint32_t a[4] = {
+                __byte_perm(word[0][t], word[1][t], 0x5410), __byte_perm(word[0][t], word[1][t], 0x7632),
+                __byte_perm(word[2][t], word[3][t], 0x5410), __byte_perm(word[2][t], word[3][t], 0x7632)};
+            bw_multiply(sums[t], a, packed[u].x, packed[u].y, T());
+        }
+    }
+    if (c == 0) memory.top[r][warp] = top;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        if (r == 0) memory.weight[2 * c + e][warp] = weight[e];
+        float4 *const cell = (float4 *)&memory.value[warp][2 * c + e][8 * r];
+        cell[0] = make_float4(sums[0][e], sums[0][e + 2], sums[1][e], sums[1][e + 2]);
+        cell[1] = make_float4(sums[2][e], sums[2][e + 2], sums[3][e], sums[3][e + 2]);
+    }
+    __syncthreads();
 
     const int thread = warp * 32 + lane, item = thread / bw_record_quads, quad = thread % bw_record_quads;
     if (item < (int)work.group * row_records) {
-        const unsigned record = (row0 * row_records + item) * work.exchange.splits + blockIdx.y;
+        const unsigned record = (place.row0 * row_records + item) * work.exchange.splits + blockIdx.y;
         float2 stand;
-        const float4 value = add_warps(memory, item, quad, stand);
-        store_if(!rehearsing, (char *)work.exchange.values + record * 64 + quad * 16,
-                 make_float4(bw_record_word(value.x), bw_record_word(value.y), bw_record_word(value.z),
-                             bw_record_word(value.w)));
-        store_if(!rehearsing && quad == 0, (char *)work.exchange.sums + record * 8,
-                 make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
+        const float4 value = add_warps(memory, item / row_records, item % row_records * 16 + quad * 4, stand);
+        bw_record_store(work.exchange.values + record * bw_record_quads + quad,
+                        make_float4(bw_record_word(value.x), bw_record_word(value.y), bw_record_word(value.z),
+                                    bw_record_word(value.w)));
+        store_pair(quad == 0, (char *)work.exchange.sums + record * 8, stand.x, stand.y);
     }
-    if (thread == 0) memory.ticket[0] = ticket;
-    meet<1, warps * 32, rehearsing_warps * 32>(rehearsing);
-    int combiner = (int)memory.ticket[0] - (work.exchange.splits - work.exchange.combiners);
-    if (rehearsing) combiner = (int)(blockIdx.y % (unsigned)work.exchange.combiners);
-    if (combiner >= 0) add_splits<T, warps, rehearsing_warps, apart>(work, row0, combiner, warp, rehearsing);
+    finish<T, warps, 0, apart>(work, memory.top, place.row0, ticket, memory.ticket, false);
 }
 
-}  // namespace
-
-namespace {
-
-template <typename T, int warps, int tiles, int rehearsing_warps, int resident, bool apart, bool whole>
-void choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const oneshot_work &work,
-            bw_cuda_prepared *out) {
+template <typename Kernel>
+void choose(Kernel *kernel_function, int warps, const bw_attention_shape &shape, const bw_decode_plan &plan,
+            const oneshot_work &work, bw_cuda_prepared *out) {
     bw_cuda_kernel *kernel =
-        bw_choose(out, attention_decode_oneshot_kernel<T, warps, tiles, rehearsing_warps, resident, apart, whole>,
-                  dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
-                  dim3(32, warps + rehearsing_warps), 0, work);
+        bw_choose(out, kernel_function, dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
+                  dim3(32, warps), 0, work);
     bw_choose_place(kernel, 0, offsetof(oneshot_work, k), bw_from_operand(BW_ATTENTION_K));
     bw_choose_place(kernel, 0, offsetof(oneshot_work, v), bw_from_operand(BW_ATTENTION_V));
     bw_choose_place(kernel, 0, offsetof(oneshot_work, q), bw_from_operand(BW_ATTENTION_Q));
@@ -422,29 +521,28 @@ void choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const o
     bw_decode_place_exchange(kernel, 0, offsetof(oneshot_work, exchange), plan);
 }
 
-template <typename T, int warps, int tiles, int rehearsing_warps, int resident>
-void choose_ends(const bw_attention_shape &shape, const bw_decode_plan &plan, const oneshot_work &work,
-                 bw_cuda_prepared *out) {
+template <int warps, int tiles, typename Choose>
+void choose_ends(const bw_attention_shape &shape, const bw_decode_plan &plan, const Choose &choose) {
     constexpr int64_t step = warps * tiles * 16;
     const bool apart = plan.splits > 2 * bw_split_lanes, whole = plan.split_keys == step && shape.keys % step == 0;
     if (apart && whole) {
-        choose<T, warps, tiles, rehearsing_warps, resident, true, true>(shape, plan, work, out);
+        choose(std::true_type(), std::true_type());
     } else if (apart) {
-        choose<T, warps, tiles, rehearsing_warps, resident, true, false>(shape, plan, work, out);
+        choose(std::true_type(), std::false_type());
     } else if (whole) {
-        choose<T, warps, tiles, rehearsing_warps, resident, false, true>(shape, plan, work, out);
+        choose(std::false_type(), std::true_type());
     } else {
-        choose<T, warps, tiles, rehearsing_warps, resident, false, false>(shape, plan, work, out);
+        choose(std::false_type(), std::false_type());
     }
 }
 
 }  // namespace
 
-// Its offsets are numbers of 32 bits. Few combiners would wait for several records in turn, and a lane has two splits.
+// Its offsets are numbers of 32 bits. Few combiners would wait for more records in turn, and a lane has two splits.
 bool bw_decode_oneshot_takes(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan) {
-    const int64_t most_keys = plan.warps == 4 ? 64 : 256;
+    const int most_items = plan.splits > 2 * bw_split_lanes ? 2 : 4;
     return dtype != BW_FP32 && shape.head_dim == 64 && !plan.ragged && plan.splits > 1 && plan.splits <= 64 &&
-           plan.combiner_items <= 2 && plan.split_keys <= most_keys &&
+           plan.combiner_items <= most_items && plan.split_keys <= plan.step_keys &&
            shape.keys * shape.kv_heads * row_bytes <= UINT32_MAX && plan.scratch_bytes <= UINT32_MAX;
 }
 
@@ -462,10 +560,18 @@ bw_status bw_decode_oneshot_choose(bw_dtype dtype, const bw_attention_shape &sha
     work.exchange = exchange;
     return bw_cuda_by_half_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (plan.warps == 4) {
-            choose_ends<T, 4, 1, 4, 3>(shape, plan, work, out);
+        if (plan.warps == 8) {
+            choose_ends<8, 2>(shape, plan, [&](auto apart, auto whole) {
+                choose(attention_decode_oneshot_sums_kernel<T, 8, 2, 2, apart, whole>, 8, shape, plan, work, out);
+            });
+        } else if (plan.step_keys == 128) {
+            choose_ends<4, 2>(shape, plan, [&](auto apart, auto whole) {
+                choose(attention_decode_oneshot_kernel<T, 2, 0, 2, apart, whole>, 4, shape, plan, work, out);
+            });
         } else {
-            choose_ends<T, 8, 2, 0, 2>(shape, plan, work, out);
+            choose_ends<4, 1>(shape, plan, [&](auto apart, auto whole) {
+                choose(attention_decode_oneshot_kernel<T, 1, 1, 3, apart, whole>, 5, shape, plan, work, out);
+            });
         }
         return BW_OK;
     });

@@ -189,12 +189,15 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     // FP32's products by three take longer than memory does: many keys are staged_fp32.cu's. (On an H200, head_dim 64:
     // of 34 MB it takes 16.2 us, direct.cu 13.8; of 134 MB 37.8 and 40.3, of 537 MB 124 and 143.)
     if (dtype == BW_FP32 && entries * (double)keys * (double)head_dim > 80e3 * (double)units) return false;
-    const bool few = entries * (double)bw_ceil_div(keys, 64) <= 2.0 * (double)units;
+    const double least = entries * (double)bw_ceil_div(keys, 64);
+    const bool few = least <= 2.0 * (double)units;
     const bool small = dtype == BW_FP32 || (few && head_dim <= 128);
+    // Of oneshot.cu's blocks: one on each multiprocessor with twice the keys, rather than two.
+    const bool pairs = dtype != BW_FP32 && few && least > (double)units && head_dim == 64 && !dims->list;
     const bool alone = !small && head_dim > 64;  // on its multiprocessor: memory serves few places at a time
     plan->direct = true;
     plan->warps = small ? 4 : 8;
-    plan->step_keys = small ? 64 : alone ? 128 : 256;
+    plan->step_keys = small ? (pairs ? 128 : 64) : alone ? 128 : 256;
     plan->resident = alone ? 1 : small && dtype != BW_FP32 ? 3 : 2;
     plan->shared_bytes = cell_bytes(plan->warps, 8, (int)round_up(head_dim, 64));
     plan->head_slots = 1;
