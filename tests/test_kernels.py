@@ -84,7 +84,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"batch": 2, "kv_len": 97, "num_heads": 36, "num_kv_heads": 2, "head_dim": 176},
         {"batch": 3, "kv_len": 229, "num_heads": 8, "num_kv_heads": 2, "head_dim": 132},
         {"num_heads": 6, "num_kv_heads": 1, "head_dim": 188, "kv_lens": [1, 5, 318, 17]},
-        # Groups above 8: up to 32 heads in a warp, 33 to 64 in two warps, more in two blocks
+        # Groups above 8: 16 heads in a warp; the others' in other blocks or, where columns are many, in other warps
+        {"batch": 34, "kv_len": 61, "num_heads": 64, "num_kv_heads": 1, "head_dim": 128},
+        {"batch": 67, "kv_len": 41, "num_heads": 48, "num_kv_heads": 1, "head_dim": 128},
+        {"batch": 1, "kv_len": 163, "num_heads": 40, "num_kv_heads": 1, "head_dim": 72},
         {"batch": 2, "kv_len": 531, "num_heads": 34, "num_kv_heads": 2, "head_dim": 128},
         {"batch": 1, "kv_len": 777, "num_heads": 20, "num_kv_heads": 1, "head_dim": 64},
         {"num_heads": 64, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [1, 517, 15, 128, 300]},
@@ -95,7 +98,7 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"batch": 1, "kv_len": 163, "num_heads": 5, "num_kv_heads": 1, "head_dim": 72},
         # The sanitizers' three: through shared memory, a warp's keys its own and two warps'; straight into registers
         {"num_heads": 20, "num_kv_heads": 1, "head_dim": 128, "kv_lens": [201, 17]},
-        {"batch": 1, "kv_len": 163, "num_heads": 40, "num_kv_heads": 1, "head_dim": 72},
+        {"batch": 34, "kv_len": 40, "num_heads": 64, "num_kv_heads": 1, "head_dim": 72},
         {"batch": 1, "kv_len": 89, "num_heads": 16, "num_kv_heads": 2, "head_dim": 96},
     ],
     "kv_append": [
@@ -516,6 +519,13 @@ LONG_DECODES = [
     {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [9000, 1, 5003]},
     {"num_heads": 40, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [9000, 1, 5003]},
     {"batch": 3, "kv_len": 3001, "num_heads": 64, "num_kv_heads": 1, "head_dim": 64},
+    # On an H200 two warps, with 16 heads each, share keys, and four.
+    {"batch": 17, "kv_len": 1099, "num_heads": 64, "num_kv_heads": 1, "head_dim": 128},
+    {"batch": 34, "kv_len": 1099, "num_heads": 64, "num_kv_heads": 1, "head_dim": 128},
+    {
+        **{"num_heads": 64, "num_kv_heads": 1, "head_dim": 120},
+        "kv_lens": [1 + 16 * i if i % 4 == 1 else 1100 - 13 * i for i in range(20)],
+    },
     # On an H200 two to five times the blocks that run at once, and several of each K/V head wait for the others.
     {"batch": 100, "kv_len": 1281, "num_heads": 2, "num_kv_heads": 1, "head_dim": 24},
 ]
@@ -529,8 +539,10 @@ def test_decode_over_more_keys_than_blocks_meet_at_once(kernel_device, precision
 
 # More blocks than multiprocessors, each with one for itself: those that wait must leave room for the others.
 CROWDED_DECODES = [
-    {"batch": 70, "kv_len": 1500, "num_heads": 12, "num_kv_heads": 1, "head_dim": 64},
-    {"batch": 70, "kv_len": 1900, "num_heads": 40, "num_kv_heads": 1, "head_dim": 64},
+    {"batch": 133, "kv_len": 1196, "num_heads": 9, "num_kv_heads": 1, "head_dim": 64},
+    {"batch": 133, "kv_len": 905, "num_heads": 17, "num_kv_heads": 1, "head_dim": 128},
+    {"batch": 70, "kv_len": 300, "num_heads": 40, "num_kv_heads": 1, "head_dim": 64},
+    {"batch": 67, "kv_len": 2263, "num_heads": 64, "num_kv_heads": 1, "head_dim": 128},
 ]
 
 

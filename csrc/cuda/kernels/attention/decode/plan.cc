@@ -46,26 +46,20 @@ void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shar
     plan->shared_bytes = larger(rings, cell_bytes(plan->warps, 16, padded));
 }
 
-// More than 8 heads of rows of up to 128 elements: one block of up to 8 warps a multiprocessor, each with 32 heads and
-// a ring of its own or, twice as long, with one other; behind the rings q, and behind that, or the cells, a maximum for
-// each head of each warp. Where one pair of warps is all that fits (128 columns in 99 KiB), short rings make it two.
-void divide_wide(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
-    plan->wide = plan->head_slots = group > 32 ? 2 : 1;
-    plan->block_heads = 32 * plan->wide;
-    const size_t short_ring = (size_t)(padded <= 64 ? 4 : 3) * 2 * 16 * (size_t)padded * 2;
-    const size_t queries = (size_t)(plan->block_heads * padded) * 2;
-    const auto fit = [&](size_t ring) {
-        int shares = 8 / plan->wide + 1;
-        do {
-            plan->warps = --shares * plan->wide;
-            const size_t cells = cell_bytes(plan->warps, 32, padded) + 12;  // a multiple of 16
-            plan->shared_bytes =
-                larger(ring * (size_t)shares + queries, cells) + (size_t)plan->warps * 32 * sizeof(float);
-        } while (shares > 1 && plan->shared_bytes > (size_t)shared_limit);
-        return shares;
-    };
-    plan->short_ring = fit(short_ring * (size_t)plan->wide) == 1 && plan->wide == 2;
-    if (plan->short_ring) fit(short_ring);
+// More than 8 heads of rows of up to 128 elements: one block of up to 8 warps a multiprocessor, each with 16 heads and
+// a ring of its own or, two or four times as long, with others (`wide`); behind the rings q and a maximum for each head
+// of each warp. The cells take the rings' place, and are smaller.
+void divide_wide(bw_decode_plan *plan, int64_t group, int wide, int padded, int64_t shared_limit) {
+    const size_t ring = (size_t)((padded <= 64 ? 4 : 3) * 2 * 16 * wide * padded) * 2;
+    int shares = 8 / wide + 1;
+    do {
+        plan->warps = --shares * wide;
+        plan->shared_bytes =
+            ring * (size_t)shares + (size_t)(16 * wide * padded) * 2 + (size_t)(plan->warps * 16) * sizeof(float);
+    } while (shares > 1 && plan->shared_bytes > (size_t)shared_limit);
+    plan->wide = plan->head_slots = wide;
+    plan->block_heads = 16 * wide;
+    plan->chunks = bw_ceil_div(group, plan->block_heads);
 }
 
 template <typename Lanes>
@@ -126,27 +120,53 @@ double blocks_of(const bw_decode_plan &plan, const bw_dims *dims, int64_t split_
     return parts * (double)value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
 }
 
-// Many heads' records weigh as much as keys. In bytes of keys that a multiprocessor meets in the time: its blocks, one
-// after another, each with what passes before its first keys come and after its last, and its part of the records,
-// which are stored, read and emptied.
-int64_t choose_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int64_t units, int64_t limit) {
-    const int64_t *value = dims->value, keys = value[BW_DECODE_KV_LEN];
+struct wide_splits {
+    int64_t splits;
+    double time;
+};
+
+// Many heads' records weigh as much as keys. In bytes of keys that a multiprocessor gets of an H200's memory in the
+// time: its blocks, one after another, each with its steps and with what passes before the first keys come and after
+// the last, and its part of the records, which are stored, read and emptied. A step takes what its products take or,
+// if that is longer, its share of memory: more where fewer blocks run, unless the longest entries' are alone at the
+// end, and less where chunks of a group's heads ask for the same keys, which they do together in the first turn only.
+wide_splits choose_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int64_t units) {
+    const int64_t *value = dims->value, keys = value[BW_DECODE_KV_LEN], step_keys = 16 * plan.warps;
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
     const double group = (double)value[BW_DECODE_NUM_HEADS] / (double)value[BW_DECODE_NUM_KV_HEADS];
-    const double heads = group / (double)plan.chunks, dim = (double)value[BW_DECODE_HEAD_DIM], ends = 100e3;
-    int64_t best = 1;
-    double best_time = INFINITY;
+    const double chunks = (double)plan.chunks, dim = (double)value[BW_DECODE_HEAD_DIM];
+    const double products = (plan.wide == 4 ? 9.2 : plan.wide == 2 ? 5.1 : 3.1) / plan.warps;
+    const double ends = plan.wide == 4 ? 220e3 : plan.wide == 2 ? 160e3 : 120e3;
+    wide_splits best = {1, INFINITY};
     for (int64_t splits = 1; splits <= limit; splits++) {
         const int64_t split_keys = round_up(bw_ceil_div(keys, splits), 16);
-        const double blocks = blocks_of(plan, dims, split_keys);
-        if (blocks > (double)units && splits > 16) continue;  // one block adds all of them up: choose_combiners
-        const double records = splits > 1 ? blocks / (double)units * heads * dim * 13.5 : 0;
-        const double time = ceil(blocks / (double)units) * ((double)split_keys * dim * 4 + ends) + records;
-        if (time < best_time) {
-            best = splits;
-            best_time = time;
-        }
+        const double turns = blocks_of(plan, dims, split_keys) / (double)units;
+        if (turns > 1 && splits > 16) continue;  // one block adds all of them up: choose_combiners
+        const double share = (turns < 1 && !dims->list ? turns : turns > 1 && chunks > 1 ? 1.3 : 1) / chunks;
+        const double keys_time =
+            (double)round_up(split_keys, step_keys) * dim * 4 * (share > products ? share : products);
+        const double records = splits > 1 ? turns * group / chunks * dim * 13.5 : 0;
+        const double time = ceil(turns) * (keys_time + ends) + records;
+        if (time < best.time) best = {splits, time};
     }
     return best;
+}
+
+// Blocks of 16 heads have the fewest records to put together, and those of a group's other heads find keys in the L2
+// while all run at once; blocks of 32 or 64 fetch keys less often. (On an H200, 64 heads of 128 elements: 4 x 4096 keys
+// 11.8 us by 16, 11.9 by 32, 14.9 by 64; 8 x 8192: 29.6, 25.1, 26.5; 64 x 8192 by 32 161 to 165, by 64 137 to 141.)
+void choose_wide(bw_decode_plan *plan, const bw_dims *dims, int padded, int64_t units, int64_t shared_limit) {
+    const int64_t group = dims->value[BW_DECODE_NUM_HEADS] / dims->value[BW_DECODE_NUM_KV_HEADS];
+    double best = INFINITY;
+    for (int wide = 1; wide == 1 || (wide <= 4 && 8 * wide < group); wide *= 2) {
+        bw_decode_plan one = *plan;
+        divide_wide(&one, group, wide, padded, shared_limit);
+        if (wide > 1 && one.warps == wide) break;  // no other warps to work while these wait for each other
+        const double time = choose_wide_splits(one, dims, units).time;
+        if (time >= best) continue;
+        best = time;
+        *plan = one;
+    }
 }
 
 // A combiner that is not its column's last waits for blocks that may not have started yet: all that wait must leave one
@@ -210,14 +230,13 @@ int64_t staged_per_unit(const bw_decode_plan &plan, int64_t shared_limit) {
     return !plan.wide && 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
 }
 
-// Each block is to have a step for each of its warps; of wide groups at least for half of them, for their columns are
-// few.
+// Each block is to have a step for each of its warps.
 void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units, int64_t shared_limit) {
     const int64_t keys = dims->value[BW_DECODE_KV_LEN];
     const int64_t per_unit = plan->direct ? plan->resident : staged_per_unit(*plan, shared_limit);
     const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, plan->direct ? plan->step_keys : 64));
     const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
-    const int64_t splits = plan->wide ? choose_wide_splits(*plan, dims, units, limit)
+    const int64_t splits = plan->wide ? choose_wide_splits(*plan, dims, units).splits
                                       : choose_splits(columns, units * per_unit, limit, plan->direct && per_unit == 1);
     plan->split_keys = round_up(bw_ceil_div(keys, splits), 16);
     plan->splits = bw_ceil_div(keys, plan->split_keys);
@@ -238,7 +257,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     } else if (dtype == BW_FP32) {
         divide_float(&plan, group, padded);
     } else if (group > 8 && padded <= 128) {
-        divide_wide(&plan, group, padded, shared_limit);
+        choose_wide(&plan, dims, padded, units, shared_limit);
     } else {
         divide_tensor(&plan, group, padded, shared_limit);
     }

@@ -14,8 +14,7 @@ struct bw_decode_plan {
     int warps;        // per block
     int head_slots;   // a block's warps that hold different heads; the others share out the keys
     int block_heads;  // query heads of a full block
-    int wide;         // of staged_mma.cuh: 0, or the warps, with 32 query heads each, that share keys
-    bool short_ring;  // of which rings are as long as a single warp's
+    int wide;         // of staged_mma.cuh: 0, or the warps that share keys
     int64_t chunks;   // columns that a group of query heads needs: 1 unless the group is larger than block_heads
     int64_t columns;  // over all batch entries; INT64_MAX when there are more
     int64_t splits;   // over the longest entry
@@ -60,7 +59,6 @@ struct bw_decode_work {
     int slot_bits, shares;  // 2^slot_bits warps hold different heads of the keys of one of `shares` shares
     bw_decode_exchange exchange;
     bw_divider by_chunks, by_split_keys;
-    int short_ring;  // of a wide plan
 };
 
 // Of an entry's keys: each split adds to the records that are stored and read back.

@@ -1,13 +1,26 @@
 // attention_decode, FP16 and BF16: the query heads of a group are the rows of a 16-row matrix, so that tensor cores
 // give every K and V element to all of them at once; even a group of 1, padded to 16 rows, costs them less than reading
 // it.
-//   - a warp meets 16 keys at a time, with one such matrix or, for groups above 8 and rows of up to 128 elements, two;
-//     its keys come by asynchronous copies, `stages` steps ahead, through shared memory of its own. Where that does not
-//     hold the whole group, 2 or 4 warps with different heads share these keys;
-//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
-// (Measured on an H200 for groups above 8: blocks whose warps shared the weights of 64 or 128 keys, each for some of
-// V's columns, so that no sums were left to put together, took 2 to 50 % longer for most shapes, for their barriers;
-// there, L2 prefetches of 256 bytes cost up to 13 % more.)
+//   - a warp meets keys 16 at a time; they come by asynchronous copies, `stages` steps ahead, through shared memory of
+//     its own. Where that does not hold the whole group, 2 or 4 warps with different heads share these keys;
+//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together);
+//   - groups above 8 with rows of up to 128 elements (`wide`): blocks of 16, 32 or 64 heads, whichever the plan finds
+//     faster; a larger group takes several, which find each other's keys in the L2.
+// Measured on an H200 for groups above 8, FP16, cold, two K/V heads. Fetching the keys alone takes as long as a plain
+// read of them from 16 x 8192 on (97 to 101 %), however they are divided: contiguously, by turns, in the order of
+// addresses. The rest is what follows a block's last key, and a warp's own latencies. What brought something:
+//   - 16 heads a warp, not 32 (half of them zeros, or heads that others may hold): 16 heads of 128 elements, 64 x 8192
+//     keys, take 2 to 4 % less time, 16 x 8192 5 %, 4 x 4096 11 %; 64 heads in four blocks, 4 x 4096, 25 %;
+//   - two warps that meet 32 keys at a time, four that meet 64, not 16: 32 heads, 64 x 8192, 3 % less (two); 64 heads,
+//     16 x 8192, 19 % (two); against two warps with 32 heads each, 64 heads, 64 x 8192, 11 to 14 % (four);
+//   - two chains of products, not one: up to 1 % less, for warps with rings of their own;
+//   - half as many blocks where those get through as many keys: 12 heads of 64, 16 x 8192, 1.5 % less, 16 heads of 128,
+//     1 x 32768, 5 %, but 16 x 8192 2 % more.
+// What brought nothing: two blocks of four warps a multiprocessor (3 to 5 % longer); sums scaled only where a maximum
+// rises by more than 2^8; records emptied after the output is written; a large piece of each column's keys and small
+// ones for whoever is done first (2 to 20 % longer, as each block costs 3 to 7 us of its own); blocks whose warps
+// shared the weights of 64 to 256 keys, each for some of V's columns (up to 50 % longer for most shapes); L2 prefetches
+// of 256 bytes (up to 13 % longer).
 #ifndef BW_CUDA_DECODE_STAGED_MMA_CUH
 #define BW_CUDA_DECODE_STAGED_MMA_CUH
 
@@ -18,7 +31,7 @@
 namespace {
 
 // A matrix instruction is 16 keys deep (V) and 16 heads tall.
-constexpr int step_keys = 16, row_heads = 16, largest_warps = 4, most_warps = 8;
+constexpr int tile_keys = 16, row_heads = 16, largest_warps = 4, most_warps = 8;
 
 // A block's four rings take 64 KiB, 96 KiB or (256 columns) 192 KiB: three, two, one of them fit in 227 KiB. Wide
 // groups' blocks have up to eight rings and their q, and a multiprocessor to themselves.
@@ -32,53 +45,29 @@ BW_DEVICE uint32_t load_pair(const T *from, int left) {
     return bw_pack_pair(left > 0 ? bw_to_float(from[0]) : 0.0f, left > 1 ? bw_to_float(from[1]) : 0.0f, T());
 }
 
-// A tile's A fragments of q: the first steps' in registers.
-template <int kept>
-struct held_fragments {
-    uint32_t held[kept][4];
-
-    __device__ __forceinline__ bool get(int step, uint32_t (&out)[4]) const {
-        if (step >= kept) return false;
-#pragma unroll
-        for (int i = 0; i < 4; i++) out[i] = held[step < kept ? step : 0][i];
-        return true;
-    }
-};
-
-// The last ones of long rows as they are, in shared memory.
+// The A fragments of q: in registers, but for the last ones of long rows, which are as they are in shared memory.
 template <int padded>
-struct query_fragments : held_fragments<padded / 16 - bw_decode_spare_steps(padded)> {
+struct query_fragments {
     static constexpr int spares = bw_decode_spare_steps(padded), kept = padded / 16 - spares;
+    uint32_t held[kept][4];
     uint32_t spare;  // this lane's place there
 
     __device__ __forceinline__ void get(int step, uint32_t (&out)[4]) const {
-        if (held_fragments<kept>::get(step, out)) return;
-        const uint4 bits = bw_spare_load(spare + (step - kept) * 512);
-        out[0] = bits.x, out[1] = bits.y, out[2] = bits.z, out[3] = bits.w;
+        if (step < kept) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) out[i] = held[step < kept ? step : 0][i];
+        } else {
+            const uint4 bits = bw_spare_load(spare + (step - kept) * 512);
+            out[0] = bits.x, out[1] = bits.y, out[2] = bits.z, out[3] = bits.w;
+        }
     }
     __device__ __forceinline__ void set(int step, const uint32_t (&in)[4]) {
         if (step < kept) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) this->held[step < kept ? step : 0][i] = in[i];
+            for (int i = 0; i < 4; i++) held[step < kept ? step : 0][i] = in[i];
         } else {
             bw_spare_store(spare + (step - kept) * 512, make_uint4(in[0], in[1], in[2], in[3]));
         }
-    }
-};
-
-// Where a warp has several tiles, from the block's rows of q in shared memory.
-template <int padded, typename T>
-struct shared_queries : held_fragments<(padded > 64 ? 3 : 4)> {
-    static constexpr int kept = padded > 64 ? 3 : 4;
-    T *rows;
-
-    __device__ __forceinline__ void load(T *from) {
-        rows = from;
-#pragma unroll
-        for (int step = 0; step < kept; step++) bw_tensor_rows<padded>(this->held[step], rows, 0, step);
-    }
-    __device__ __forceinline__ void get(int step, uint32_t (&out)[4]) const {
-        if (!held_fragments<kept>::get(step, out)) bw_tensor_rows<padded>(out, rows, 0, step);
     }
 };
 
@@ -128,39 +117,32 @@ BW_DEVICE void weigh_keys(float (&scores)[2][4], int valid, float scale, bw_soft
     bw_tensor_weights(weights, scores[0], scores[1], type);
 }
 
-// K and V are read once for all of a warp's tiles of 16 heads.
-template <int padded, int tiles, int halves, typename Queries, typename T>
-BW_DEVICE void meet_keys(const Queries (&queries)[tiles], T *keys, int valid, float scale,
-                         bw_softmax_sums<padded, halves> (&sums)[tiles], uint32_t (&weights)[tiles][4]) {
-    float scores[tiles][2][4] = {};
+// `chains` of products that do not wait for one another.
+template <int padded, int chains, int halves, typename T>
+BW_DEVICE void meet_keys(const query_fragments<padded> &queries, T *keys, int valid, float scale,
+                         bw_softmax_sums<padded, halves> &sums, uint32_t (&weights)[4]) {
+    float scores[chains][2][4] = {};
 #pragma unroll
     for (int step = 0; step < padded / 16; step++) {
-        uint32_t right[4];
+        uint32_t left[4], right[4];
+        queries.get(step, left);
         bw_tensor_columns<padded>(right, keys, 0, step);
-#pragma unroll
-        for (int t = 0; t < tiles; t++) {
-            uint32_t left[4];
-            queries[t].get(step, left);
-            bw_multiply(scores[t][0], left, right[0], right[1], T());
-            bw_multiply(scores[t][1], left, right[2], right[3], T());
-        }
+        bw_multiply(scores[step % chains][0], left, right[0], right[1], T());
+        bw_multiply(scores[step % chains][1], left, right[2], right[3], T());
     }
 #pragma unroll
-    for (int t = 0; t < tiles; t++) weigh_keys(scores[t], valid, scale, sums[t], weights[t], T());
+    for (int i = 0; i < 8 * (chains - 1); i++) scores[0][i / 4 % 2][i % 4] += scores[1 + i / 8][i / 4 % 2][i % 4];
+    weigh_keys(scores[0], valid, scale, sums, weights, T());
 }
 
-template <int padded, int tiles, int halves, typename T>
-BW_DEVICE void meet_values(const uint32_t (&weights)[tiles][4], T *values,
-                           bw_softmax_sums<padded, halves> (&sums)[tiles]) {
+template <int padded, int halves, typename T>
+BW_DEVICE void meet_values(const uint32_t (&weights)[4], T *values, bw_softmax_sums<padded, halves> &sums) {
 #pragma unroll
     for (int pair = 0; pair < padded / 16; pair++) {
         uint32_t right[4];
         bw_tensor_transposed<padded>(right, values, 0, pair);
-#pragma unroll
-        for (int t = 0; t < tiles; t++) {
-            bw_multiply(sums[t].out[2 * pair], weights[t], right[0], right[1], T());
-            bw_multiply(sums[t].out[2 * pair + 1], weights[t], right[2], right[3], T());
-        }
+        bw_multiply(sums.out[2 * pair], weights, right[0], right[1], T());
+        bw_multiply(sums.out[2 * pair + 1], weights, right[2], right[3], T());
     }
 }
 
@@ -184,41 +166,37 @@ BW_DEVICE void spread(const bw_softmax_sums<padded, halves> &sums, const Cells &
     }
 }
 
-// A wide block's cells: each warp's sums for its 32 heads, all of a head's on the block's maximum, so that they are
+// A wide block's cells: each warp's sums for its heads, all of a head's on the block's maximum, so that they are
 // merely added. (Where each thread weighed eight cells anew, 4 x 4096 keys of 32 heads took 0.9 us more on an H200.)
 template <int padded, int most_shares>
 struct wide_cells {
-    static constexpr int stride = padded + bw_decode_cell_gap, warp_heads = 32;
+    static constexpr int stride = padded + bw_decode_cell_gap;
     float *out, *top, *sum;  // [warp][head][stride], [warp][head] twice
     unsigned *ticket;
     int shares, slot_bits;
 
-    static __device__ __forceinline__ int bytes(int warps) {
-        return warps * warp_heads * (stride + 2) * (int)sizeof(float) + 16;
-    }
     __device__ __forceinline__ wide_cells(float *memory, int shares_, int slot_bits_)
         : shares(shares_), slot_bits(slot_bits_) {
-        const int rows = (shares << slot_bits) * warp_heads;
+        const int rows = (shares << slot_bits) * row_heads;
         out = memory;  // first: it is read in vectors
         top = out + rows * stride;
         sum = top + rows;
         ticket = (unsigned *)(sum + rows);
     }
     // This warp's registers into its cell. `tops`: of all warps, [warp][head].
-    __device__ __forceinline__ void fill(bw_softmax_sums<padded, 2> (&sums)[2], const float *tops, int warp) const {
+    __device__ __forceinline__ void fill(bw_softmax_sums<padded, 2> &sums, const float *tops, int warp) const {
         const int lane = (int)threadIdx.x % 32, slot = warp & ((1 << slot_bits) - 1);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int half = i % 2, row = i * 8 + lane / 4;
-            bw_softmax_sums<padded, 2> &own = sums[i / 2];
-            float best = own.top[half];
+        for (int half = 0; half < 2; half++) {
+            const int row = half * 8 + lane / 4;
+            float best = sums.top[half];
 #pragma unroll
             for (int share = 0; share < most_shares; share++) {
-                if (share < shares) best = fmaxf(best, tops[((share << slot_bits) + slot) * warp_heads + row]);
+                if (share < shares) best = fmaxf(best, tops[((share << slot_bits) + slot) * row_heads + row]);
             }
-            const float shrink = bw_exp2(own.top[half] - bw_softmax_reference(best));
-            const float whole = bw_quad_sum(own.sum[half]) * shrink;
-            const int cell = warp * warp_heads + row;
+            const float shrink = bw_exp2(sums.top[half] - bw_softmax_reference(best));
+            const float whole = bw_quad_sum(sums.sum[half]) * shrink;
+            const int cell = warp * row_heads + row;
             if (lane % 4 == 0) {
                 top[cell] = best;
                 sum[cell] = whole;
@@ -226,7 +204,7 @@ struct wide_cells {
 #pragma unroll
             for (int n = 0; n < padded / 8; n++) {
                 *(float2 *)&out[cell * stride + 8 * n + lane % 4 * 2] =
-                    make_float2(own.out[n][2 * half] * shrink, own.out[n][2 * half + 1] * shrink);
+                    make_float2(sums.out[n][2 * half] * shrink, sums.out[n][2 * half + 1] * shrink);
             }
         }
     }
@@ -237,7 +215,7 @@ struct wide_cells {
 #pragma unroll
         for (int share = 0; share < most_shares; share++) {
             if (share >= shares) continue;
-            const int cell = (share << slot_bits) * warp_heads + head;
+            const int cell = (share << slot_bits) * row_heads + head;
             const float4 part = *(const float4 *)&out[cell * stride + dim];
             stand.y += sum[cell];
             value.x += part.x, value.y += part.y, value.z += part.z, value.w += part.w;
@@ -258,9 +236,9 @@ BW_DEVICE void meet(int slots, int share) {
     }
 }
 
-// What a thread copies of a share's keys: of each step's 16 rows of K and of V one column, every `pace`-th row.
+// What a thread copies of a share's keys: of each step's rows of K and of V one column, every `pace`-th row.
 // `slots`: the share's warps, 0 where only the launch knows.
-template <int padded, bool vectors, int slots, typename T>
+template <int padded, bool vectors, int slots, int step_keys, typename T>
 struct key_reader {
     static constexpr int chunks = padded / 8, most = step_keys * chunks / (slots > 0 ? 32 * slots : 32);
     const T *from_k, *from_v;    // this thread's place in the next step
@@ -293,18 +271,8 @@ struct key_reader {
     }
 };
 
-// Until `done` steps more than none have come, of the latest that a ring of so many stages has asked for.
-template <int long_ring, int short_ring, int done>
-BW_DEVICE void wait_for_steps(int stages) {
-    if (stages == long_ring) {
-        bw_copy_wait<2 * (long_ring - 1 - done)>();
-    } else {
-        bw_copy_wait<2 * (short_ring - 1 - done)>();
-    }
-}
-
-// `wide`: 0, or for more than 8 query heads of rows of up to 128 elements the warps, with two tiles of 16 heads each,
-// that share keys.
+// `wide`: 0, or for more than 8 query heads of rows of up to 128 elements the warps, with 16 heads each, that share
+// keys: 16 for each of them at a time, so that they seldom wait for one another.
 template <int padded, bool vectors, int wide, typename T>
 __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, wide > 0       ? 1
                                                                                 : padded <= 64 ? 4
@@ -312,14 +280,12 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
     attention_decode_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_decode_work work,
                                    bw_attention_shape shape) {
     constexpr bool few_heads = wide == 0 && padded <= 128;  // at most 8, so that all warps hold the same ones
-    constexpr int tiles = wide > 0 ? 2 : 1, slot_heads = tiles * row_heads, halves = few_heads ? 1 : 2;
-    constexpr int short_ring = stages_for<padded>, long_ring = short_ring * (wide > 0 ? wide : 1);
-    constexpr int stage_elems = 2 * step_keys * padded;
+    constexpr int halves = few_heads ? 1 : 2, stages = stages_for<padded>;
+    constexpr int step_keys = tile_keys * (wide > 0 ? wide : 1), stage_elems = 2 * step_keys * padded;
     const bw_decode_place place = bw_decode_locate(shape, work);
     if (wide > 0 && place.keys == 0) return;
-    const int slot_bits = few_heads ? 0 : wide > 0 ? wide - 1 : work.slot_bits, slots = 1 << slot_bits;
+    const int slot_bits = few_heads ? 0 : wide > 0 ? wide / 2 : work.slot_bits, slots = 1 << slot_bits;
     const int warp = (int)threadIdx.x / 32, slot = warp & (slots - 1), share = warp >> slot_bits;
-    const int stages = wide == 2 && work.short_ring ? short_ring : long_ring;
     const int shares = few_heads ? largest_warps : work.shares, step_pace = shares * step_keys;
     T *ring = (T *)bw_dynamic_shared() + share * stages * stage_elems;
     T *behind_rings = (T *)bw_dynamic_shared() + shares * stages * stage_elems;
@@ -327,11 +293,11 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
     // Keys first: everything else happens while they are on their way. But many heads are asked for before them: behind
     // all that the rings hold, they would come late.
     if constexpr (wide > 0) {
-        bw_tensor_fetch<padded>(behind_rings, q + place.row0 * shape.head_dim, shape.head_dim, wide * slot_heads,
+        bw_tensor_fetch<padded>(behind_rings, q + place.row0 * shape.head_dim, shape.head_dim, wide * row_heads,
                                 place.heads, shape.head_dim, true, (int)threadIdx.x, (int)blockDim.x);
         bw_copy_commit();
     }
-    key_reader<padded, vectors, few_heads ? 1 : wide, T> reader;
+    key_reader<padded, vectors, few_heads ? 1 : wide, step_keys, T> reader;
     const int loader = slot * 32 + (int)threadIdx.x % 32;
     reader.chunk = loader % reader.chunks;
     reader.row = loader / reader.chunks;
@@ -347,59 +313,63 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
     for (int s = 0; s < stages - 1; s++) reader.fetch(ring + s * stage_elems, step_pace);
 
     const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x, wide > 0 ? place.splits : work.exchange.splits);
-    std::conditional_t<(wide > 0), shared_queries<padded, T>, query_fragments<padded>> queries[tiles];
+    query_fragments<padded> queries;
     if constexpr (wide > 0) {
-        wait_for_steps<long_ring, short_ring, 0>(stages);
+        bw_copy_wait<2 * (stages - 1)>();
         __syncthreads();
 #pragma unroll
-        for (int t = 0; t < tiles; t++) queries[t].load(behind_rings + (slot * slot_heads + t * row_heads) * padded);
+        for (int step = 0; step < padded / 16; step++) {
+            uint32_t fragment[4];
+            bw_tensor_rows<padded>(fragment, behind_rings, slot * row_heads, step);
+            queries.set(step, fragment);
+        }
     } else {
-        queries[0].spare =
-            bw_shared_address(behind_rings) + warp * queries[0].spares * 512 + (int)threadIdx.x % 32 * 16;
+        queries.spare = bw_shared_address(behind_rings) + warp * queries.spares * 512 + (int)threadIdx.x % 32 * 16;
         load_queries<padded, halves, vectors>(q + (place.row0 + slot * row_heads) * shape.head_dim,
-                                              place.heads - slot * row_heads, shape.head_dim, queries[0]);
+                                              place.heads - slot * row_heads, shape.head_dim, queries);
     }
-    bw_softmax_sums<padded, halves> sums[tiles] = {};
+    bw_softmax_sums<padded, halves> sums = {};
 #pragma unroll
-    for (int t = 0; t < tiles; t++) {
-#pragma unroll
-        for (int half = 0; half < halves; half++) sums[t].top[half] = -INFINITY;
-    }
+    for (int half = 0; half < halves; half++) sums.top[half] = -INFINITY;
     int stage_at = 0, next_at = (stages - 1) * stage_elems;
 #pragma unroll 1
     for (int left = place.keys; left > 0; left -= step_pace, valid -= step_pace) {
-        T *stage = ring + stage_at;
-        uint32_t weights[tiles][4];
+        T *stage = ring + stage_at, *values = stage + step_keys * padded;
+        uint32_t weights[4];
         if constexpr (wide > 0) {
-            wait_for_steps<long_ring, short_ring, 1>(stages);
+            bw_copy_wait<2 * (stages - 2)>();
             meet<true>(slots, share);  // this step's K and V are there, and the stage that is filled next has been used
             reader.fetch(ring + next_at, step_pace);
-            if (valid > 0) meet_keys<padded>(queries, stage, valid, shape.scale, sums, weights);
+            if (valid > 0) {
+#pragma unroll
+                for (int at = 0; at < step_keys; at += tile_keys) {
+                    meet_keys<padded, wide == 1 ? 2 : 1>(queries, stage + at * padded, valid - at, shape.scale, sums,
+                                                         weights);
+                    meet_values<padded>(weights, values + at * padded, sums);
+                }
+            }
         } else {
-            bw_copy_wait<2 * (long_ring - 2) + 1>();
+            bw_copy_wait<2 * (stages - 2) + 1>();
             meet<false>(slots, share);  // this step's keys are there, and the stage that is filled next has been used
-            if (valid > 0) meet_keys<padded>(queries, stage, valid, shape.scale, sums, weights);
-            bw_copy_wait<2 * (long_ring - 2)>();
+            if (valid > 0) meet_keys<padded, 1>(queries, stage, valid, shape.scale, sums, weights);
+            bw_copy_wait<2 * (stages - 2)>();
             meet<false>(slots, share);
             reader.fetch(ring + next_at, step_pace);
+            if (valid > 0) meet_values<padded>(weights, values, sums);
         }
-        if (valid > 0) meet_values<padded>(weights, stage + step_keys * padded, sums);
         next_at = stage_at;
         stage_at = stage_at == (stages - 1) * stage_elems ? 0 : stage_at + stage_elems;
     }
     bw_copy_wait<0>();
     const bw_decode_row row = {shape.head_dim, shape.vectors};
     if constexpr (wide > 0) {
-        // Behind q and, where rings are short, the cells.
-        const int q_end = (shares * stages * stage_elems + wide * slot_heads * padded) * (int)sizeof(T);
-        const int cells_end = wide_cells<padded, most_warps / wide>::bytes((int)blockDim.x / 32);
-        float *tops = (float *)(bw_dynamic_shared() + (wide == 2 ? max(q_end, cells_end) : q_end));
+        float *tops = (float *)(behind_rings + wide * row_heads * padded);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int half = 0; half < 2; half++) {
             const int lane = (int)threadIdx.x % 32;
-            if (lane % 4 == 0) tops[warp * slot_heads + i * 8 + lane / 4] = sums[i / 2].top[i % 2];
+            if (lane % 4 == 0) tops[warp * row_heads + half * 8 + lane / 4] = sums.top[half];
         }
-        __syncthreads();  // the rings become the cells
+        __syncthreads();  // the rings become the cells, which are smaller
         const wide_cells<padded, most_warps / wide> cells((float *)bw_dynamic_shared(), work.shares, slot_bits);
         cells.fill(sums, tops, warp);
         bw_decode_finish<true>(cells, work.exchange, place, row, ticket, out);
@@ -407,7 +377,7 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
         __syncthreads();  // the rings become the cells
         const bw_decode_cells<8 * halves, padded, 1, few_heads ? largest_warps : 0> cells(
             (float *)bw_dynamic_shared(), (int)blockDim.x / 32, work.shares, slot_bits);
-        spread(sums[0], cells, warp * 8 * halves);
+        spread(sums, cells, warp * 8 * halves);
         bw_decode_finish(cells, work.exchange, place, row, ticket, out);
     }
 }
@@ -422,11 +392,13 @@ static bw_status bw_decode_choose_mma(const bw_attention_shape &shape, const bw_
     if (!shape.vectors) {
         function = attention_decode_tensor_kernel<256, false, 0, T>;
     } else if (shape.head_dim <= 64) {
-        function = plan.wide == 2   ? attention_decode_tensor_kernel<64, true, 2, T>
+        function = plan.wide == 4   ? attention_decode_tensor_kernel<64, true, 4, T>
+                   : plan.wide == 2 ? attention_decode_tensor_kernel<64, true, 2, T>
                    : plan.wide == 1 ? attention_decode_tensor_kernel<64, true, 1, T>
                                     : attention_decode_tensor_kernel<64, true, 0, T>;
     } else if (shape.head_dim <= 128) {
-        function = plan.wide == 2   ? attention_decode_tensor_kernel<128, true, 2, T>
+        function = plan.wide == 4   ? attention_decode_tensor_kernel<128, true, 4, T>
+                   : plan.wide == 2 ? attention_decode_tensor_kernel<128, true, 2, T>
                    : plan.wide == 1 ? attention_decode_tensor_kernel<128, true, 1, T>
                                     : attention_decode_tensor_kernel<128, true, 0, T>;
     }

@@ -28,7 +28,6 @@ bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decod
     while (1 << work.slot_bits < plan.head_slots) work.slot_bits++;
     work.shares = plan.warps / plan.head_slots;
     work.block_heads = plan.block_heads;
-    work.short_ring = plan.short_ring;
     work.chunks = (int)plan.chunks;
     work.exchange = make_exchange(plan);
     work.split_keys = plan.split_keys;
