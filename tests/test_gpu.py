@@ -211,6 +211,7 @@ def test_a_traced_graph(gpu: _core.Device, precision: str) -> None:
         ("tf32", 2, 14336, 4096, "gemv"),
         ("fp32", 2, 14336, 4096, "gemv"),
         ("fp32", 4, 28672, 8192, "gemv"),
+        ("fp32", 8, 896, 12, "gemv"),
         ("fp32", 4, 151936, 896, "skinny"),
         ("fp32", 3, 14336, 3072, "skinny"),
         ("fp32", 8, 14336, 4096, "skinny"),

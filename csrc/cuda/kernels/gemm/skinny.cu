@@ -9,8 +9,8 @@
 //     read again by every block, comes from L1, which B passes by;
 //   - a block's warps share its rows of B, each takes every so-many-th piece of K, and their sums meet in shared
 //   memory.
-// FP32 is three products of TF32: x = high + low, 11 bits each, high high + high low + low high; what is left out is
-// 2^-21 of a product. What such a part cannot hold, an infinity, becomes NaN.
+// FP32 is three products of TF32: x = high + low, 11 bits each, high high + high low + low high; what is left out is up
+// to 2^-19 of a product. What such a part cannot hold, an infinity, becomes NaN.
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/kernels/gemm/tiles.cuh"
@@ -19,7 +19,7 @@
 
 namespace {
 
-constexpr int most_rows = 16, most_elements = 1 << 28;
+constexpr int most_rows = 16, most_elements = 1 << 28, least_exact = 16;
 constexpr int tile = 4;         // rows, of A or of B, whose 128 bytes a warp loads at once
 constexpr int step_chunks = 8;  // those 128 bytes, in chunks of 16
 
@@ -211,6 +211,8 @@ const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision
     if (k * bw_dtype_get(precision->weight)->block_bytes % 16 != 0)
         return "skinny takes rows of a multiple of 16 bytes";
     if (!bw_cuda_grid_fits(n)) return "skinny takes at most 2^31 - 1 rows of B";
+    // What its products of TF32 leave out is more than FP32's roundings of so few.
+    if (precision->compute == BW_FP32 && k < least_exact) return "skinny takes rows of at least 16 elements in FP32";
     if (k > most_elements) return "skinny takes rows of at most 2^28 elements";
     return nullptr;
 }
