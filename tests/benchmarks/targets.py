@@ -84,6 +84,8 @@ class Bench:
         try:
             return self.peers.time_ns(make_set, moved_by(ours))
         except (RuntimeError, _core.UnavailableError) as error:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
             sys.stderr.write(f"cuDNN {shape} {precision}: {str(error).splitlines()[0][:100]}\n")
             return None
 
