@@ -556,19 +556,25 @@ def test_decode_of_more_large_blocks_than_multiprocessors(precision, shape):
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("trend", [1, -1])
-@pytest.mark.parametrize(("heads", "head_dim"), [(7, 64), (8, 128), (12, 64), (20, 128), (40, 64), (64, 128)])
-def test_decode_follows_scores_that_rise_and_fall(heads, head_dim, trend, precision):
+@pytest.mark.parametrize(
+    ("batch", "kv_len", "heads", "head_dim"),
+    # Blocks that meet 64 keys at one go, in many splits and in few, 128 and 256 of them; more keys; groups above 8.
+    [(2, 3001, 7, 64), (2, 1000, 7, 64), (9, 1024, 7, 64), (9, 2001, 7, 64), (1, 16384, 3, 64)]
+    + [(2, 3001, heads, head_dim) for heads, head_dim in ((8, 128), (12, 64), (20, 128), (40, 64), (64, 128))],
+)
+def test_decode_follows_scores_that_rise_and_fall(batch, kv_len, heads, head_dim, trend, precision):
     """Scores that rise by 9 a hundred keys leave old maxima far behind, of one head more than of another; one key
     stands out."""
-    shape = {"batch": 2, "kv_len": 3001, "num_heads": heads, "num_kv_heads": 1, "head_dim": head_dim}
+    shape = {"batch": batch, "kv_len": kv_len, "num_heads": heads, "num_kv_heads": 1, "head_dim": head_dim}
 
     def given(operands: dict[str, Any]) -> dict[str, bytes]:
         rng = np.random.default_rng(19)
         arrays = {name: rng.integers(-8, 9, operands[name]["shape"]) / 8 for name in "qkv"}
         arrays["q"][..., 0] = np.arange(heads) % 5 / 2
-        ramp = trend * 0.045 * np.sqrt(head_dim) * np.arange(3001.0)
-        ramp[1333] = 100 * np.sqrt(head_dim)
-        arrays["k"][:, :, 0, 0] = np.round(ramp)  # whole numbers below 2048, which FP16 holds; BF16 rounds them
+        ramp = trend * 0.045 * np.sqrt(head_dim) * np.arange(float(kv_len))
+        ramp[4 * kv_len // 9] = 100 * np.sqrt(head_dim)
+        # Whole numbers below 2048, which FP16 holds; BF16 rounds them.
+        arrays["k"][:, :, 0, 0] = np.round(np.clip(ramp, -2000, 2000))
         return {name: _core.encode(precision, array.astype(np.float32)) for name, array in arrays.items()}
 
     with _core.Device("cuda") as device:
@@ -682,6 +688,49 @@ def test_a_key_of_infinite_score_below_zero_weighs_nothing(kernel_device, params
                 expected = attention(case, bits, given, case.params)["out"]
             limit = allowed_error("attention_prefill", precision, case.params)
             assert excess(found, expected, limit, SPACING[precision]).max() <= 1, variant["name"]
+
+
+# A block's keys, several blocks' and a step's, however a kernel divides them. (batch, kv_len, heads of a K/V head,
+# head_dim)
+ENDLESS = [(1, 500, 4, 64), (9, 1024, 4, 64), (9, 2048, 4, 64), (1, 700, 4, 128), (1, 700, 12, 128), (1, 700, 4, 160)]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("shape", ENDLESS, ids=lambda shape: "x".join(map(str, shape)))
+def test_keys_of_infinite_scores_below_zero_weigh_nothing(kernel_device, shape, precision):
+    """The first five sixths of the keys of an entry: who meets only these has a maximum of minus infinity."""
+    batch, kv_len, heads, head_dim = shape
+    params = {"batch": batch, "kv_len": kv_len, "num_heads": heads, "num_kv_heads": 1, "head_dim": head_dim}
+
+    def given(operands: dict[str, Any]) -> dict[str, bytes]:
+        rng = np.random.default_rng(23)
+        arrays = {name: rng.integers(-8, 9, operands[name]["shape"]) / 8 for name in "qkv"}
+        arrays["q"][..., 5] = -1.0
+        arrays["k"][-1, : 5 * kv_len // 6, 0, 5] = np.inf
+        return {name: _core.encode(precision, array.astype(np.float32)) for name, array in arrays.items()}
+
+    for variant in kernel_device.variants("attention_decode", precision, params):
+        if not variant["refuses"]:
+            check(kernel_device, "attention_decode", variant["name"], precision, params, given)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("shape", ENDLESS, ids=lambda shape: "x".join(map(str, shape)))
+def test_an_entry_without_a_finite_score_is_nan_and_no_other_is(kernel_device, shape, precision):
+    batch, kv_len, heads, head_dim = shape
+    params = {"batch": batch + 1, "kv_len": kv_len, "num_heads": heads, "num_kv_heads": 1, "head_dim": head_dim}
+    for variant in kernel_device.variants("attention_decode", precision, params):
+        if variant["refuses"]:
+            continue
+        with _core.Case(kernel_device, "attention_decode", precision, params, variant=variant["name"]) as case:
+            operands = {operand["name"]: operand for operand in case.operands}
+            given = {name: decode(operands[name], data) for name, data in case.inputs().items()}
+            given["q"][..., 5] = -1.0
+            given["k"][-1, ..., 5] = np.inf
+            bits = {name: _core.encode(precision, given[name].astype(np.float32)) for name in given}
+            found = decode(operands["out"], case.run(bits)["out"])
+        assert np.isnan(found[-1]).all(), variant["name"]
+        assert np.isfinite(found[:-1]).all(), variant["name"]
 
 
 def test_a_callers_indices_are_held_to_their_range(kernel_device):

@@ -152,11 +152,38 @@ static void check_large_groups() {
     CHECK(several > 10 && wide[0] > 10 && wide[1] > 10 && wide[2] > 10);
 }
 
+// Few short rows: blocks of 64 keys or, where those would be two a multiprocessor and oneshot.cu takes larger ones, of
+// 128; whatever is chosen, all blocks run at once.
+static void check_few_keys() {
+    const struct {
+        int64_t batch, keys, heads, kv_heads, step_keys;
+    } shapes[] = {{1, 4096, 14, 2, 64},  {2, 4096, 14, 2, 128}, {4, 2048, 14, 2, 128}, {16, 512, 14, 2, 64},
+                  {9, 1024, 7, 1, 128},  {32, 512, 7, 1, 64},   {32, 512, 4, 1, 128},  {96, 128, 1, 1, 64},
+                  {1, 8192, 14, 2, 128}, {1, 12288, 7, 1, 64},  {8, 4096, 14, 2, 256}};
+    for (const auto &shape : shapes) {
+        bw_dims dims = {};
+        bw_device_facts facts = {};
+        facts.units = 132;
+        dims.value[BW_DECODE_BATCH] = shape.batch;
+        dims.value[BW_DECODE_KV_LEN] = shape.keys;
+        dims.value[BW_DECODE_NUM_HEADS] = shape.heads;
+        dims.value[BW_DECODE_NUM_KV_HEADS] = shape.kv_heads;
+        dims.value[BW_DECODE_HEAD_DIM] = 64;
+        const bw_decode_plan plan = bw_decode_plan_make(&dims, BW_FP16, &facts);
+        CHECK(plan.direct && plan.step_keys == shape.step_keys);
+        const int64_t steps = bw_ceil_div(shape.keys, shape.step_keys);
+        CHECK(steps > bw_decode_split_limit || (plan.splits == steps && plan.split_keys <= plan.step_keys));
+        CHECK(plan.columns * plan.splits <= plan.resident * 132);
+    }
+}
+
 static const struct {
     const char *name;
     void (*check)();
-} checks[] = {
-    {"division", check_division}, {"waiting_blocks", check_waiting_blocks}, {"large_groups", check_large_groups}};
+} checks[] = {{"division", check_division},
+              {"waiting_blocks", check_waiting_blocks},
+              {"large_groups", check_large_groups},
+              {"few_keys", check_few_keys}};
 
 int main(int count, char **words) {
     for (const auto &one : checks) {

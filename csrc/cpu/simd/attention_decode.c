@@ -219,8 +219,9 @@ static void soften(const problem *p, room *r, int64_t head, float *scores, int64
     bw_vf largest = bw_vf_set(r->largest[head]), sum = bw_vf_set(0.0f);
     for (int64_t j = 0; j < padded; j += BW_SIMD_FLOATS) largest = bw_vf_max(largest, bw_vf_load(scores + j));
     float now = bw_vf_largest(largest), before = r->largest[head];
+    const bw_vf reference = bw_vf_set(now == -INFINITY ? 0.0f : now); /* so far all weigh nothing */
     for (int64_t j = 0; j < padded; j += BW_SIMD_FLOATS) {
-        bw_vf x = bw_vf_exp(bw_vf_load(scores + j) - bw_vf_set(now));
+        bw_vf x = bw_vf_exp(bw_vf_load(scores + j) - reference);
         bw_vf_store(scores + j, x);
         sum = sum + x;
     }
@@ -278,10 +279,12 @@ BW_INLINE void attend(bw_dtype dtype, const problem *p, const stretch *s, room *
     }
 }
 
-/* What one task found, to the output or (fp32) to its part of the scratch. */
+/* What one task found, to the output or (fp32) to its part of the scratch, where keys that weigh nothing leave zeros:
+ * other splits may have others. */
 BW_INLINE void store_heads(bw_dtype dtype, const problem *p, const stretch *s, const room *r, void *to, int64_t row) {
+    const bool part = to == p->launch->scratch;
     for (int64_t head = s->head * p->group; head < s->head_end * p->group; head++) {
-        const bw_vf factor = bw_vf_set(r->sum[head] > 0.0f ? 1.0f / r->sum[head] : r->sum[head]);
+        const bw_vf factor = bw_vf_set(part && r->sum[head] == 0.0f ? 0.0f : 1.0f / r->sum[head]);
         for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
             bw_vf x = bw_vf_load(r->out + head * p->padded_dim + d) * factor;
             bw_vf_store_as_upto(dtype, to, (row * p->num_heads + head) * p->head_dim + d, x, p->head_dim - d);

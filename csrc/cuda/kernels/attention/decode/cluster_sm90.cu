@@ -228,10 +228,7 @@ bw_status choose(const bw_attention_shape &shape, bool ragged, bw_cuda_prepared 
         bw_choose(out, attention_decode_cluster_kernel<T, padded, tiles, warps, blocks, resident>,
                   dim3(blocks, (unsigned)shape.kv_heads, (unsigned)shape.batch), dim3(warps * 32), 0, work);
     kernel->wide_cluster = blocks > 8;
-    bw_choose_place(kernel, 0, offsetof(cluster_work, k), bw_from_operand(BW_ATTENTION_K));
-    bw_choose_place(kernel, 0, offsetof(cluster_work, v), bw_from_operand(BW_ATTENTION_V));
-    bw_choose_place(kernel, 0, offsetof(cluster_work, q), bw_from_operand(BW_ATTENTION_Q));
-    bw_choose_place(kernel, 0, offsetof(cluster_work, out), bw_from_operand(BW_ATTENTION_OUT));
+    bw_decode_place_operands<cluster_work>(kernel);
     bw_choose_place(kernel, 0, offsetof(cluster_work, kv_lens), bw_from_operand_if(ragged, BW_ATTENTION_KV_LENS));
     return BW_OK;
 }

@@ -468,6 +468,15 @@ BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &ex
 
 // -- what a kernel is launched with --
 
+// Where a kernel whose one argument is a `Work` finds its operands.
+template <typename Work>
+static void bw_decode_place_operands(bw_cuda_kernel *kernel) {
+    bw_choose_place(kernel, 0, offsetof(Work, k), bw_from_operand(BW_ATTENTION_K));
+    bw_choose_place(kernel, 0, offsetof(Work, v), bw_from_operand(BW_ATTENTION_V));
+    bw_choose_place(kernel, 0, offsetof(Work, q), bw_from_operand(BW_ATTENTION_Q));
+    bw_choose_place(kernel, 0, offsetof(Work, out), bw_from_operand(BW_ATTENTION_OUT));
+}
+
 static inline void bw_decode_place_exchange(bw_cuda_kernel *kernel, int argument, size_t offset,
                                             const bw_decode_plan &plan) {
     const int64_t values = plan.ticket_bytes, sums = values + plan.value_bytes;

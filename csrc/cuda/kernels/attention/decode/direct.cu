@@ -88,10 +88,7 @@ bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, co
     bw_cuda_kernel *kernel = bw_choose(out, attention_decode_direct_kernel<T, padded, tiles, warps, resident>,
                                        dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
                                        dim3(warps * 32), plan.shared_bytes, work);
-    bw_choose_place(kernel, 0, offsetof(direct_work, k), bw_from_operand(BW_ATTENTION_K));
-    bw_choose_place(kernel, 0, offsetof(direct_work, v), bw_from_operand(BW_ATTENTION_V));
-    bw_choose_place(kernel, 0, offsetof(direct_work, q), bw_from_operand(BW_ATTENTION_Q));
-    bw_choose_place(kernel, 0, offsetof(direct_work, out), bw_from_operand(BW_ATTENTION_OUT));
+    bw_decode_place_operands<direct_work>(kernel);
     bw_choose_place(kernel, 0, offsetof(direct_work, kv_lens), bw_from_operand_if(plan.ragged, BW_ATTENTION_KV_LENS));
     bw_decode_place_exchange(kernel, 0, offsetof(direct_work, exchange), plan);
     return BW_OK;

@@ -514,10 +514,7 @@ void choose(Kernel *kernel_function, int warps, const bw_attention_shape &shape,
     bw_cuda_kernel *kernel =
         bw_choose(out, kernel_function, dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
                   dim3(32, warps), 0, work);
-    bw_choose_place(kernel, 0, offsetof(oneshot_work, k), bw_from_operand(BW_ATTENTION_K));
-    bw_choose_place(kernel, 0, offsetof(oneshot_work, v), bw_from_operand(BW_ATTENTION_V));
-    bw_choose_place(kernel, 0, offsetof(oneshot_work, q), bw_from_operand(BW_ATTENTION_Q));
-    bw_choose_place(kernel, 0, offsetof(oneshot_work, out), bw_from_operand(BW_ATTENTION_OUT));
+    bw_decode_place_operands<oneshot_work>(kernel);
     bw_decode_place_exchange(kernel, 0, offsetof(oneshot_work, exchange), plan);
 }
 

@@ -212,13 +212,15 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     const double least = entries * (double)bw_ceil_div(keys, 64);
     const bool few = least <= 2.0 * (double)units;
     const bool small = dtype == BW_FP32 || (few && head_dim <= 128);
-    // Of oneshot.cu's blocks: one on each multiprocessor with twice the keys, rather than two.
-    const bool pairs = dtype != BW_FP32 && few && least > (double)units && head_dim == 64 && !dims->list;
+    // Of oneshot.cu's blocks, where it takes them: one on each multiprocessor with twice the keys, rather than two.
+    const int64_t halves = bw_ceil_div(keys, 128);
+    const bool pairs = dtype != BW_FP32 && few && least > (double)units && head_dim == 64 && !dims->list &&
+                       halves >= group && halves > 1 && halves <= 64;
     const bool alone = !small && head_dim > 64;  // on its multiprocessor: memory serves few places at a time
     plan->direct = true;
     plan->warps = small ? 4 : 8;
     plan->step_keys = small ? (pairs ? 128 : 64) : alone ? 128 : 256;
-    plan->resident = alone ? 1 : small && dtype != BW_FP32 ? 3 : 2;
+    plan->resident = alone ? 1 : small && !pairs && dtype != BW_FP32 ? 3 : 2;
     plan->shared_bytes = cell_bytes(plan->warps, 8, (int)round_up(head_dim, 64));
     plan->head_slots = 1;
     plan->block_heads = 8;
