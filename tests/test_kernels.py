@@ -528,11 +528,15 @@ LONG_DECODES = [
     },
     # On an H200 two to five times the blocks that run at once, and several of each K/V head wait for the others.
     {"batch": 100, "kv_len": 1281, "num_heads": 2, "num_kv_heads": 1, "head_dim": 24},
+    # Two, four and six splits there: a warp puts eight, four or two records together at once, FP32's in two turns.
+    {"batch": 60, "kv_len": 301, "num_heads": 8, "num_kv_heads": 1, "head_dim": 256},
+    {"batch": 40, "kv_len": 200, "num_heads": 8, "num_kv_heads": 1, "head_dim": 128},
+    {"batch": 24, "kv_len": 333, "num_heads": 7, "num_kv_heads": 1, "head_dim": 120},
 ]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-@pytest.mark.parametrize("shape", LONG_DECODES, ids=lambda shape: str(shape["head_dim"]))
+@pytest.mark.parametrize("shape", LONG_DECODES, ids=lambda shape: f"{shape.get('batch', 'ragged')}x{shape['head_dim']}")
 def test_decode_over_more_keys_than_blocks_meet_at_once(kernel_device, precision, shape):
     check(kernel_device, "attention_decode", None, precision, shape)
 

@@ -264,12 +264,20 @@ struct bw_decode_sum {
         value[2] = fmaf(values.z, scale, value[2]);
         value[3] = fmaf(values.w, scale, value[3]);
     }
+    // What the lane `offset` away has, of the same reference.
+    __device__ __forceinline__ void add_lane(int offset) {
+        weight += __shfl_xor_sync(bw_all_lanes, weight, offset);
+#pragma unroll
+        for (int e = 0; e < 4; e++) value[e] += __shfl_xor_sync(bw_all_lanes, value[e], offset);
+    }
 };
 
-// A lane's share of an item's records: four of the values of splits sub, sub + lanes, ..., `ahead` of them in flight.
-// Their sums, which several lanes read, are emptied by those that are told to.
-template <int lanes, int ahead>
-BW_DEVICE bw_decode_sum bw_decode_gather(float4 *values, float2 *sums, int sub, int splits, bool empty_sums) {
+// A lane's share of an item's records: four of the values of splits sub, sub + lanes, ..., `ahead` of them in flight,
+// up to `end`, which is `splits` or, of a lane without an item, 0. Their sums, which several lanes read, are emptied by
+// those that are told to.
+template <int ahead>
+BW_DEVICE bw_decode_sum bw_decode_gather(float4 *values, float2 *sums, int lanes, int sub, int splits, int end,
+                                         bool empty_sums) {
     const float empty = __uint_as_float(bw_decode_empty);
     bw_decode_sum sum = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
@@ -278,7 +286,7 @@ BW_DEVICE bw_decode_sum bw_decode_gather(float4 *values, float2 *sums, int sub, 
         float2 stand[ahead];
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            const bool wanted = first + u * lanes + sub < splits;
+            const bool wanted = first + u * lanes + sub < end;
             part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
             stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
         }
@@ -299,7 +307,7 @@ BW_DEVICE bw_decode_sum bw_decode_gather(float4 *values, float2 *sums, int sub, 
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
             const int split = first + u * lanes + sub;
-            if (split < splits) {
+            if (split < end) {
                 bw_record_store(values + split * bw_record_quads, make_float4(empty, empty, empty, empty));
                 if (empty_sums) bw_record_store(sums + split, make_float2(empty, empty));
             }
@@ -323,10 +331,32 @@ BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum) {
     const int most = __reduce_max_sync(bw_all_lanes, bw_float_order(__float_as_int(sum.top)));
     sum.shrink_to(__int_as_float(bw_float_order(most)));
 #pragma unroll
-    for (int offset = pace; offset < 32; offset *= 2) {
-        sum.weight += __shfl_xor_sync(bw_all_lanes, sum.weight, offset);
+    for (int offset = pace; offset < 32; offset *= 2) sum.add_lane(offset);
+}
+
+// Few splits: a warp takes as many records at once as its lanes have two splits each of, because every turn waits for a
+// round trip.
+template <typename T>
+BW_DEVICE void bw_decode_combine_few(const bw_decode_slots &slots, const bw_decode_place &place,
+                                     const bw_decode_row &row, int first, int items, T *out) {
+    const int lane = (int)threadIdx.x % 32, quad = lane % bw_record_quads, splits = place.splits;
+    const int bits = splits > 4 ? 2 : splits > 2 ? 1 : 0;  // 2^bits lanes share out a record's splits
+    const int sub = lane / bw_record_quads & ((1 << bits) - 1), pace = (int)blockDim.x / bw_record_quads >> bits;
+#pragma unroll 1
+    for (int base = 0; base < items; base += pace) {
+        const int own = base + ((int)threadIdx.x / bw_record_quads >> bits), item = first + own;
+        const int end = own < items ? splits : 0;
+        bw_decode_sum sum =
+            bw_decode_gather<2>(slots.values + item * slots.splits * bw_record_quads + quad,
+                                slots.sums + item * slots.splits, 1 << bits, sub, splits, end, quad == 0);
 #pragma unroll
-        for (int e = 0; e < 4; e++) sum.value[e] += __shfl_xor_sync(bw_all_lanes, sum.value[e], offset);
+        for (int offset = bw_record_quads; offset < bw_record_quads << 2; offset *= 2) {
+            if (offset >> bits >= bw_record_quads) break;
+            sum.shrink_to(fmaxf(sum.top, __shfl_xor_sync(bw_all_lanes, sum.top, offset)));
+            sum.add_lane(offset);
+        }
+        if (end == 0 || sub != 0) continue;
+        bw_decode_write_item(sum.value, sum.weight, slots, place, row, item, quad, out);
     }
 }
 
@@ -338,6 +368,7 @@ BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_de
                                  const bw_decode_place &place, const bw_decode_row &row, int combiner, T *out) {
     const int first = combiner * exchange.combiner_items;
     const int items = min(exchange.combiner_items, place.heads * slots.row_records - first);
+    if (place.splits <= bw_split_lanes) return bw_decode_combine_few(slots, place, row, first, items, out);
     const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
     const bool apart = place.splits > 2 * bw_split_lanes;
 #pragma unroll 1
@@ -348,10 +379,11 @@ BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_de
         float2 *sums = slots.sums + item * slots.splits;
         bw_decode_sum sum;
         if (apart) {
-            sum = bw_decode_gather<32, 2>(values, sums, lane, place.splits, false);
+            sum = bw_decode_gather<2>(values, sums, 32, lane, place.splits, place.splits, false);
             bw_decode_add_lanes<1>(sum);
         } else {
-            sum = bw_decode_gather<bw_split_lanes, 2>(values, sums, lane / bw_record_quads, place.splits, quad == 0);
+            sum = bw_decode_gather<2>(values, sums, bw_split_lanes, lane / bw_record_quads, place.splits, place.splits,
+                                      quad == 0);
             bw_decode_add_lanes<bw_record_quads>(sum);
         }
         if (lane >= (apart ? 1 : bw_record_quads)) continue;
@@ -436,11 +468,7 @@ BW_DEVICE void bw_decode_combine_many(const bw_decode_slots &slots, const bw_dec
         }
         sum.shrink_to(top);
 #pragma unroll 1
-        for (int offset = bw_record_quads; offset < bw_record_quads << bits; offset *= 2) {
-            sum.weight += __shfl_xor_sync(bw_all_lanes, sum.weight, offset);
-#pragma unroll
-            for (int e = 0; e < 4; e++) sum.value[e] += __shfl_xor_sync(bw_all_lanes, sum.value[e], offset);
-        }
+        for (int offset = bw_record_quads; offset < bw_record_quads << bits; offset *= 2) sum.add_lane(offset);
         if (splits == 0 || sub != 0) continue;
         bw_decode_write_item(sum.value, sum.weight, slots, place, row, item, quad, out);
     }

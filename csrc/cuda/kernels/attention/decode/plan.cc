@@ -215,7 +215,7 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     // Of oneshot.cu's blocks, where it takes them: one on each multiprocessor with twice the keys, rather than two.
     const int64_t halves = bw_ceil_div(keys, 128);
     const bool pairs = dtype != BW_FP32 && few && least > (double)units && head_dim == 64 && !dims->list &&
-                       halves >= group && halves > 1 && halves <= 64;
+                       (halves == 1 || halves >= group);
     const bool alone = !small && head_dim > 64;  // on its multiprocessor: memory serves few places at a time
     plan->direct = true;
     plan->warps = small ? 4 : 8;
