@@ -549,6 +549,22 @@ CROWDED_DECODES = [
 ]
 
 
+# On an H200 an entry's splits are a cluster, of eight blocks, of four, of two. Batch, keys, heads, K/V heads, head_dim.
+CLUSTERED_DECODES = [
+    *((4, 3001, 32, 2, 128), (3, 2047, 24, 2, 112), (1, 640, 32, 2, 64), (8, 3001, 24, 2, 64), (13, 999, 16, 1, 128)),
+    *((33, 4099, 9, 1, 128), (12, 3333, 24, 2, 72)),
+]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("shape", CLUSTERED_DECODES, ids=str)
+def test_decode_whose_splits_are_a_cluster(precision, shape):
+    names = ("batch", "kv_len", "num_heads", "num_kv_heads", "head_dim")
+    with _core.Device("cuda") as device:
+        check(device, "attention_decode", None, precision, dict(zip(names, shape, strict=True)))
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("shape", CROWDED_DECODES, ids=lambda shape: f"{shape['num_heads']}x{shape['head_dim']}")

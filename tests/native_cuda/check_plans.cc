@@ -100,18 +100,20 @@ static void check_waiting_blocks() {
 static void check_large_groups() {
     const int64_t limits[] = {99 * 1024, 163 * 1024, 227 * 1024}, groups[] = {9, 16, 17, 20, 32, 33, 64, 65, 300};
     const int64_t head_dims[] = {8, 64, 72, 128, 192, 256}, batches[] = {4, 16, 100};
-    int64_t lengths[100], several = 0, wide[3] = {};
+    int64_t lengths[100], several = 0, wide[3] = {}, clusters[9] = {};
     for (int b = 0; b < 100; b++) lengths[b] = b % 3 ? 8192 : 1 + 40 * b;
     for (int64_t limit : limits)
         for (int64_t group : groups)
             for (int64_t head_dim : head_dims)
                 for (int64_t batch : batches)
-                    for (bool ragged : {false, true}) {
+                    for (int kind = 0; kind < 4; kind++) {
+                        const bool ragged = kind % 2 == 1, hopper = kind / 2 == 1;
                         bw_dims dims = {};
                         bw_device_facts facts = {};
                         bw_own_facts own = {};
                         facts.units = 132;
                         facts.own = &own;
+                        own.major = hopper ? 9 : 8;
                         own.shared_bytes = limit;
                         dims.value[BW_DECODE_BATCH] = batch;
                         dims.value[BW_DECODE_KV_LEN] = 8192;
@@ -133,13 +135,26 @@ static void check_large_groups() {
                         CHECK(plan.chunks <= most_chunks && (plan.wide == 1) == (plan.chunks == most_chunks));
                         wide[plan.wide / 2]++;
                         CHECK(plan.split_keys >= (ragged ? 256 : 512) || head_dim < 64);
-                        // A stage has K and V, 16 bits each, of 16 keys, or of 32 where two warps share a ring; then q
-                        // and maxima. The cells, 16 heads of each warp, take the place of the rings.
+                        // A stage has K and V, 16 bits each, of 16 keys, or of 32 where two warps share a ring; then q,
+                        // a maximum and a sum of each warp's heads, and what a cluster's blocks send to this one: of
+                        // its part of the column's heads and elements all blocks' values, maxima and sums.
                         const int64_t padded = head_dim <= 64 ? 64 : 128, stages = head_dim <= 64 ? 4 : 3;
                         const int64_t rings = plan.warps * stages * 64 * padded;
-                        CHECK((int64_t)plan.shared_bytes == rings + 2 * heads * padded + plan.warps * 16 * 4);
-                        CHECK(plan.warps * 16 * (padded + bw_decode_cell_gap + 2) * 4 + 16 <= rings);
+                        const int64_t before = rings + 2 * heads * padded + plan.warps * 16 * 8 + 16;
+                        const int64_t parts = plan.cluster ? bw_ceil_div(heads / 8 * (padded / 16), plan.cluster) : 0;
+                        CHECK((int64_t)plan.shared_bytes ==
+                              before + (plan.cluster ? 16 + plan.cluster * parts * 8 * (16 * 4 + 8) : 0));
                         CHECK(plan.warps / plan.head_slots > 1);
+                        if (plan.cluster) {
+                            CHECK(hopper && !ragged && plan.chunks == 1 && plan.wide == 1);
+                            CHECK(plan.cluster == plan.splits &&
+                                  (plan.cluster == 2 || plan.cluster == 4 || plan.cluster == 8));
+                            CHECK(plan.combiners == 0 && plan.scratch_bytes == 0);
+                            CHECK(plan.columns * plan.splits <= 66);
+                        } else if (plan.splits > 1) {
+                            CHECK(plan.value_bytes == plan.columns * heads * plan.splits * plan.row_records * 64);
+                        }
+                        clusters[plan.cluster]++;
                         double blocks = 0;  // with keys
                         for (int64_t entry = 0; entry < batch; entry++) {
                             const int64_t keys = ragged ? lengths[entry] : 8192;
@@ -150,6 +165,7 @@ static void check_large_groups() {
                         several += plan.combiners > 1;
                     }
     CHECK(several > 10 && wide[0] > 10 && wide[1] > 10 && wide[2] > 10);
+    CHECK(clusters[2] > 1 && clusters[8] > 1);
 }
 
 // Few short rows: blocks of 64 keys or, where those would be two a multiprocessor and oneshot.cu takes larger ones, of

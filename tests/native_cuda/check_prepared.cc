@@ -32,7 +32,7 @@ static void other(float *) {
 
 struct observations {
     size_t allowed;  // dynamic shared memory that the runtime lets the kernel have
-    int asked, attributes, launches, entered;
+    int asked, attributes, launches, entered, cluster;
     cudaError_t failure;   // of the next call
     cudaError_t nameless;  // what asking for a name comes to
     const void *function;
@@ -116,11 +116,18 @@ static cudaError_t launch(const void *function, dim3 grid, dim3 block, void **ar
     return seen.failure;
 }
 
+static cudaError_t launch_clusters(const cudaLaunchConfig_t *config, const void *function, void **arguments) {
+    CHECK(config->numAttrs == 1 && config->attrs[0].id == cudaLaunchAttributeClusterDimension);
+    CHECK(config->attrs[0].val.clusterDim.x == 1 && config->attrs[0].val.clusterDim.z == 1);
+    seen.cluster = (int)config->attrs[0].val.clusterDim.y;
+    return launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream);
+}
+
 static cudaError_t last_error() {
     return cudaSuccess;
 }
 
-// dims.value: whether there is an addend, KiB of shared memory, whether a second kernel follows.
+// dims.value: whether there is an addend, KiB of shared memory, whether a second kernel follows, blocks of a cluster.
 static bw_status choose(const bw_dims *dims, const bw_precision *, const bw_device_facts *, bw_cuda_prepared *out) {
     const table entries = {7, nullptr, 0.5f};
     const odd letters = {{'a', 'b', 'c'}};
@@ -129,6 +136,7 @@ static bw_status choose(const bw_dims *dims, const bw_precision *, const bw_devi
         bw_choose(out, kernel, dim3(5, 6), dim3(32, 4, 2), (size_t)dims->value[1] * 1024, bw_from_operand(1),
                   bw_from_scratch(64), bw_from_operand_if(dims->value[0] != 0, 2), letters, entries, 11);
     bw_choose_place(chosen, 4, offsetof(table, list), bw_from_operand(3));
+    chosen->cluster = (int)dims->value[3];
     if (dims->value[2]) bw_choose(out, other, dim3(1), dim3(1), 0, bw_from_operand(0));
     return BW_OK;
 }
@@ -145,6 +153,7 @@ static bw_device *toy() {
 #endif
     device.api.occupancy = occupancy;
     device.api.launch_kernel = launch;
+    device.api.launch_clusters = launch_clusters;
     device.api.last_error = last_error;
     return &device;
 }
@@ -198,6 +207,29 @@ static void check_kernels_in_order() {
     seen.failure = cudaErrorInvalidValue;
     bw_status status = bw_cuda_prepared_launch(&set);
     CHECK(bw_status_code(status) == BW_CODE_DEVICE && seen.launches == 3);
+    bw_status_free(status);
+    bw_cuda_prepared_release(state);
+}
+
+// Clusters lie along y; the kernels beside them have none.
+static void check_clusters() {
+    bw_device *device = toy();
+    bw_dims dims = {};
+    void *state = nullptr;
+    dims.value[1] = 100;
+    dims.value[2] = 1;
+    dims.value[3] = 6;
+    bw_launch set = make_launch(device, &dims, 0);
+    CHECK(!bw_cuda_prepare(&set, 1, choose, &state));
+    set.state = state;
+    CHECK(!bw_cuda_prepared_launch(&set));
+    CHECK(seen.cluster == 6 && seen.launches == 2 && seen.function == (const void *)other);
+    CHECK(seen.grid.x == 5 && seen.grid.y == 6 && seen.block.y == 4 && seen.shared_bytes == 100 * 1024);
+    CHECK((const char *)seen.in == memory[0][1] && seen.count == 11);
+    seen.cluster = 0;
+    seen.failure = cudaErrorInvalidValue;
+    bw_status status = bw_cuda_prepared_launch(&set);
+    CHECK(bw_status_code(status) == BW_CODE_DEVICE && seen.cluster == 6 && seen.launches == 3);
     bw_status_free(status);
     bw_cuda_prepared_release(state);
 }
@@ -403,6 +435,7 @@ int main(int argc, char **argv) {
     } checks[] = {
         {"addresses", check_addresses},
         {"kernels_in_order", check_kernels_in_order},
+        {"clusters", check_clusters},
         {"shared_memory", check_shared_memory},
         {"failures", check_failures},
         {"description", check_description},

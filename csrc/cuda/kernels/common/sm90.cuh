@@ -1,4 +1,4 @@
-// Instructions of compute capability 9.0 (sm_90a): barriers that count bytes, tiles copied by the tensor memory
+// Instructions of compute capability 9.0 (sm_90a), beside those of cluster.cuh: tiles copied by the tensor memory
 // accelerator (TMA), products of a warpgroup (128 threads) that read shared memory by descriptors.
 //
 // A tile is made of panels: rows of 128 bytes, one behind the other, whose 16-byte chunks are permuted (chunk ^ row %
@@ -12,7 +12,7 @@
 
 #include <cuda.h>
 
-#include "cuda/kernels/common/sm80.cuh"
+#include "cuda/kernels/common/cluster.cuh"
 
 constexpr int bw_panel_bytes = 128;  // of a row
 constexpr int bw_warpgroup = 128;    // threads
@@ -21,32 +21,6 @@ constexpr int bw_warpgroup = 128;    // threads
 constexpr int bw_panels_spare = 1024;
 BW_DEVICE uint32_t bw_panels_shared() {
     return (bw_shared_address(bw_dynamic_shared()) + 1023u) & ~1023u;
-}
-
-// ---- barriers in shared memory: a phase ends when all arrivals and all bytes are there ----
-
-BW_DEVICE void bw_barrier_init(uint32_t barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-// After the inits, before anybody else uses the barriers (and a block barrier in between).
-BW_DEVICE void bw_barrier_publish() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-BW_DEVICE void bw_barrier_arrive(uint32_t barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-BW_DEVICE void bw_barrier_expect(uint32_t barrier, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-// Until the phase of this parity has ended; that of parity 1 has before the first begins.
-BW_DEVICE void bw_barrier_wait(uint32_t barrier, uint32_t parity) {
-    uint32_t done = 0;
-    while (!done) {
-        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-                     : "=r"(done)
-                     : "r"(barrier), "r"(parity)
-                     : "memory");
-    }
 }
 
 // ---- copies: one thread starts them, zeros come where the tensor ends ----

@@ -5,7 +5,7 @@
 //   - an asynchronous store counts its bytes at a barrier beside what it writes: one way, and it is there.
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/decode/key_tiles.cuh"
-#include "cuda/kernels/common/sm90.cuh"
+#include "cuda/kernels/common/cluster.cuh"
 
 namespace {
 
@@ -20,45 +20,6 @@ struct cluster_work {
     void *out;
     float scale;
 };
-
-// ---- a cluster's shared memory ----
-
-// Releases nothing: bw_barrier_publish did what is needed, and keys are on their way.
-BW_DEVICE void cluster_arrive() {
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-BW_DEVICE void cluster_wait() {
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-BW_DEVICE uint32_t address_in(uint32_t shared, int block) {
-    uint32_t address;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(block));
-    return address;
-}
-BW_DEVICE void push(uint32_t to, float4 part, uint32_t barrier) {
-    asm volatile(
-        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
-        "f"(part.x), "f"(part.y), "f"(part.z), "f"(part.w), "r"(barrier)
-        : "memory");
-}
-BW_DEVICE void push(uint32_t to, float2 part, uint32_t barrier) {
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
-                 "f"(part.x), "f"(part.y), "r"(barrier)
-                 : "memory");
-}
-
-// Until the barrier's first phase has ended: all pushes have come.
-BW_DEVICE void wait_for_pushes(uint32_t barrier) {
-    uint32_t done = 0;
-    while (!done) {
-        asm volatile(
-            "{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\n"
-            "selp.u32 %0, 1, 0, p;\n}"
-            : "=r"(done)
-            : "r"(barrier)
-            : "memory");
-    }
-}
 
 // ---- sums ----
 
@@ -120,10 +81,12 @@ BW_DEVICE void push_items(Memory &memory, const typename Memory::cells_type &cel
         sum.add_lane(8);
         sum.add_lane(16);
         const int owner = item / Memory::share, slot = item % Memory::share * blocks + rank;
-        const uint32_t barrier = address_in(bw_shared_address(&memory.barrier), owner);
-        if (sharer == 0) push(address_in(bw_shared_address(&memory.values[slot]), owner), sum.value, barrier);
+        const uint32_t barrier = bw_cluster_address(bw_shared_address(&memory.barrier), owner);
+        if (sharer == 0)
+            bw_cluster_push(bw_cluster_address(bw_shared_address(&memory.values[slot]), owner), sum.value, barrier);
         if (sharer == 1) {
-            push(address_in(bw_shared_address(&memory.stands[slot]), owner), make_float2(top, sum.weight), barrier);
+            bw_cluster_push(bw_cluster_address(bw_shared_address(&memory.stands[slot]), owner),
+                            make_float2(top, sum.weight), barrier);
         }
     }
 }
@@ -134,7 +97,7 @@ BW_DEVICE void add_items(const Memory &memory, int first, int end, int head_dim,
     const int lane = (int)threadIdx.x % 32, sharer = lane % sharers;
     const int local = (int)threadIdx.x / sharers;
     if ((int)threadIdx.x / 32 * (32 / sharers) >= end - first) return;
-    wait_for_pushes(bw_shared_address(&memory.barrier));
+    bw_cluster_wait_for_pushes(bw_shared_address(&memory.barrier));
     const int from = min(local, end - first - 1) * blocks + sharer;
     float2 stand[blocks / sharers];
     float top = -INFINITY;
@@ -198,14 +161,14 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(warps * 32, res
         bw_barrier_publish();
     }
     __syncwarp();
-    cluster_arrive();
+    bw_cluster_arrive();
 
     decode_sums<padded> sums = {};
     walk_keys<pace>(reader, step, query, left, work.scale, sums);
     const typename memory_type::cells_type cells(memory.cells, warps, warps, 0);
     spread<tile>(sums, cells);
     __syncthreads();
-    cluster_wait();  // all barriers are there
+    bw_cluster_wait();  // all barriers are there
     if (threadIdx.x == 0) {
         bw_barrier_expect(bw_shared_address(&memory.barrier),
                           max(own_end - own, 0) * blocks * (int)(sizeof(float4) + sizeof(float2)));

@@ -398,84 +398,8 @@ BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_de
     }
 }
 
-// The same of many query heads: a thread takes four values of a record from every 2^bits-th split, `ahead` of them at
-// once, because every wait is a round trip. Threads without work share out a record's splits, down to four each: sums
-// over lanes take time, too. (Pauses of 100 ns between polls changed nothing.)
-template <typename T>
-BW_DEVICE void bw_decode_combine_many(const bw_decode_slots &slots, const bw_decode_place &place,
-                                      const bw_decode_row &row, int combiner, int combiners, T *out) {
-    constexpr int ahead = 8;
-    const int all_items = place.heads * slots.row_records, each = (all_items + combiners - 1) / combiners;
-    const int first = combiner * each, items = min(each, all_items - first);
-    const float empty = __uint_as_float(bw_decode_empty);
-    int bits = 0;  // 2^bits sharers, all in one warp
-    while (bits < 3 && ahead / 2 << bits < place.splits && items * bw_record_quads << (bits + 1) <= (int)blockDim.x) {
-        bits++;
-    }
-    const int sharers = 1 << bits, quad = (int)threadIdx.x % bw_record_quads;
-    const int sub = (int)threadIdx.x / bw_record_quads & (sharers - 1);
-    const int pace = (int)blockDim.x / bw_record_quads >> bits;
-#pragma unroll 1
-    for (int base = 0; base < items; base += pace) {
-        const int own = base + ((int)threadIdx.x / bw_record_quads >> bits), item = first + own;
-        const int splits = own < items ? place.splits : 0;
-        float4 *values = slots.values + (item * slots.splits + sub) * bw_record_quads + quad;
-        float2 *sums = slots.sums + item * slots.splits + sub;
-        bw_decode_sum sum = {-INFINITY, 0.0f, {}};
-#pragma unroll 1
-        for (int round = 0; round < place.splits; round += ahead * sharers) {
-            const int left = splits - round - sub;
-            float4 part[ahead];
-            float2 stand[ahead];
-#pragma unroll
-            for (int u = 0; u < ahead; u++) {
-                const bool wanted = u * sharers < left;
-                part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
-                stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
-            }
-            bool all;
-            do {
-#pragma unroll
-                for (int u = 0; u < ahead; u++) {
-                    if (!bw_words_there(part[u])) {
-                        part[u] = bw_record_load(values + u * sharers * bw_record_quads);
-                    }
-                    if (!bw_words_there(stand[u])) stand[u] = bw_record_load(sums + u * sharers);
-                }
-                all = true;
-#pragma unroll
-                for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
-            } while (!all);
-            __syncwarp();  // a record's sum is read by four lanes and emptied by one of them
-            float top = sum.top;
-#pragma unroll
-            for (int u = 0; u < ahead; u++) top = fmaxf(top, stand[u].x);
-            sum.shrink_to(top);
-#pragma unroll
-            for (int u = 0; u < ahead; u++) {
-                sum.add(part[u], stand[u]);
-                if (u * sharers >= left) continue;
-                bw_record_store(values + u * sharers * bw_record_quads, make_float4(empty, empty, empty, empty));
-                if (quad == 0) bw_record_store(sums + u * sharers, make_float2(empty, empty));
-            }
-            values += ahead * sharers * bw_record_quads;
-            sums += ahead * sharers;
-        }
-        float top = sum.top;
-#pragma unroll 1
-        for (int offset = bw_record_quads; offset < bw_record_quads << bits; offset *= 2) {
-            top = fmaxf(top, __shfl_xor_sync(bw_all_lanes, top, offset));
-        }
-        sum.shrink_to(top);
-#pragma unroll 1
-        for (int offset = bw_record_quads; offset < bw_record_quads << bits; offset *= 2) sum.add_lane(offset);
-        if (splits == 0 || sub != 0) continue;
-        bw_decode_write_item(sum.value, sum.weight, slots, place, row, item, quad, out);
-    }
-}
-
-// The end of a decode kernel, once each warp has filled its cells. `many`: query heads, and no blocks without keys.
-template <bool many = false, typename Cells, typename T>
+// The end of a decode kernel, once each warp has filled its cells.
+template <typename Cells, typename T>
 BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &exchange, const bw_decode_place &place,
                                 const bw_decode_row &row, unsigned ticket, T *out) {
     const bw_decode_slots slots(exchange, place.row0);
@@ -484,14 +408,8 @@ BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &ex
     if (place.keys > 0) bw_decode_store(cells, slots, place, row, out);
     if (place.splits == 1) return;
     __syncwarp();  // no lane may poll for what its neighbours have yet to store
-    if constexpr (many) {
-        const int combiners = min(exchange.combiners, place.splits);
-        const int combiner = (int)*cells.ticket - (place.splits - combiners);
-        if (combiner >= 0) bw_decode_combine_many(slots, place, row, combiner, combiners, out);
-    } else {
-        const int combiner = (int)*cells.ticket - (exchange.splits - exchange.combiners);
-        if (combiner >= 0) bw_decode_combine(exchange, slots, place, row, combiner, out);
-    }
+    const int combiner = (int)*cells.ticket - (exchange.splits - exchange.combiners);
+    if (combiner >= 0) bw_decode_combine(exchange, slots, place, row, combiner, out);
 }
 
 // -- what a kernel is launched with --
@@ -522,6 +440,7 @@ static bw_status bw_decode_choose_staged(Kernel *function, const bw_attention_sh
         bw_choose(out, function, dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3((unsigned)plan.warps * 32),
                   plan.shared_bytes, bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K),
                   bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT), work, shape);
+    kernel->cluster = plan.cluster;
     bw_choose_place(kernel, work_argument, offsetof(bw_decode_work, kv_lens),
                     bw_from_operand_if(plan.ragged, BW_ATTENTION_KV_LENS));
     bw_decode_place_exchange(kernel, work_argument, offsetof(bw_decode_work, exchange), plan);

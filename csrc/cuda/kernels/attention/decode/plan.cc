@@ -47,15 +47,15 @@ void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shar
 }
 
 // More than 8 heads of rows of up to 128 elements: one block of up to 8 warps a multiprocessor, each with 16 heads and
-// a ring of its own or, two or four times as long, with others (`wide`); behind the rings q and a maximum for each head
-// of each warp. The cells take the rings' place, and are smaller.
+// a ring of its own or, two or four times as long, with others (`wide`); behind the rings q, a maximum and a sum for
+// each head of each warp, and the ticket. The cells lie in the rings.
 void divide_wide(bw_decode_plan *plan, int64_t group, int wide, int padded, int64_t shared_limit) {
     const size_t ring = (size_t)((padded <= 64 ? 4 : 3) * 2 * 16 * wide * padded) * 2;
     int shares = 8 / wide + 1;
     do {
         plan->warps = --shares * wide;
         plan->shared_bytes =
-            ring * (size_t)shares + (size_t)(16 * wide * padded) * 2 + (size_t)(plan->warps * 16) * sizeof(float);
+            ring * (size_t)shares + (size_t)(16 * wide * padded) * 2 + (size_t)(plan->warps * 16) * sizeof(float2) + 16;
     } while (shares > 1 && plan->shared_bytes > (size_t)shared_limit);
     plan->wide = plan->head_slots = wide;
     plan->block_heads = 16 * wide;
@@ -163,21 +163,39 @@ double blocks_of(const bw_decode_plan &plan, const bw_dims *dims, int64_t split_
 struct wide_splits {
     int64_t splits;
     double time;
+    bool cluster;
 };
+
+// What the blocks of a cluster have for each other.
+size_t mailbox_bytes(int padded, int64_t blocks) {
+    return 16 + (size_t)(blocks * bw_ceil_div(bw_decode_units(padded), blocks) * bw_decode_unit_bytes);
+}
+
+// A device's parts (GPCs) hold different numbers of multiprocessors, and a cluster lies in one of them: of an H200's
+// 132, with a block to each, 66 clusters of 2 run at once, 30 of 4, 15 of 8. Where many do, or of another size, some
+// parts' blocks share what a part gets of memory with more others, and end late. (9 to 16 heads of 128 elements: 4 x
+// 4096 keys as 8 clusters of 8 7.9 us, 9.1 without, of 6 8.4; 8 x 8192 as 16 of 4 19.0 and 20.6, of 5 19.3 to 21.1, of
+// 6 20.1; 16 x 8192 as 32 of 2 35.4 and 35.7, of 3 37.9. With two warps for each key, 32 heads, 4 x 4096 keys as 8 of
+// 8 9.1, 9.1 without, 16 x 8192 as 32 of 3 40.2 and 36.6.)
+bool cluster_pays(const bw_decode_plan &plan, int64_t blocks, double turns) {
+    return plan.wide == 1 && plan.chunks == 1 && turns <= 0.5 && (blocks == 2 || blocks == 4 || blocks == 8);
+}
 
 // Many heads' records weigh as much as keys. In bytes of keys that a multiprocessor gets of an H200's memory in the
 // time: its blocks, one after another, each with its steps and with what passes before the first keys come and after
 // the last, and its part of the records, which are stored, read and emptied. A step takes what its products take or,
 // if that is longer, its share of memory: more where fewer blocks run, unless the longest entries' are alone at the
 // end, and less where chunks of a group's heads ask for the same keys, which they do together in the first turn only.
-wide_splits choose_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int64_t units) {
+// A cluster's blocks store no records. `cluster_limit`: bytes of shared memory that one of them may have.
+wide_splits choose_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int padded, int64_t units,
+                               int64_t cluster_limit) {
     const int64_t *value = dims->value, keys = value[BW_DECODE_KV_LEN], step_keys = 16 * plan.warps;
     const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
     const double group = (double)value[BW_DECODE_NUM_HEADS] / (double)value[BW_DECODE_NUM_KV_HEADS];
     const double chunks = (double)plan.chunks, dim = (double)value[BW_DECODE_HEAD_DIM];
     const double products = (plan.wide == 4 ? 9.2 : plan.wide == 2 ? 5.1 : 3.1) / plan.warps;
     const double ends = plan.wide == 4 ? 220e3 : plan.wide == 2 ? 160e3 : 120e3;
-    wide_splits best = {1, INFINITY};
+    wide_splits best = {1, INFINITY, false};
     for (int64_t splits = 1; splits <= limit; splits++) {
         const int64_t split_keys = round_up(bw_ceil_div(keys, splits), 16);
         const double turns = blocks_of(plan, dims, split_keys) / (double)units;
@@ -187,7 +205,12 @@ wide_splits choose_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, 
             (double)round_up(split_keys, step_keys) * dim * 4 * (share > products ? share : products);
         const double records = splits > 1 ? turns * group / chunks * dim * 13.5 : 0;
         const double time = ceil(turns) * (keys_time + ends) + records;
-        if (time < best.time) best = {splits, time};
+        if (time < best.time) best = {splits, time, false};
+        const bool fits = (int64_t)(plan.shared_bytes + mailbox_bytes(padded, splits)) <= cluster_limit;
+        const double together = keys_time + ends - 45e3;
+        if (fits && cluster_pays(plan, bw_ceil_div(keys, split_keys), turns) && together < best.time) {
+            best = {splits, together, true};
+        }
     }
     return best;
 }
@@ -195,14 +218,15 @@ wide_splits choose_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, 
 // Blocks of 16 heads have the fewest records to put together, and those of a group's other heads find keys in the L2
 // while all run at once; blocks of 32 or 64 fetch keys less often. (On an H200, 64 heads of 128 elements: 4 x 4096 keys
 // 11.8 us by 16, 11.9 by 32, 14.9 by 64; 8 x 8192: 29.6, 25.1, 26.5; 64 x 8192 by 32 161 to 165, by 64 137 to 141.)
-void choose_wide(bw_decode_plan *plan, const bw_dims *dims, int padded, int64_t units, int64_t shared_limit) {
+void choose_wide(bw_decode_plan *plan, const bw_dims *dims, int padded, int64_t units, int64_t shared_limit,
+                 int64_t cluster_limit) {
     const int64_t group = dims->value[BW_DECODE_NUM_HEADS] / dims->value[BW_DECODE_NUM_KV_HEADS];
     double best = INFINITY;
     for (int wide = 1; wide == 1 || (wide <= 4 && 8 * wide < group); wide *= 2) {
         bw_decode_plan one = *plan;
         divide_wide(&one, group, wide, padded, shared_limit);
         if (wide > 1 && one.warps == wide) break;  // no other warps to work while these wait for each other
-        const double time = choose_wide_splits(one, dims, units).time;
+        const double time = choose_wide_splits(one, dims, padded, units, cluster_limit).time;
         if (time >= best) continue;
         best = time;
         *plan = one;
@@ -222,7 +246,10 @@ void choose_combiners(bw_decode_plan *plan, const bw_dims *dims, int64_t block_h
 
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
     const int64_t batch = dims->value[BW_DECODE_BATCH], heads = dims->value[BW_DECODE_NUM_HEADS];
-    const bw_checked records = bw_mul4(batch, heads, plan->splits, plan->row_records);
+    // Of wide blocks whole ones, though their last may have fewer heads: wide.cuh
+    const bw_checked rows =
+        plan->wide ? bw_mul(bw_num(plan->columns), bw_num(plan->block_heads)) : bw_mul(bw_num(batch), bw_num(heads));
+    const bw_checked records = bw_mul(rows, bw_mul(bw_num(plan->splits), bw_num(plan->row_records)));
     if (records.overflow || records.value > INT64_MAX / (2 * bw_decode_record_bytes)) {
         plan->scratch_bytes = INT64_MAX;
         return;
@@ -283,16 +310,22 @@ int64_t staged_per_unit(const bw_decode_plan &plan, int64_t shared_limit) {
 }
 
 // Each block is to have a step for each of its warps.
-void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units, int64_t shared_limit) {
+void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int padded, int64_t units, int64_t shared_limit,
+                       int64_t cluster_limit) {
     const int64_t keys = dims->value[BW_DECODE_KV_LEN], limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
     const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
+    wide_splits wide = {};
     if (plan->wide) {
-        plan->splits = choose_wide_splits(*plan, dims, units).splits;
+        wide = choose_wide_splits(*plan, dims, padded, units, cluster_limit);
+        plan->splits = wide.splits;
     } else if (!plan->direct) {
         plan->splits = choose_splits(columns, units * staged_per_unit(*plan, shared_limit), limit, false);
     }
     plan->split_keys = round_up(bw_ceil_div(keys, plan->splits), 16);
     plan->splits = bw_ceil_div(keys, plan->split_keys);
+    if (!wide.cluster) return;
+    plan->cluster = (int)plan->splits;
+    plan->shared_bytes += mailbox_bytes(padded, plan->splits);
 }
 
 }  // namespace
@@ -303,6 +336,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
     const int64_t shared_limit =
         facts && facts->own && facts->own->shared_bytes > 0 ? facts->own->shared_bytes : default_shared_bytes;
+    const int64_t cluster_limit = facts && facts->own && facts->own->major == 9 && !dims->list ? shared_limit : 0;
     const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan plan = {};
     if (divide_direct(&plan, dims, dtype, units)) {
@@ -310,7 +344,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     } else if (dtype == BW_FP32) {
         divide_float(&plan, group, padded);
     } else if (group > 8 && padded <= 128) {
-        choose_wide(&plan, dims, padded, units, shared_limit);
+        choose_wide(&plan, dims, padded, units, shared_limit, cluster_limit);
     } else {
         divide_tensor(&plan, group, padded, shared_limit);
     }
@@ -324,8 +358,8 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         plan.split_keys = value[BW_DECODE_KV_LEN];
         return plan;
     }
-    choose_split_keys(&plan, dims, units, shared_limit);
-    if (plan.splits > 1) {
+    choose_split_keys(&plan, dims, padded, units, shared_limit, cluster_limit);
+    if (plan.splits > 1 && !plan.cluster) {
         // Splitkv's `prepare` asks the driver.
         const int64_t per_unit = plan.direct ? bw_min64(plan.resident, 2) : staged_per_unit(plan, shared_limit);
         choose_combiners(&plan, dims, bw_min64(group, plan.block_heads), units * per_unit);

@@ -15,6 +15,7 @@ struct bw_decode_plan {
     int head_slots;   // a block's warps that hold different heads; the others share out the keys
     int block_heads;  // query heads of a full block
     int wide;         // of staged_mma.cuh: 0, or the warps that share keys
+    int cluster;      // 0, or as many blocks as there are splits: wide.cuh
     int64_t chunks;   // columns that a group of query heads needs: 1 unless the group is larger than block_heads
     int64_t columns;  // over all batch entries; INT64_MAX when there are more
     int64_t splits;   // over the longest entry
@@ -68,6 +69,12 @@ constexpr int bw_decode_split_limit = 128;
 constexpr int bw_decode_record_dims = 16;
 constexpr int64_t bw_decode_record_bytes = 72;
 
+// Of wide.cuh's clusters: what a column's blocks add up between them, and the bytes that one of them sends for each.
+constexpr int bw_decode_units(int padded) {
+    return padded / 8;
+}
+constexpr int bw_decode_unit_bytes = 576;
+
 // Floats between the rows of a block's partial outputs in shared memory.
 constexpr int bw_decode_cell_gap = 8;
 
@@ -109,5 +116,8 @@ bw_status bw_decode_fp16_choose(const bw_attention_shape &shape, const bw_decode
                                 bw_cuda_prepared *out);
 bw_status bw_decode_bf16_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
                                 bw_cuda_prepared *out);
+// wide_sm90.cu
+bw_status bw_decode_wide_cluster_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                        const bw_decode_work &work, bw_cuda_prepared *out);
 
 #endif

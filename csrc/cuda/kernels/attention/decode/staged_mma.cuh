@@ -5,33 +5,40 @@
 //     its own. Where that does not hold the whole group, 2 or 4 warps with different heads share these keys;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together);
 //   - groups above 8 with rows of up to 128 elements (`wide`): blocks of 16, 32 or 64 heads, whichever the plan finds
-//     faster; a larger group takes several, which find each other's keys in the L2.
+//     faster; a larger group takes several, which find each other's keys in the L2. wide.cuh puts them together.
 // Measured on an H200 for groups above 8, FP16, cold, two K/V heads. Fetching the keys alone takes as long as a plain
 // read of them from 16 x 8192 on (97 to 101 %), however they are divided: contiguously, by turns, in the order of
-// addresses. The rest is what follows a block's last key, and a warp's own latencies. What brought something:
+// addresses. The rest is what follows a block's last key: of 16 heads of 128 elements, 16 x 8192 keys, fetching takes
+// 30.6 us, with the products 31.3, with the blocks' records stored 33.2, with all of them added up 35.3. By clocks, the
+// slowest block's last products take 0.4 us, cells 0.1, their sums 0.6, stores 0.2, polls 0.8, splits' sums and output
+// 0.3; in a cluster pushes 0.1, the wait for others' 0.2, sums and output 0.4. What brought something:
 //   - 16 heads a warp, not 32 (half of them zeros, or heads that others may hold): 16 heads of 128 elements, 64 x 8192
 //     keys, take 2 to 4 % less time, 16 x 8192 5 %, 4 x 4096 11 %; 64 heads in four blocks, 4 x 4096, 25 %;
 //   - two warps that meet 32 keys at a time, four that meet 64, not 16: 32 heads, 64 x 8192, 3 % less (two); 64 heads,
 //     16 x 8192, 19 % (two); against two warps with 32 heads each, 64 heads, 64 x 8192, 11 to 14 % (four);
+//   - and weigh them at once, on one maximum: 64 heads, 64 x 8192, 9 to 17 % less, 16 x 8192 3 to 5 %;
+//   - cells of fragments, added up by warps that hold the same heads: 16 heads, 4 x 4096, 4 to 6 %, 16 x 8192 2 %;
 //   - two chains of products, not one: up to 1 % less, for warps with rings of their own;
 //   - half as many blocks where those get through as many keys: 12 heads of 64, 16 x 8192, 1.5 % less, 16 heads of 128,
 //     1 x 32768, 5 %, but 16 x 8192 2 % more.
-// What brought nothing: two blocks of four warps a multiprocessor (3 to 5 % longer); sums scaled only where a maximum
-// rises by more than 2^8; records emptied after the output is written; a large piece of each column's keys and small
-// ones for whoever is done first (2 to 20 % longer, as each block costs 3 to 7 us of its own); blocks whose warps
-// shared the weights of 64 to 256 keys, each for some of V's columns (up to 50 % longer for most shapes); L2 prefetches
-// of 256 bytes (up to 13 % longer).
+// What brought nothing: two blocks of four warps a multiprocessor (3 to 5 % longer); one of four, with rings twice as
+// long (4 % longer to 1 % less), or 32 keys at a time (2 % longer to 1 % less); sums scaled only where a maximum rises
+// by more than 2^8; records emptied after the output is written; a large piece of each column's keys and small ones for
+// whoever is done first (2 to 20 % longer, as each block costs 3 to 7 us of its own); blocks whose warps shared the
+// weights of 64 to 256 keys, each for some of V's columns (up to 50 % longer for most shapes); L2 prefetches of 256
+// bytes (up to 13 % longer). Keys that the L2 drops first leave records there: 16 to 32 heads, 4 x 4096, 5 to 9 % less
+// where splits meet in scratch, 16 x 8192 1 %, others nothing; not done, as nobody has counted what else stays.
 #ifndef BW_CUDA_DECODE_STAGED_MMA_CUH
 #define BW_CUDA_DECODE_STAGED_MMA_CUH
 
-#include "cuda/kernels/attention/decode/combine.cuh"
+#include "cuda/kernels/attention/decode/wide.cuh"
 #include "cuda/kernels/common/softmax.cuh"
 #include "cuda/kernels/common/swizzled_tile.cuh"
 
 namespace {
 
 // A matrix instruction is 16 keys deep (V) and 16 heads tall.
-constexpr int tile_keys = 16, row_heads = 16, largest_warps = 4, most_warps = 8;
+constexpr int tile_keys = 16, largest_warps = 4;
 
 // A block's four rings take 64 KiB, 96 KiB or (256 columns) 192 KiB: three, two, one of them fit in 227 KiB. Wide
 // groups' blocks have up to eight rings and their q, and a multiprocessor to themselves.
@@ -88,61 +95,80 @@ BW_DEVICE void load_queries(const T *q, int heads, int head_dim, query_fragments
     }
 }
 
-// Rows are query heads; up to 8 of them leave the lower half of a fragment empty. Scores of 16 keys, of which the first
-// `valid` count, become weights; what was summed so far shrinks with them.
-template <int padded, int halves, typename T>
-BW_DEVICE void weigh_keys(float (&scores)[2][4], int valid, float scale, bw_softmax_sums<padded, halves> &sums,
-                          uint32_t (&weights)[4], T type) {
-    const int column = (int)threadIdx.x % 4 * 2;
+// Rows are query heads; up to 8 of them leave the lower half of a fragment empty. Scores of 16 keys a tile, of which
+// the first `valid` count, become weights; what was summed so far shrinks with them.
+template <int padded, int halves, int tiles, typename T>
+BW_DEVICE void weigh_keys(float (&scores)[tiles][2][4], int valid, float scale, bw_softmax_sums<padded, halves> &sums,
+                          uint32_t (&weights)[tiles][4], T type) {
+    if (valid < tiles * tile_keys) {
+        const int column = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < 8 * tiles; i++) {
+            if (i / 4 * 8 + column + i % 2 >= valid) scores[i / 8][i / 4 % 2][i % 4] = -INFINITY;
+        }
+    }
 #pragma unroll
     for (int half = 0; half < halves; half++) {
         float best = sums.top[half];
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            float &score = scores[c / 2][2 * half + c % 2];
-            score = c / 2 * 8 + column + c % 2 < valid ? score * scale : -INFINITY;
+        for (int c = 0; c < 4 * tiles; c++) {
+            float &score = scores[c / 4][c / 2 % 2][2 * half + c % 2];
+            score *= scale;
             best = fmaxf(best, score);
         }
         best = bw_quad_max(best);
         const float reference = bw_softmax_reference(best);
         bw_softmax_rescale(sums, half, best, reference);
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            float &score = scores[c / 2][2 * half + c % 2];
+        for (int c = 0; c < 4 * tiles; c++) {
+            float &score = scores[c / 4][c / 2 % 2][2 * half + c % 2];
             score = bw_exp2(score - reference);
             sums.sum[half] += score;
         }
     }
-    if (halves == 1) scores[0][2] = scores[0][3] = scores[1][2] = scores[1][3] = 0.0f;
-    bw_tensor_weights(weights, scores[0], scores[1], type);
+#pragma unroll
+    for (int t = 0; t < tiles; t++) {
+        if (halves == 1) scores[t][0][2] = scores[t][0][3] = scores[t][1][2] = scores[t][1][3] = 0.0f;
+        bw_tensor_weights(weights[t], scores[t][0], scores[t][1], type);
+    }
 }
 
-// `chains` of products that do not wait for one another.
-template <int padded, int chains, int halves, typename T>
+// `chains` of products that do not wait for one another, of each of `tiles` x 16 keys.
+template <int padded, int chains, int halves, int tiles, typename T>
 BW_DEVICE void meet_keys(const query_fragments<padded> &queries, T *keys, int valid, float scale,
-                         bw_softmax_sums<padded, halves> &sums, uint32_t (&weights)[4]) {
-    float scores[chains][2][4] = {};
+                         bw_softmax_sums<padded, halves> &sums, uint32_t (&weights)[tiles][4]) {
+    float scores[chains][tiles][2][4] = {};
 #pragma unroll
     for (int step = 0; step < padded / 16; step++) {
-        uint32_t left[4], right[4];
+        uint32_t left[4];
         queries.get(step, left);
-        bw_tensor_columns<padded>(right, keys, 0, step);
-        bw_multiply(scores[step % chains][0], left, right[0], right[1], T());
-        bw_multiply(scores[step % chains][1], left, right[2], right[3], T());
-    }
 #pragma unroll
-    for (int i = 0; i < 8 * (chains - 1); i++) scores[0][i / 4 % 2][i % 4] += scores[1 + i / 8][i / 4 % 2][i % 4];
+        for (int t = 0; t < tiles; t++) {
+            uint32_t right[4];
+            bw_tensor_columns<padded>(right, keys, t * tile_keys, step);
+            bw_multiply(scores[step % chains][t][0], left, right[0], right[1], T());
+            bw_multiply(scores[step % chains][t][1], left, right[2], right[3], T());
+        }
+    }
+    constexpr int count = 8 * tiles;
+#pragma unroll
+    for (int i = 0; i < count * (chains - 1); i++) {
+        scores[0][i / 8 % tiles][i / 4 % 2][i % 4] += scores[1 + i / count][i / 8 % tiles][i / 4 % 2][i % 4];
+    }
     weigh_keys(scores[0], valid, scale, sums, weights, T());
 }
 
-template <int padded, int halves, typename T>
-BW_DEVICE void meet_values(const uint32_t (&weights)[4], T *values, bw_softmax_sums<padded, halves> &sums) {
+template <int padded, int halves, int tiles, typename T>
+BW_DEVICE void meet_values(const uint32_t (&weights)[tiles][4], T *values, bw_softmax_sums<padded, halves> &sums) {
 #pragma unroll
-    for (int pair = 0; pair < padded / 16; pair++) {
-        uint32_t right[4];
-        bw_tensor_transposed<padded>(right, values, 0, pair);
-        bw_multiply(sums.out[2 * pair], weights, right[0], right[1], T());
-        bw_multiply(sums.out[2 * pair + 1], weights, right[2], right[3], T());
+    for (int t = 0; t < tiles; t++) {
+#pragma unroll
+        for (int pair = 0; pair < padded / 16; pair++) {
+            uint32_t right[4];
+            bw_tensor_transposed<padded>(right, values, t * tile_keys, pair);
+            bw_multiply(sums.out[2 * pair], weights[t], right[0], right[1], T());
+            bw_multiply(sums.out[2 * pair + 1], weights[t], right[2], right[3], T());
+        }
     }
 }
 
@@ -165,64 +191,6 @@ BW_DEVICE void spread(const bw_softmax_sums<padded, halves> &sums, const Cells &
         }
     }
 }
-
-// A wide block's cells: each warp's sums for its heads, all of a head's on the block's maximum, so that they are
-// merely added. (Where each thread weighed eight cells anew, 4 x 4096 keys of 32 heads took 0.9 us more on an H200.)
-template <int padded, int most_shares>
-struct wide_cells {
-    static constexpr int stride = padded + bw_decode_cell_gap;
-    float *out, *top, *sum;  // [warp][head][stride], [warp][head] twice
-    unsigned *ticket;
-    int shares, slot_bits;
-
-    __device__ __forceinline__ wide_cells(float *memory, int shares_, int slot_bits_)
-        : shares(shares_), slot_bits(slot_bits_) {
-        const int rows = (shares << slot_bits) * row_heads;
-        out = memory;  // first: it is read in vectors
-        top = out + rows * stride;
-        sum = top + rows;
-        ticket = (unsigned *)(sum + rows);
-    }
-    // This warp's registers into its cell. `tops`: of all warps, [warp][head].
-    __device__ __forceinline__ void fill(bw_softmax_sums<padded, 2> &sums, const float *tops, int warp) const {
-        const int lane = (int)threadIdx.x % 32, slot = warp & ((1 << slot_bits) - 1);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int row = half * 8 + lane / 4;
-            float best = sums.top[half];
-#pragma unroll
-            for (int share = 0; share < most_shares; share++) {
-                if (share < shares) best = fmaxf(best, tops[((share << slot_bits) + slot) * row_heads + row]);
-            }
-            const float shrink = bw_exp2(sums.top[half] - bw_softmax_reference(best));
-            const float whole = bw_quad_sum(sums.sum[half]) * shrink;
-            const int cell = warp * row_heads + row;
-            if (lane % 4 == 0) {
-                top[cell] = best;
-                sum[cell] = whole;
-            }
-#pragma unroll
-            for (int n = 0; n < padded / 8; n++) {
-                *(float2 *)&out[cell * stride + 8 * n + lane % 4 * 2] =
-                    make_float2(sums.out[n][2 * half] * shrink, sums.out[n][2 * half + 1] * shrink);
-            }
-        }
-    }
-    // Four neighbouring values of a head's output over all cells, and what they stand on.
-    __device__ __forceinline__ float4 total(int head, int dim, float2 &stand) const {
-        float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        stand = make_float2(top[head], 0.0f);
-#pragma unroll
-        for (int share = 0; share < most_shares; share++) {
-            if (share >= shares) continue;
-            const int cell = (share << slot_bits) * row_heads + head;
-            const float4 part = *(const float4 *)&out[cell * stride + dim];
-            stand.y += sum[cell];
-            value.x += part.x, value.y += part.y, value.z += part.z, value.w += part.w;
-        }
-        return value;
-    }
-};
 
 // The warps that hold different heads of the same keys wait for one another; `apart`: not for those of other keys.
 template <bool apart>
@@ -273,7 +241,8 @@ struct key_reader {
 
 // `wide`: 0, or for more than 8 query heads of rows of up to 128 elements the warps, with 16 heads each, that share
 // keys: 16 for each of them at a time, so that they seldom wait for one another.
-template <int padded, bool vectors, int wide, typename T>
+// `cluster`: an entry's splits are one (9.0), and no entry has fewer than others; a block of up to 16 heads.
+template <int padded, bool vectors, int wide, bool cluster, typename T>
 __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, wide > 0       ? 1
                                                                                 : padded <= 64 ? 4
                                                                                                : 2)
@@ -297,6 +266,9 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
                                 place.heads, shape.head_dim, true, (int)threadIdx.x, (int)blockDim.x);
         bw_copy_commit();
     }
+    float2 *stands = (float2 *)(behind_rings + wide * row_heads * padded);
+    const wide_mailbox<padded> box(bw_shared_address(stands + (shares << slot_bits) * row_heads));
+    if constexpr (cluster) box.open();
     key_reader<padded, vectors, few_heads ? 1 : wide, step_keys, T> reader;
     const int loader = slot * 32 + (int)threadIdx.x % 32;
     reader.chunk = loader % reader.chunks;
@@ -312,7 +284,8 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
 #pragma unroll 1
     for (int s = 0; s < stages - 1; s++) reader.fetch(ring + s * stage_elems, step_pace);
 
-    const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x, wide > 0 ? place.splits : work.exchange.splits);
+    unsigned ticket = 0;
+    if (!cluster) ticket = bw_decode_ticket(work.exchange, blockIdx.x, wide > 0 ? place.splits : work.exchange.splits);
     query_fragments<padded> queries;
     if constexpr (wide > 0) {
         bw_copy_wait<2 * (stages - 1)>();
@@ -335,18 +308,14 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
 #pragma unroll 1
     for (int left = place.keys; left > 0; left -= step_pace, valid -= step_pace) {
         T *stage = ring + stage_at, *values = stage + step_keys * padded;
-        uint32_t weights[4];
+        uint32_t weights[wide > 0 ? wide : 1][4];
         if constexpr (wide > 0) {
             bw_copy_wait<2 * (stages - 2)>();
             meet<true>(slots, share);  // this step's K and V are there, and the stage that is filled next has been used
             reader.fetch(ring + next_at, step_pace);
             if (valid > 0) {
-#pragma unroll
-                for (int at = 0; at < step_keys; at += tile_keys) {
-                    meet_keys<padded, wide == 1 ? 2 : 1>(queries, stage + at * padded, valid - at, shape.scale, sums,
-                                                         weights);
-                    meet_values<padded>(weights, values + at * padded, sums);
-                }
+                meet_keys<padded, wide == 1 ? 2 : 1>(queries, stage, valid, shape.scale, sums, weights);
+                meet_values<padded>(weights, values, sums);
             }
         } else {
             bw_copy_wait<2 * (stages - 2) + 1>();
@@ -361,46 +330,51 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
         stage_at = stage_at == (stages - 1) * stage_elems ? 0 : stage_at + stage_elems;
     }
     bw_copy_wait<0>();
-    const bw_decode_row row = {shape.head_dim, shape.vectors};
     if constexpr (wide > 0) {
-        float *tops = (float *)(behind_rings + wide * row_heads * padded);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int lane = (int)threadIdx.x % 32;
-            if (lane % 4 == 0) tops[warp * row_heads + half * 8 + lane / 4] = sums.top[half];
+        const wide_cells<padded, most_warps / wide> cells = {
+            (float4 *)((T *)bw_dynamic_shared() + stage_at) + slot * padded * 4,
+            stands,
+            (unsigned *)(stands + (shares << slot_bits) * row_heads),
+            stages * stage_elems * (int)sizeof(T) / (int)sizeof(float4),
+            shares,
+            slot_bits,
+            slot};
+        cells.put(sums, share);
+        if (!cluster && threadIdx.x == 0) *cells.ticket = ticket;
+        __syncthreads();
+        if constexpr (cluster) {
+            finish_cluster(cells, box, place, shape.head_dim, share, out);
+        } else {
+            finish_wide(cells, work.exchange, wide * row_heads, place, shape.head_dim, share, out);
         }
-        __syncthreads();  // the rings become the cells, which are smaller
-        const wide_cells<padded, most_warps / wide> cells((float *)bw_dynamic_shared(), work.shares, slot_bits);
-        cells.fill(sums, tops, warp);
-        bw_decode_finish<true>(cells, work.exchange, place, row, ticket, out);
     } else {
         __syncthreads();  // the rings become the cells
         const bw_decode_cells<8 * halves, padded, 1, few_heads ? largest_warps : 0> cells(
             (float *)bw_dynamic_shared(), (int)blockDim.x / 32, work.shares, slot_bits);
         spread(sums, cells, warp * 8 * halves);
-        bw_decode_finish(cells, work.exchange, place, row, ticket, out);
+        bw_decode_finish(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
     }
 }
 
 }  // namespace
 
-// A file of its own instantiates it for each type: they compile side by side.
+// Files of their own instantiate these for each type: they compile side by side.
 template <typename T>
 static bw_status bw_decode_choose_mma(const bw_attention_shape &shape, const bw_decode_plan &plan,
                                       const bw_decode_work &work, bw_cuda_prepared *out) {
-    auto *function = attention_decode_tensor_kernel<256, true, 0, T>;
+    auto *function = attention_decode_tensor_kernel<256, true, 0, false, T>;
     if (!shape.vectors) {
-        function = attention_decode_tensor_kernel<256, false, 0, T>;
+        function = attention_decode_tensor_kernel<256, false, 0, false, T>;
     } else if (shape.head_dim <= 64) {
-        function = plan.wide == 4   ? attention_decode_tensor_kernel<64, true, 4, T>
-                   : plan.wide == 2 ? attention_decode_tensor_kernel<64, true, 2, T>
-                   : plan.wide == 1 ? attention_decode_tensor_kernel<64, true, 1, T>
-                                    : attention_decode_tensor_kernel<64, true, 0, T>;
+        function = plan.wide == 4   ? attention_decode_tensor_kernel<64, true, 4, false, T>
+                   : plan.wide == 2 ? attention_decode_tensor_kernel<64, true, 2, false, T>
+                   : plan.wide == 1 ? attention_decode_tensor_kernel<64, true, 1, false, T>
+                                    : attention_decode_tensor_kernel<64, true, 0, false, T>;
     } else if (shape.head_dim <= 128) {
-        function = plan.wide == 4   ? attention_decode_tensor_kernel<128, true, 4, T>
-                   : plan.wide == 2 ? attention_decode_tensor_kernel<128, true, 2, T>
-                   : plan.wide == 1 ? attention_decode_tensor_kernel<128, true, 1, T>
-                                    : attention_decode_tensor_kernel<128, true, 0, T>;
+        function = plan.wide == 4   ? attention_decode_tensor_kernel<128, true, 4, false, T>
+                   : plan.wide == 2 ? attention_decode_tensor_kernel<128, true, 2, false, T>
+                   : plan.wide == 1 ? attention_decode_tensor_kernel<128, true, 1, false, T>
+                                    : attention_decode_tensor_kernel<128, true, 0, false, T>;
     }
     return bw_decode_choose_staged(function, shape, plan, work, out);
 }

@@ -34,6 +34,7 @@ bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decod
     work.key_elems = shape.kv_heads * shape.head_dim;
     work.batch_elems = shape.keys * work.key_elems;
     if (dtype == BW_FP32) return bw_decode_fp32_choose(shape, plan, work, out);
+    if (plan.cluster) return bw_decode_wide_cluster_choose(dtype, shape, plan, work, out);
     return dtype == BW_FP16 ? bw_decode_fp16_choose(shape, plan, work, out)
                             : bw_decode_bf16_choose(shape, plan, work, out);
 }
@@ -88,7 +89,7 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
     const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts);
     const int64_t batch = dims->value[BW_DECODE_BATCH];
     bw_checked parts = bw_num(0);
-    if (plan.splits > 1 && !dims->list) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
+    if (plan.splits > 1 && !plan.cluster && !dims->list) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
     for (int64_t b = 0; plan.splits > 1 && dims->list && b < batch; b++) {
         const int64_t splits = bw_ceil_div(dims->list[b], plan.split_keys);
         if (splits > 1) parts = bw_add(parts, bw_num(splits));
