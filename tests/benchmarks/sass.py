@@ -64,6 +64,7 @@ RULES = [
     Rule("tf32.cu", r"attention_tf32", 0, 0, "sums in registers"),
     Rule("mma.cu", r"attention_flash", 0, 0, "sums in registers"),
     Rule("hopper_sm90.cu", r"attention_hopper", 0, 0, "sums in registers"),
+    Rule("staged_fp32.cu", r"attention_decode_float", 0, 0, "sums in registers"),
     Rule("unfused_mma.cu", r"attention_(scores|output)", 0, 0, "sums in registers"),
 ]
 USED_FIRST = ("ST", "RED", "BRA", "BAR", "EXIT", "CALL", "RET")  # all of their operands are read

@@ -200,14 +200,48 @@ static void check_many_columns() {
     }
 }
 
+// FP32: heads of a group have a place, blocks fit every card, and where it has room two of them run on a multiprocessor
+// and no third one.
+static void check_float_rows() {
+    const int64_t limits[] = {99 * 1024, 163 * 1024, 227 * 1024}, groups[] = {1, 3, 4, 5, 8, 9, 17, 100};
+    const int64_t head_dims[] = {72, 128, 129, 132, 144, 160, 161, 188, 192, 193, 196, 256};
+    for (int64_t limit : limits)
+        for (int64_t group : groups)
+            for (int64_t head_dim : head_dims) {
+                bw_dims dims = {};
+                bw_device_facts facts = {};
+                bw_own_facts own = {};
+                facts.units = 132;
+                facts.own = &own;
+                own.shared_bytes = limit;
+                dims.value[BW_DECODE_BATCH] = 16;
+                dims.value[BW_DECODE_KV_LEN] = 8192;
+                dims.value[BW_DECODE_NUM_HEADS] = 2 * group;
+                dims.value[BW_DECODE_NUM_KV_HEADS] = 2;
+                dims.value[BW_DECODE_HEAD_DIM] = head_dim;
+                const bw_decode_plan plan = bw_decode_plan_make(&dims, BW_FP32, &facts);
+                CHECK(!plan.direct && plan.wide == 0);
+                const int heads = group <= 4 ? 4 : 8;
+                CHECK(plan.warps == (head_dim <= 128 ? 8 : 4) && plan.warps % plan.head_slots == 0);
+                CHECK(plan.block_heads == heads * plan.head_slots && plan.chunks * plan.block_heads >= group);
+                const int64_t bytes = (int64_t)plan.shared_bytes, each = bytes + 1024;  // of which the card takes 1 KiB
+                CHECK(bytes <= limit && 3 * each > limit + 1024);
+                CHECK(limit < 227 * 1024 || 2 * each <= limit + 1024);
+                // A ring's rows are as long as a cell's: 64, 128, 192 or 256 elements.
+                const bool vectors = head_dim % 4 == 0;
+                const int64_t padded = !vectors || head_dim > 192 ? 256 : head_dim > 128 ? 192 : 128;
+                const int64_t parts = padded == 192 ? 2 : 1;
+                CHECK(bytes >= plan.warps * 8 * 1024);
+                CHECK(bytes >= plan.warps * parts * heads * (padded + bw_decode_cell_gap + 2) * 4 + 4);
+            }
+}
+
 static const struct {
     const char *name;
     void (*check)();
-} checks[] = {{"division", check_division},
-              {"waiting_blocks", check_waiting_blocks},
-              {"large_groups", check_large_groups},
-              {"few_keys", check_few_keys},
-              {"many_columns", check_many_columns}};
+} checks[] = {{"division", check_division},         {"waiting_blocks", check_waiting_blocks},
+              {"large_groups", check_large_groups}, {"few_keys", check_few_keys},
+              {"many_columns", check_many_columns}, {"float_rows", check_float_rows}};
 
 int main(int count, char **words) {
     for (const auto &one : checks) {

@@ -16,7 +16,7 @@ int64_t round_up(int64_t value, int64_t multiple) {
 // Rows that do not start at multiples of 16 bytes are rare: one kernel, the widest, serves them all.
 int padded_dim(int64_t head_dim, bw_dtype dtype) {
     if (!bw_attention_vectors(head_dim, dtype)) return 256;
-    return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+    return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : head_dim <= 192 && dtype == BW_FP32 ? 192 : 256;
 }
 
 // Warps that hold different heads: a power of 2.
@@ -63,24 +63,26 @@ void divide_wide(bw_decode_plan *plan, int64_t group, int wide, int padded, int6
 }
 
 template <typename Lanes>
-void divide_float_lanes(bw_decode_plan *plan, int64_t group) {
+void divide_float_lanes(bw_decode_plan *plan, int64_t group, int64_t shared_limit) {
     plan->warps = Lanes::warps;
     plan->head_slots = slots_for(group, Lanes::heads, Lanes::warps);
     plan->block_heads = Lanes::heads * plan->head_slots;
     const int cells = Lanes::warps * Lanes::parts;
-    plan->shared_bytes = larger(Lanes::warps * Lanes::ring_bytes, cell_bytes(cells, Lanes::heads, Lanes::padded));
+    const size_t memory = larger(Lanes::warps * Lanes::ring_bytes, cell_bytes(cells, Lanes::heads, Lanes::padded));
+    plan->shared_bytes = larger(memory, (size_t)shared_limit / 3);  // two blocks on a multiprocessor, not three
 }
 
 template <int padded>
-void divide_float_heads(bw_decode_plan *plan, int64_t group) {
-    if (group <= 4) return divide_float_lanes<bw_decode_lanes<padded, 4>>(plan, group);
-    divide_float_lanes<bw_decode_lanes<padded, 8>>(plan, group);
+void divide_float_heads(bw_decode_plan *plan, int64_t group, int64_t shared_limit) {
+    if (group <= 4) return divide_float_lanes<bw_decode_lanes<padded, 4>>(plan, group, shared_limit);
+    divide_float_lanes<bw_decode_lanes<padded, 8>>(plan, group, shared_limit);
 }
 
-void divide_float(bw_decode_plan *plan, int64_t group, int padded) {
-    if (padded == 64) return divide_float_heads<64>(plan, group);
-    if (padded == 128) return divide_float_heads<128>(plan, group);
-    divide_float_heads<256>(plan, group);
+void divide_float(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
+    if (padded == 64) return divide_float_heads<64>(plan, group, shared_limit);
+    if (padded == 128) return divide_float_heads<128>(plan, group, shared_limit);
+    if (padded == 192) return divide_float_heads<192>(plan, group, shared_limit);
+    divide_float_heads<256>(plan, group, shared_limit);
 }
 
 // All entries' keys as a multiple of the longest one's.
@@ -308,7 +310,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     if (divide_direct(&plan, dims, dtype, units)) {
         // nothing else to divide
     } else if (dtype == BW_FP32) {
-        divide_float(&plan, group, padded);
+        divide_float(&plan, group, padded, shared_limit);
     } else if (group > 8 && padded <= 128) {
         choose_wide(&plan, dims, padded, units, shared_limit);
     } else {

@@ -1,16 +1,17 @@
 // attention_decode, FP32, on CUDA cores.
-//   - a part of a warp (16 lanes for head_dim up to 64, else all 32) holds a key, each lane 4 neighbouring elements;
-//     a lane copies what it will use itself, several steps ahead, through shared memory: nobody waits for anybody;
+//   - a part of a warp (16 lanes for head_dim up to 64 and for 132 to 192, else all 32) holds a key, each lane 4
+//     neighbouring elements of every 4 x 16 or 4 x 32; a lane copies what it will use itself, a step or more ahead,
+//     through shared memory: nobody waits for anybody;
 //   - a warp keeps 4 or 8 query heads in registers; a group's other heads are other warps', which read the same keys at
 //     about the same time, from the L2;
-//   - a step's 16 scores (heads times keys) are summed over the lanes together, each lane ending with one of them:
+//   - a step's 8 or 16 scores (heads times keys) are summed over the lanes together, each lane ending with one of them:
 //     a quarter of the shuffles of summing them one by one;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
 #include "cuda/kernels/attention/decode/combine.cuh"
 
 namespace {
 
-// Lane l holds elements 4 l .. + 3 of a row and, when there are two quads, those + 128.
+// Lane l holds elements 4 l .. + 3 of a row and, where there are more quads, those `pace` and twice `pace` further on.
 template <typename Lanes>
 struct row_part {
     float value[Lanes::quads * 4];
@@ -39,12 +40,12 @@ struct key_reader {
         for (int s = 0; s < Lanes::steps; s++) {
 #pragma unroll
             for (int quad = 0; quad < Lanes::quads; quad++) {
-                const bool there = s < left && width > 128 * quad;
+                const bool there = s < left && width > Lanes::pace * quad;
                 if constexpr (vectors) {
-                    bw_copy_async(to + s * Lanes::padded + 128 * quad, at + 128 * quad, there);
+                    bw_copy_async(to + s * Lanes::padded + Lanes::pace * quad, at + Lanes::pace * quad, there);
                 } else {
-                    *(float4 *)(to + s * Lanes::padded + 128 * quad) =
-                        load_four(at + 128 * quad, there ? width - 128 * quad : 0);
+                    *(float4 *)(to + s * Lanes::padded + Lanes::pace * quad) =
+                        load_four(at + Lanes::pace * quad, there ? width - Lanes::pace * quad : 0);
                 }
             }
             at += stride;
@@ -67,7 +68,7 @@ BW_DEVICE row_part<Lanes> load_query(const float *row, int head_dim, int lane, b
     row_part<Lanes> part;
 #pragma unroll
     for (int quad = 0; quad < Lanes::quads; quad++) {
-        const int column = 4 * lane + 128 * quad;
+        const int column = 4 * lane + Lanes::pace * quad;
         float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if constexpr (vectors) {
             if (there && column < head_dim) four = *(const float4 *)(row + column);
@@ -87,7 +88,7 @@ BW_DEVICE row_part<Lanes> read_row(const float *from) {
     row_part<Lanes> part;
 #pragma unroll
     for (int quad = 0; quad < Lanes::quads; quad++) {
-        const float4 four = *(const float4 *)(from + 128 * quad);
+        const float4 four = *(const float4 *)(from + Lanes::pace * quad);
         part.value[4 * quad] = four.x;
         part.value[4 * quad + 1] = four.y;
         part.value[4 * quad + 2] = four.z;
@@ -96,7 +97,8 @@ BW_DEVICE row_part<Lanes> read_row(const float *from) {
     return part;
 }
 
-// A score is (head, key of the step) number head * steps + key; after the sums, lane l of a part holds score l % 16.
+// A score is (head, key of the step) number head * steps + key; after the sums, lane l of a part holds score
+// l % scores.
 template <typename Lanes>
 struct decode_sums {
     float out[Lanes::heads][Lanes::quads * 4];
@@ -116,12 +118,15 @@ BW_DEVICE void exchange(float *score, int lane) {
 
 template <typename Lanes>
 BW_DEVICE float sum_over_lanes(float (&score)[Lanes::scores], int lane) {
-    static_assert(Lanes::scores == 16 && Lanes::lanes >= 16, "four exchanges leave one score");
-    exchange<8>(score, lane);
+    static_assert((Lanes::scores == 8 || Lanes::scores == 16) && Lanes::lanes >= 16, "exchanges leave one score");
+    if constexpr (Lanes::scores == 16) exchange<8>(score, lane);
     exchange<4>(score, lane);
     exchange<2>(score, lane);
     exchange<1>(score, lane);
-    if (Lanes::lanes == 32) score[0] += __shfl_xor_sync(bw_all_lanes, score[0], 16);
+#pragma unroll
+    for (int offset = Lanes::scores; offset < Lanes::lanes; offset *= 2) {
+        score[0] += __shfl_xor_sync(bw_all_lanes, score[0], offset);
+    }
     return score[0];
 }
 
@@ -196,7 +201,7 @@ BW_DEVICE void spread(const decode_sums<Lanes> &sums, const Cells &cells, int ce
 #pragma unroll
         for (int quad = 0; quad < Lanes::quads; quad++) {
             const float *from = &sums.out[h][4 * quad];
-            *(float4 *)&cells.out[(cell * Lanes::heads + h) * Cells::stride + 4 * lane + 128 * quad] =
+            *(float4 *)&cells.out[(cell * Lanes::heads + h) * Cells::stride + 4 * lane + Lanes::pace * quad] =
                 make_float4(from[0], from[1], from[2], from[3]);
         }
     }
@@ -289,5 +294,6 @@ bw_status bw_decode_fp32_choose(const bw_attention_shape &shape, const bw_decode
     }
     if (shape.head_dim <= 64) return choose_for<64>(shape, plan, work, out);
     if (shape.head_dim <= 128) return choose_for<128>(shape, plan, work, out);
+    if (shape.head_dim <= 192) return choose_for<192>(shape, plan, work, out);
     return choose_for<256>(shape, plan, work, out);
 }
