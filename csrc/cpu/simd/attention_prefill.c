@@ -151,8 +151,9 @@ static void soften_row(const problem *p, room *r, int64_t i, int64_t valid, int6
     for (int64_t j = 0; j < padded; j += BW_SIMD_FLOATS) largest = bw_vf_max(largest, bw_vf_load(row + j));
     float now = bw_vf_largest(largest), before = r->largest[i];
     bw_vf sum = bw_vf_set(0.0f);
+    const bw_vf reference = bw_vf_set(now == -INFINITY ? 0.0f : now); /* so far all weigh nothing */
     for (int64_t j = 0; j < padded; j += BW_SIMD_FLOATS) {
-        bw_vf x = bw_vf_exp(bw_vf_load(row + j) - bw_vf_set(now));
+        bw_vf x = bw_vf_exp(bw_vf_load(row + j) - reference);
         bw_vf_store(row + j, x);
         sum = sum + x;
     }
