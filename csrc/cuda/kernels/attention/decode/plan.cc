@@ -114,16 +114,11 @@ int64_t choose_splits(double columns, int64_t slots, int64_t limit, bool alone) 
     return best;
 }
 
-struct timed_splits {
-    int64_t splits;
-    double time;
-};
-
 // Turns that blocks take, where `turns` times as many come as run at once: while places stay free, blocks get through
-// their keys faster.
-double turns_taken(double turns, int resident) {
+// their keys faster, a multiprocessor's only one hardly does.
+double turns_taken(double turns, bool alone) {
     const double whole = floor(turns), last = turns - whole;
-    const double least = whole == 0 ? 0.3 : resident == 1 ? 0.5 : 0.2;
+    const double least = whole == 0 ? (alone ? 0.35 : 0.3) : alone ? 0.5 : 0.2;
     return whole + (last > 0 ? least + (1 - least) * last : 0);
 }
 
@@ -131,24 +126,34 @@ double turns_taken(double turns, int resident) {
 // nanosecond): turn after turn their keys, and what passes before the first and after the last; what splits wait for
 // each other, longer where those that wait take the places of others; and their records, which are stored, read and
 // emptied. The figures are those that came nearest to 711 measured times of 264 shapes: 3 % off on average.
-timed_splits choose_direct_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units) {
-    const int64_t *value = dims->value, keys = value[BW_DECODE_KV_LEN];
+double direct_time(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, double places, double columns,
+                   int64_t splits) {
+    const int64_t *value = dims->value, split_keys = round_up(bw_ceil_div(value[BW_DECODE_KV_LEN], splits), 16);
     const double group = (double)value[BW_DECODE_NUM_HEADS] / (double)value[BW_DECODE_NUM_KV_HEADS];
-    const double columns = entries_of(dims) * (double)value[BW_DECODE_NUM_KV_HEADS];
-    const double slots = (double)(units * plan.resident), dim = (double)value[BW_DECODE_HEAD_DIM];
+    const double dim = (double)value[BW_DECODE_HEAD_DIM];
     // FP32's products by three take longer than memory does.
     const double key_bytes = dim * (dtype == BW_FP32 ? 2 * 4 * 1.23 : 2 * 2);
     const double ends = plan.resident == 1 ? 40e3 : dtype == BW_FP32 ? 30e3 : plan.resident == 2 ? 12e3 : 0;
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, plan.step_keys));
+    const double turns = columns * (double)bw_ceil_div(value[BW_DECODE_KV_LEN], split_keys) / places;
+    const double turn_time = plan.resident * (double)split_keys * key_bytes + ends;
+    const double exchange = 13e3 + (turns > 1 ? 54e3 : 0) + 16 * turns * plan.resident * group * dim;
+    return turns_taken(turns, plan.resident == 1) * turn_time + (splits > 1 ? exchange : 0);
+}
+
+struct timed_splits {
+    int64_t splits;
+    double time;
+};
+
+timed_splits choose_direct_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units,
+                                  double columns) {
+    const int64_t places = units * plan.resident;
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(dims->value[BW_DECODE_KV_LEN], plan.step_keys));
     // Entries of different lengths end at different times anyway; many splits even them out.
-    if (dims->list) return {choose_splits(columns, units * plan.resident, limit, plan.resident == 1), INFINITY};
+    if (dims->list) return {choose_splits(columns, places, limit, plan.resident == 1), INFINITY};
     timed_splits best = {1, INFINITY};
-    for (int64_t splits = columns * (double)limit <= slots ? limit : 1; splits <= limit; splits++) {
-        const int64_t split_keys = round_up(bw_ceil_div(keys, splits), 16);
-        const double turns = columns * (double)bw_ceil_div(keys, split_keys) / slots;
-        const double turn_time = plan.resident * (double)split_keys * key_bytes + ends;
-        const double exchange = 13e3 + (turns > 1 ? 54e3 : 0) + 16 * turns * plan.resident * group * dim;
-        const double time = turns_taken(turns, plan.resident) * turn_time + (splits > 1 ? exchange : 0);
+    for (int64_t splits = columns * (double)limit <= (double)places ? limit : 1; splits <= limit; splits++) {
+        const double time = direct_time(plan, dims, dtype, (double)places, columns, splits);
         if (time < best.time) best = {splits, time};
     }
     return best;
@@ -223,16 +228,22 @@ wide_splits choose_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, 
 void choose_wide(bw_decode_plan *plan, const bw_dims *dims, int padded, int64_t units, int64_t shared_limit,
                  int64_t cluster_limit) {
     const int64_t group = dims->value[BW_DECODE_NUM_HEADS] / dims->value[BW_DECODE_NUM_KV_HEADS];
-    double best = INFINITY;
+    const int64_t keys = dims->value[BW_DECODE_KV_LEN];
+    wide_splits best = {1, INFINITY, false};
+    const bw_decode_plan nothing = *plan;
     for (int wide = 1; wide == 1 || (wide <= 4 && 8 * wide < group); wide *= 2) {
-        bw_decode_plan one = *plan;
+        bw_decode_plan one = nothing;
         divide_wide(&one, group, wide, padded, shared_limit);
         if (wide > 1 && one.warps == wide) break;  // no other warps to work while these wait for each other
-        const double time = choose_wide_splits(one, dims, padded, units, cluster_limit).time;
-        if (time >= best) continue;
-        best = time;
+        const wide_splits found = choose_wide_splits(one, dims, padded, units, cluster_limit);
+        if (found.time >= best.time) continue;
+        best = found;
         *plan = one;
     }
+    plan->splits = best.splits;
+    if (!best.cluster) return;
+    plan->cluster = (int)bw_ceil_div(keys, round_up(bw_ceil_div(keys, best.splits), 16));
+    plan->shared_bytes += mailbox_bytes(padded, plan->cluster);
 }
 
 // A combiner that is not its column's last waits for blocks that may not have started yet: all that wait must leave one
@@ -275,13 +286,14 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
         value[BW_DECODE_NUM_KV_HEADS] > INT32_MAX / (1024 * head_dim)) {
         return false;
     }
-    const double entries = entries_of(dims) * (double)value[BW_DECODE_NUM_KV_HEADS];
+    const double columns = entries_of(dims) * (double)value[BW_DECODE_NUM_KV_HEADS];
     // FP32's products by three take longer than memory does: many keys are staged_fp32.cu's. (On an H200, head_dim 64:
     // of 34 MB it takes 16.2 us, direct.cu 13.8; of 134 MB 37.8 and 40.3, of 537 MB 124 and 143.)
-    if (dtype == BW_FP32 && entries * (double)keys * (double)head_dim > 80e3 * (double)units) return false;
-    const double least = entries * (double)bw_ceil_div(keys, 64);
+    if (dtype == BW_FP32 && columns * (double)keys * (double)head_dim > 80e3 * (double)units) return false;
+    const double least = columns * (double)bw_ceil_div(keys, 64);
     const bool few = least <= 2.0 * (double)units;
-    // Of oneshot.cu's blocks, where it takes them: one on each multiprocessor with twice the keys, rather than two.
+    // One block on each multiprocessor with twice the keys, rather than two: as oneshot.cu, where it takes them, meets
+    // them at one go.
     const int64_t halves = bw_ceil_div(keys, 128);
     const bool pairs = dtype != BW_FP32 && few && least > (double)units && head_dim == 64 && !dims->list &&
                        (halves == 1 || halves >= group);
@@ -292,13 +304,20 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     large.warps = 8;
     large.step_keys = head_dim > 64 ? 128 : 256;
     large.resident = head_dim > 64 ? 1 : 2;  // alone on its multiprocessor: memory serves few places at a time
-    const timed_splits small_splits = choose_direct_splits(small, dims, dtype, units);
-    const timed_splits large_splits = choose_direct_splits(large, dims, dtype, units);
-    // Columns that are a block's each: small ones take them more evenly, beside each other.
-    const bool even = small_splits.splits == 1 && small_splits.time < large_splits.time;
-    const bool is_small = dtype == BW_FP32 || (head_dim <= 128 && (few || even));
-    *plan = is_small ? small : large;
-    plan->splits = is_small ? small_splits.splits : large_splits.splits;
+    const timed_splits large_splits = choose_direct_splits(large, dims, dtype, units, columns);
+    if (dtype == BW_FP32 || (few && head_dim <= 128)) {
+        *plan = small;
+        plan->splits = choose_direct_splits(small, dims, dtype, units, columns).splits;
+    } else if (head_dim <= 128 && !dims->list &&
+               1.02 * direct_time(small, dims, dtype, (double)(units * small.resident), columns, 1) <
+                   large_splits.time) {
+        // Columns that are a block's each: small ones take them more evenly, beside each other.
+        *plan = small;
+        plan->splits = 1;
+    } else {
+        *plan = large;
+        plan->splits = large_splits.splits;
+    }
     plan->direct = true;
     plan->shared_bytes = cell_bytes(plan->warps, 8, (int)round_up(head_dim, 64));
     plan->head_slots = 1;
@@ -311,23 +330,15 @@ int64_t staged_per_unit(const bw_decode_plan &plan, int64_t shared_limit) {
     return !plan.wide && 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
 }
 
-// Each block is to have a step for each of its warps.
-void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int padded, int64_t units, int64_t shared_limit,
-                       int64_t cluster_limit) {
+// The splits of staged blocks, which are to have a step for each of their warps; and every plan's keys of a split.
+void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units, int64_t shared_limit) {
     const int64_t keys = dims->value[BW_DECODE_KV_LEN], limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
     const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
-    wide_splits wide = {};
-    if (plan->wide) {
-        wide = choose_wide_splits(*plan, dims, padded, units, cluster_limit);
-        plan->splits = wide.splits;
-    } else if (!plan->direct) {
+    if (!plan->wide && !plan->direct) {
         plan->splits = choose_splits(columns, units * staged_per_unit(*plan, shared_limit), limit, false);
     }
     plan->split_keys = round_up(bw_ceil_div(keys, plan->splits), 16);
     plan->splits = bw_ceil_div(keys, plan->split_keys);
-    if (!wide.cluster) return;
-    plan->cluster = (int)plan->splits;
-    plan->shared_bytes += mailbox_bytes(padded, plan->splits);
 }
 
 }  // namespace
@@ -360,7 +371,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         plan.split_keys = value[BW_DECODE_KV_LEN];
         return plan;
     }
-    choose_split_keys(&plan, dims, padded, units, shared_limit, cluster_limit);
+    choose_split_keys(&plan, dims, units, shared_limit);
     if (plan.splits > 1 && !plan.cluster) {
         // Splitkv's `prepare` asks the driver.
         const int64_t per_unit = plan.direct ? bw_min64(plan.resident, 2) : staged_per_unit(plan, shared_limit);

@@ -22,8 +22,8 @@ struct bw_decode_plan {
     int64_t split_keys;
     bool ragged;  // entries have lengths of their own
     size_t shared_bytes;
-    bool direct;    // direct.cu's or oneshot.cu's: a block meets `step_keys` keys at a time, and as many blocks
-    int step_keys;  // as `resident` run on a multiprocessor at once
+    bool direct;    // direct.cu's or oneshot.cu's: splits have `step_keys` keys where those are enough, and as many
+    int step_keys;  // blocks as `resident` run on a multiprocessor at once
     int resident;
     int row_records;     // records of combine.cuh that a head's output takes
     int combiners;       // blocks that add up a column's splits

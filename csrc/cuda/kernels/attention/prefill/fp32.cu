@@ -87,7 +87,7 @@ BW_DEVICE void multiply_values(const float *weights, const float *values, float 
 }
 
 // Masks and exponentiates one tile of scores, leaves the weights in shared memory and rescales what was summed before.
-// `last[i]` is the last key that row i attends. The first tile holds key 0, which every row attends: `top` is finite.
+// `last[i]` is the last key that row i attends.
 template <int columns, int own_rows, int own_keys>
 BW_DEVICE void soften(float (&scores)[own_rows][own_keys], int key0, const int (&last)[own_rows], float scale,
                       float (&top)[own_rows], float (&sum)[own_rows], float (&out)[own_rows][columns], float *weights) {
@@ -105,14 +105,14 @@ BW_DEVICE void soften(float (&scores)[own_rows][own_keys], int key0, const int (
         for (int offset = 8; offset > 0; offset /= 2) {
             best = fmaxf(best, __shfl_xor_sync(bw_all_lanes, best, offset));
         }
-        const float shrink = bw_exp2(top[i] - best);
+        const float reference = bw_softmax_reference(best), shrink = bw_exp2(top[i] - reference);
         top[i] = best;
         sum[i] *= shrink;
 #pragma unroll
         for (int c = 0; c < columns; c++) out[i][c] *= shrink;
 #pragma unroll
         for (int j = 0; j < own_keys; j++) {
-            const float weight = bw_exp2(scores[i][j] - best);
+            const float weight = bw_exp2(scores[i][j] - reference);
             sum[i] += weight;
             weights[(ty + 16 * i) * weight_stride + tx + 16 * j] = weight;
         }

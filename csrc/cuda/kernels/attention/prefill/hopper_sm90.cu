@@ -191,7 +191,7 @@ BW_DEVICE void soften(float (&scores)[key_eights][4], const int (&room)[2], floa
         const float before = top[half];
         const bool rises = best > before + slack;
         top[half] = rises ? best : before;
-        const float reference = (masked ? bw_softmax_reference(top[half]) : top[half]) * scale;
+        const float reference = bw_softmax_reference(top[half]) * scale;
         shrink[half] = rises ? bw_exp2(fmaf(before, scale, -reference)) : 1.0f;
         float part = 0.0f;
 #pragma unroll

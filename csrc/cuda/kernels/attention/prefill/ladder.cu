@@ -40,7 +40,8 @@ BW_DEVICE void meet(row_sums &sums, const float (&query)[parts], int count, int 
     float best = fmaxf(sums.top, score);
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) best = fmaxf(best, __shfl_xor_sync(bw_all_lanes, best, offset));
-    const float shrink = bw_exp2(sums.top - best), weight = bw_exp2(score - best);
+    const float reference = bw_softmax_reference(best);
+    const float shrink = bw_exp2(sums.top - reference), weight = bw_exp2(score - reference);
     sums.top = best;
     sums.sum = sums.sum * shrink + weight;
 #pragma unroll

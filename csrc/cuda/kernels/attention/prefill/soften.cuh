@@ -5,9 +5,8 @@
 #include "cuda/kernels/common/softmax.cuh"
 
 // Scores to weights, in place, of a warp's `blocks` times 16 rows. `all` and `own` are the last keys, from the tile's
-// first on, that there are and that the lane's first row attends, if causal. The first tile holds key 0, which every
-// row attends, so that maxima are finite. All rows side by side: alone, each is a chain of instructions that wait for
-// each other.
+// first on, that there are and that the lane's first row attends, if causal. All rows side by side: alone, each is a
+// chain of instructions that wait for each other.
 template <int padded, int blocks, int eights>
 BW_DEVICE void bw_flash_soften(float (&scores)[blocks][eights][4], int all, int own, bool causal, float scale,
                                bw_softmax_sums<padded, 2> (&sums)[blocks]) {
@@ -38,8 +37,8 @@ BW_DEVICE void bw_flash_soften(float (&scores)[blocks][eights][4], int all, int 
             float top = bw_quad_max(fmaxf(best[b][2 * half], best[b][2 * half + 1])) * scale;
             const bool rises = top > sums[b].top[half] + bw_softmax_slack;
             if (!rises) top = sums[b].top[half];
-            if (__any_sync(bw_all_lanes, rises)) bw_softmax_rescale(sums[b], half, top, top);
-            reference[b][half] = top;
+            reference[b][half] = bw_softmax_reference(top);
+            if (__any_sync(bw_all_lanes, rises)) bw_softmax_rescale(sums[b], half, top, reference[b][half]);
         }
     }
 #pragma unroll
