@@ -168,6 +168,20 @@ static void check_large_groups() {
     CHECK(clusters[2] > 1 && clusters[8] > 1);
 }
 
+// On 132 multiprocessors.
+static bw_decode_plan plan_of(bw_dtype dtype, int64_t batch, int64_t keys, int64_t heads, int64_t kv_heads,
+                              int64_t head_dim) {
+    bw_dims dims = {};
+    bw_device_facts facts = {};
+    facts.units = 132;
+    dims.value[BW_DECODE_BATCH] = batch;
+    dims.value[BW_DECODE_KV_LEN] = keys;
+    dims.value[BW_DECODE_NUM_HEADS] = heads;
+    dims.value[BW_DECODE_NUM_KV_HEADS] = kv_heads;
+    dims.value[BW_DECODE_HEAD_DIM] = head_dim;
+    return bw_decode_plan_make(&dims, dtype, &facts);
+}
+
 // Few short rows: blocks of 64 keys or, where those would be two a multiprocessor and a group's heads have as many
 // splits, of 128; whatever is chosen, all blocks run at once.
 static void check_few_keys() {
@@ -177,15 +191,7 @@ static void check_few_keys() {
                   {9, 1024, 7, 1, 128},  {32, 512, 7, 1, 64},   {32, 512, 4, 1, 128},  {96, 128, 7, 1, 128},
                   {1, 8192, 14, 2, 128}, {1, 12288, 7, 1, 128}, {8, 4096, 14, 2, 256}};
     for (const auto &shape : shapes) {
-        bw_dims dims = {};
-        bw_device_facts facts = {};
-        facts.units = 132;
-        dims.value[BW_DECODE_BATCH] = shape.batch;
-        dims.value[BW_DECODE_KV_LEN] = shape.keys;
-        dims.value[BW_DECODE_NUM_HEADS] = shape.heads;
-        dims.value[BW_DECODE_NUM_KV_HEADS] = shape.kv_heads;
-        dims.value[BW_DECODE_HEAD_DIM] = 64;
-        const bw_decode_plan plan = bw_decode_plan_make(&dims, BW_FP16, &facts);
+        const bw_decode_plan plan = plan_of(BW_FP16, shape.batch, shape.keys, shape.heads, shape.kv_heads, 64);
         CHECK(plan.direct && plan.step_keys == shape.step_keys);
         const int64_t steps = bw_ceil_div(shape.keys, shape.step_keys);
         CHECK(steps > bw_decode_split_limit || (plan.splits == steps && plan.split_keys <= plan.step_keys));
@@ -203,15 +209,8 @@ static void check_many_columns() {
                   {20, 1000, 8, 8, 64, 8, 1},   {48, 512, 64, 8, 64, 4, 1},   {16, 8192, 64, 8, 128, 8, 1},
                   {64, 512, 32, 32, 128, 4, 1}, {1, 32768, 32, 8, 128, 8, 16}};
     for (const auto &shape : shapes) {
-        bw_dims dims = {};
-        bw_device_facts facts = {};
-        facts.units = 132;
-        dims.value[BW_DECODE_BATCH] = shape.batch;
-        dims.value[BW_DECODE_KV_LEN] = shape.keys;
-        dims.value[BW_DECODE_NUM_HEADS] = shape.heads;
-        dims.value[BW_DECODE_NUM_KV_HEADS] = shape.kv_heads;
-        dims.value[BW_DECODE_HEAD_DIM] = shape.head_dim;
-        const bw_decode_plan plan = bw_decode_plan_make(&dims, BW_FP16, &facts);
+        const bw_decode_plan plan =
+            plan_of(BW_FP16, shape.batch, shape.keys, shape.heads, shape.kv_heads, shape.head_dim);
         CHECK(plan.direct && plan.warps == shape.warps && plan.splits == shape.splits);
     }
     // tests/test_kernels.py's: several blocks of a column wait while others have no place yet.
@@ -220,15 +219,7 @@ static void check_many_columns() {
         int64_t keys, heads, head_dim;
     } crowded[] = {{BW_FP16, 3726, 2, 24}, {BW_FP16, 1508, 1, 64}, {BW_FP32, 1773, 1, 24}};
     for (const auto &shape : crowded) {
-        bw_dims dims = {};
-        bw_device_facts facts = {};
-        facts.units = 132;
-        dims.value[BW_DECODE_BATCH] = 133;
-        dims.value[BW_DECODE_KV_LEN] = shape.keys;
-        dims.value[BW_DECODE_NUM_HEADS] = shape.heads;
-        dims.value[BW_DECODE_NUM_KV_HEADS] = 1;
-        dims.value[BW_DECODE_HEAD_DIM] = shape.head_dim;
-        const bw_decode_plan plan = bw_decode_plan_make(&dims, shape.dtype, &facts);
+        const bw_decode_plan plan = plan_of(shape.dtype, 133, shape.keys, shape.heads, 1, shape.head_dim);
         CHECK(plan.direct && plan.combiners > 1 && plan.columns * plan.splits > 132 * plan.resident);
     }
 }
