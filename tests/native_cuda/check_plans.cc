@@ -56,6 +56,23 @@ static void check_division() {
     }
 }
 
+// On 132 multiprocessors, of a card with so much shared memory or of no named one.
+static bw_decode_plan plan_of(bw_dtype dtype, int64_t batch, int64_t keys, int64_t heads, int64_t kv_heads,
+                              int64_t head_dim, int64_t shared_bytes = 0) {
+    bw_dims dims = {};
+    bw_device_facts facts = {};
+    bw_own_facts own = {};
+    facts.units = 132;
+    facts.own = shared_bytes > 0 ? &own : nullptr;
+    own.shared_bytes = shared_bytes;
+    dims.value[BW_DECODE_BATCH] = batch;
+    dims.value[BW_DECODE_KV_LEN] = keys;
+    dims.value[BW_DECODE_NUM_HEADS] = heads;
+    dims.value[BW_DECODE_NUM_KV_HEADS] = kv_heads;
+    dims.value[BW_DECODE_HEAD_DIM] = head_dim;
+    return bw_decode_plan_make(&dims, dtype, &facts);
+}
+
 // Blocks that wait for others leave at least one place where two of a multiprocessor's run at once, and a device that
 // runs fewer is told apart.
 static void check_waiting_blocks() {
@@ -69,18 +86,8 @@ static void check_waiting_blocks() {
                 for (int64_t group : groups)
                     for (int64_t head_dim : head_dims)
                         for (bw_dtype dtype : dtypes) {
-                            bw_dims dims = {};
-                            bw_device_facts facts = {};
-                            bw_own_facts own = {};
-                            facts.units = 132;
-                            facts.own = &own;
-                            own.shared_bytes = 227 * 1024;
-                            dims.value[BW_DECODE_BATCH] = batch;
-                            dims.value[BW_DECODE_KV_LEN] = length;
-                            dims.value[BW_DECODE_NUM_HEADS] = heads * group;
-                            dims.value[BW_DECODE_NUM_KV_HEADS] = heads;
-                            dims.value[BW_DECODE_HEAD_DIM] = head_dim;
-                            const bw_decode_plan plan = bw_decode_plan_make(&dims, dtype, &facts);
+                            const bw_decode_plan plan =
+                                plan_of(dtype, batch, length, heads * group, heads, head_dim, 227 * 1024);
                             if (plan.splits == 1) continue;
                             const int64_t waiting = (plan.combiners - 1) * plan.columns;
                             const bool alone = plan.direct ? plan.resident == 1 : plan.wide > 0;
@@ -168,20 +175,6 @@ static void check_large_groups() {
     CHECK(clusters[2] > 1 && clusters[8] > 1);
 }
 
-// On 132 multiprocessors.
-static bw_decode_plan plan_of(bw_dtype dtype, int64_t batch, int64_t keys, int64_t heads, int64_t kv_heads,
-                              int64_t head_dim) {
-    bw_dims dims = {};
-    bw_device_facts facts = {};
-    facts.units = 132;
-    dims.value[BW_DECODE_BATCH] = batch;
-    dims.value[BW_DECODE_KV_LEN] = keys;
-    dims.value[BW_DECODE_NUM_HEADS] = heads;
-    dims.value[BW_DECODE_NUM_KV_HEADS] = kv_heads;
-    dims.value[BW_DECODE_HEAD_DIM] = head_dim;
-    return bw_decode_plan_make(&dims, dtype, &facts);
-}
-
 // Few short rows: blocks of 64 keys or, where those would be two a multiprocessor and a group's heads have as many
 // splits, of 128; whatever is chosen, all blocks run at once.
 static void check_few_keys() {
@@ -232,18 +225,7 @@ static void check_float_rows() {
     for (int64_t limit : limits)
         for (int64_t group : groups)
             for (int64_t head_dim : head_dims) {
-                bw_dims dims = {};
-                bw_device_facts facts = {};
-                bw_own_facts own = {};
-                facts.units = 132;
-                facts.own = &own;
-                own.shared_bytes = limit;
-                dims.value[BW_DECODE_BATCH] = 16;
-                dims.value[BW_DECODE_KV_LEN] = 8192;
-                dims.value[BW_DECODE_NUM_HEADS] = 2 * group;
-                dims.value[BW_DECODE_NUM_KV_HEADS] = 2;
-                dims.value[BW_DECODE_HEAD_DIM] = head_dim;
-                const bw_decode_plan plan = bw_decode_plan_make(&dims, BW_FP32, &facts);
+                const bw_decode_plan plan = plan_of(BW_FP32, 16, 8192, 2 * group, 2, head_dim, limit);
                 CHECK(!plan.direct && plan.wide == 0);
                 const int heads = group <= 4 ? 4 : 8;
                 CHECK(plan.warps == (head_dim <= 128 ? 8 : 4) && plan.warps % plan.head_slots == 0);
