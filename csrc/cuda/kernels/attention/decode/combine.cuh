@@ -8,7 +8,9 @@
 // way, and the last `combiners` blocks of a column to do so divide its records.
 //
 // No block waits for one that cannot start: all others of a column have started when the last ticket is taken, and the
-// plan keeps the earlier combiners of all columns together below the number of blocks that run at once.
+// plan keeps the earlier combiners of all columns together below the number of blocks that run at once. Blocks without
+// keys, of entries shorter than others, leave at once: one that waited for others would keep their place from those
+// that have keys (up to 2.3 times the time, on an H200).
 #ifndef BW_CUDA_DECODE_COMBINE_CUH
 #define BW_CUDA_DECODE_COMBINE_CUH
 
@@ -236,14 +238,11 @@ BW_DEVICE void bw_decode_store(const Cells &cells, const bw_decode_slots &slots,
 
 // -- a column's splits --
 
-// Taken by thread 0 while the block's keys are on their way, by each of a column's `blocks`: all of the grid, or, where
-// those without keys have gone, the others. So the count comes back to 0 whatever the entries' lengths.
+// Taken by thread 0 while the block's keys are on their way, by each of a column's `blocks` with keys, so that the
+// count comes back to 0 whatever the entries' lengths.
 BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t column, int blocks) {
     if (blocks == 1 || threadIdx.x != 0) return 0;
     return atomicInc(&exchange.tickets[column], (unsigned)blocks - 1);
-}
-BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t column) {
-    return bw_decode_ticket(exchange, column, exchange.splits);
 }
 
 struct bw_decode_sum {
@@ -366,8 +365,10 @@ BW_DEVICE void bw_decode_combine_few(const bw_decode_slots &slots, const bw_deco
 template <typename T>
 BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_decode_slots &slots,
                                  const bw_decode_place &place, const bw_decode_row &row, int combiner, T *out) {
-    const int first = combiner * exchange.combiner_items;
-    const int items = min(exchange.combiner_items, place.heads * slots.row_records - first);
+    const int all = place.heads * slots.row_records;
+    int each = exchange.combiner_items;
+    if (place.splits < exchange.combiners) each = (all + place.splits - 1) / place.splits;  // a shorter entry
+    const int first = combiner * each, items = min(each, all - first);
     if (place.splits <= bw_split_lanes) return bw_decode_combine_few(slots, place, row, first, items, out);
     const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
     const bool apart = place.splits > 2 * bw_split_lanes;
@@ -405,10 +406,10 @@ BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &ex
     const bw_decode_slots slots(exchange, place.row0);
     if (threadIdx.x == 0) *cells.ticket = ticket;
     __syncthreads();
-    if (place.keys > 0) bw_decode_store(cells, slots, place, row, out);
+    bw_decode_store(cells, slots, place, row, out);
     if (place.splits == 1) return;
     __syncwarp();  // no lane may poll for what its neighbours have yet to store
-    const int combiner = (int)*cells.ticket - (exchange.splits - exchange.combiners);
+    const int combiner = (int)*cells.ticket - max(place.splits - exchange.combiners, 0);
     if (combiner >= 0) bw_decode_combine(exchange, slots, place, row, combiner, out);
 }
 

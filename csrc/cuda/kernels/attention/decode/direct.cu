@@ -44,9 +44,12 @@ __global__ void __launch_bounds__(warps * 32, resident)
     const int64_t column = (int64_t)blockIdx.z * work.kv_heads + blockIdx.x;
     const int first = (int)blockIdx.y * work.split_keys;
     int length = work.keys;
-    if (work.ragged) length = min(max(work.kv_lens[blockIdx.z], 1), length);
+    if (work.ragged) {
+        length = min(max(work.kv_lens[blockIdx.z], 1), length);
+        if (length <= first) return;
+    }
     bw_decode_place place;
-    place.keys = max(min(length - first, work.split_keys), 0);
+    place.keys = min(length - first, work.split_keys);
     int left = place.keys - warp * tiles * tile_keys;
 
     // Keys first: everything else happens while they are on their way.
@@ -71,9 +74,9 @@ __global__ void __launch_bounds__(warps * 32, resident)
     reader.load_v(step, left);
 #pragma unroll
     for (int j = 0; j < tile::k_chunks; j++) query.set(j, query_bits[j]);
-    const unsigned ticket = bw_decode_ticket(work.exchange, column);
     place.heads = group;
     place.splits = work.ragged ? (length + work.split_keys - 1) / work.split_keys : work.exchange.splits;
+    const unsigned ticket = bw_decode_ticket(work.exchange, column, place.splits);
 
     decode_sums<padded> sums = {};
     walk_keys<pace>(reader, step, query, left, work.scale, sums);
@@ -116,6 +119,6 @@ bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shap
         if (shape.head_dim > 64 && plan.warps == 8) return choose<T, 128, 1, 8, 1>(shape, plan, work, out);
         if (shape.head_dim > 64) return choose<T, 128, 1, 4, 3>(shape, plan, work, out);
         if (plan.warps == 4) return choose<T, 64, 1, 4, 3>(shape, plan, work, out);
-        return choose<T, 64, 2, 8, 2>(shape, plan, work, out);
+        return choose<T, 64, 1, 8, 2>(shape, plan, work, out);
     });
 }

@@ -357,7 +357,7 @@ __global__ void __launch_bounds__((4 + rehearsing_warps) * 32, resident)
             }
             v[m] = make_uint4(pair[0], pair[1], pair[2], pair[3]);
         }
-        if (warp == 0) ticket = bw_decode_ticket(work.exchange, place.column);
+        if (warp == 0) ticket = bw_decode_ticket(work.exchange, place.column, work.exchange.splits);
         const unsigned record = ((place.row0 + 2 * c) * row_records + warp) * work.exchange.splits + blockIdx.y;
         to = (char *)work.exchange.values + record * 64 + r * 8;
         to_sums = (char *)work.exchange.sums + (record + (r ? row_records * work.exchange.splits : 0)) * 8;
@@ -464,7 +464,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
                                                      : make_uint4(0, 0, 0, 0);
             }
         }
-        if (warp == 0) ticket = bw_decode_ticket(work.exchange, place.column);
+        if (warp == 0) ticket = bw_decode_ticket(work.exchange, place.column, work.exchange.splits);
     }
     uint2 packed[tiles];
     const float top = keys.template weigh<T, whole>(left, work.scale, packed);
