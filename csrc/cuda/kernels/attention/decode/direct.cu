@@ -116,9 +116,10 @@ bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shap
         using T = typename decltype(tag)::type;
         if (shape.head_dim > 192) return choose<T, 256, 1, 8, 1>(shape, plan, work, out);
         if (shape.head_dim > 128) return choose<T, 192, 1, 8, 1>(shape, plan, work, out);
+        if (plan.warps == 12) return choose<T, 128, 1, 12, 1>(shape, plan, work, out);
         if (shape.head_dim > 64 && plan.warps == 8) return choose<T, 128, 1, 8, 1>(shape, plan, work, out);
         if (shape.head_dim > 64) return choose<T, 128, 1, 4, 3>(shape, plan, work, out);
-        if (plan.warps == 4) return choose<T, 64, 1, 4, 3>(shape, plan, work, out);
+        if (plan.warps == 4) return choose<T, 64, 1, 4, 4>(shape, plan, work, out);
         return choose<T, 64, 1, 8, 2>(shape, plan, work, out);
     });
 }

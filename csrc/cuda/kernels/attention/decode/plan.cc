@@ -95,66 +95,18 @@ double entries_of(const bw_dims *dims) {
 }
 
 // As many splits as there may be where they all run at once. Else the number that leaves the fewest multiprocessors
-// idle at the end, few splits before many: each one adds to what is read back, and where blocks are alone on their
-// multiprocessors (`alone`), nobody else reads while one begins or ends.
-int64_t choose_splits(double columns, int64_t slots, int64_t limit, bool alone) {
+// idle at the end, few splits before many: each one adds to what is read back.
+int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
     if (columns * (double)limit <= (double)slots) return limit;
-    const double share = columns / (double)slots;
-    const double cost = alone && share > 0.2 ? 0.01 * (share < 1 ? share : 1) : 0.002;
     int64_t best = 1;
     double best_score = -1;
     for (int64_t splits = 1; splits <= limit; splits++) {
         const double waves = columns * (double)splits / (double)slots;
-        const double score = waves / ceil(waves) - cost * (double)splits;
+        const double score = waves / ceil(waves) - 0.002 * (double)splits;
         if (score > best_score) {
             best = splits;
             best_score = score;
         }
-    }
-    return best;
-}
-
-// Turns that blocks take, where `turns` times as many come as run at once: while places stay free, blocks get through
-// their keys faster, a multiprocessor's only one hardly does.
-double turns_taken(double turns, bool alone) {
-    const double whole = floor(turns), last = turns - whole;
-    const double least = whole == 0 ? (alone ? 0.35 : 0.3) : alone ? 0.5 : 0.2;
-    return whole + (last > 0 ? least + (1 - least) * last : 0);
-}
-
-// Of direct.cu's blocks, in bytes of keys that a multiprocessor gets of an H200's memory in the time (34.4 a
-// nanosecond): turn after turn their keys, and what passes before the first and after the last; what splits wait for
-// each other, longer where those that wait take the places of others; and their records, which are stored, read and
-// emptied. The figures are those that came nearest to 711 measured times of 264 shapes: 3 % off on average.
-double direct_time(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, double places, double columns,
-                   int64_t splits) {
-    const int64_t *value = dims->value, split_keys = round_up(bw_ceil_div(value[BW_DECODE_KV_LEN], splits), 16);
-    const double group = (double)value[BW_DECODE_NUM_HEADS] / (double)value[BW_DECODE_NUM_KV_HEADS];
-    const double dim = (double)value[BW_DECODE_HEAD_DIM];
-    // FP32's products by three take longer than memory does.
-    const double key_bytes = dim * (dtype == BW_FP32 ? 2 * 4 * 1.23 : 2 * 2);
-    const double ends = plan.resident == 1 ? 40e3 : dtype == BW_FP32 ? 30e3 : plan.resident == 2 ? 12e3 : 0;
-    const double turns = columns * (double)bw_ceil_div(value[BW_DECODE_KV_LEN], split_keys) / places;
-    const double turn_time = plan.resident * (double)split_keys * key_bytes + ends;
-    const double exchange = 13e3 + (turns > 1 ? 54e3 : 0) + 16 * turns * plan.resident * group * dim;
-    return turns_taken(turns, plan.resident == 1) * turn_time + (splits > 1 ? exchange : 0);
-}
-
-struct timed_splits {
-    int64_t splits;
-    double time;
-};
-
-timed_splits choose_direct_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units,
-                                  double columns) {
-    const int64_t places = units * plan.resident;
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(dims->value[BW_DECODE_KV_LEN], plan.step_keys));
-    // Entries of different lengths end at different times anyway; many splits even them out.
-    if (dims->list) return {choose_splits(columns, places, limit, plan.resident == 1), INFINITY};
-    timed_splits best = {1, INFINITY};
-    for (int64_t splits = columns * (double)limit <= (double)places ? limit : 1; splits <= limit; splits++) {
-        const double time = direct_time(plan, dims, dtype, (double)places, columns, splits);
-        if (time < best.time) best = {splits, time};
     }
     return best;
 }
@@ -165,6 +117,93 @@ double blocks_of(const bw_decode_plan &plan, const bw_dims *dims, int64_t split_
     double parts = dims->list ? 0 : (double)batch * (double)bw_ceil_div(value[BW_DECODE_KV_LEN], split_keys);
     for (int64_t b = 0; dims->list && b < batch; b++) parts += (double)bw_ceil_div(dims->list[b], split_keys);
     return parts * (double)value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
+}
+
+// What blocks take besides their keys, in bytes of keys that a multiprocessor gets of an H200's memory in the time
+// (34.4 a nanosecond). A turn is what as many blocks take as run at once.
+struct split_costs {
+    double key;   // of a key: what memory takes, or products, if that is longer
+    double ends;  // before a turn's first keys come and after the last
+    double
+        first_turn;    // of a turn's time, the least that the first one takes: few blocks get through their keys faster
+    bool steps;        // all of this is lost even where many blocks run
+    double last_turn;  // as that, of the last of several
+    double wait;       // splits wait for each other,
+    double queue;      // and longer where those that wait take the places of others;
+    double record;     // their records, an element: stored, read and emptied
+};
+
+split_costs direct_costs(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype) {
+    const double dim = (double)dims->value[BW_DECODE_HEAD_DIM];
+    const bool alone = plan.resident == 1, floats = dtype == BW_FP32;
+    split_costs costs = {};
+    costs.key = dim * (floats ? 2 * 4 * 1.23 : 2 * 2);  // FP32's products by three take longer than memory does
+    costs.ends = alone ? 40e3 : floats ? 30e3 : dim <= 64 ? 12e3 : 0;
+    costs.first_turn = alone ? 0.35 : 0.3;
+    costs.steps = true;
+    costs.last_turn = alone ? 0.5 : 0.2;
+    costs.wait = 13e3;
+    costs.queue = 54e3;
+    costs.record = 16;
+    return costs;
+}
+
+// One block of staged_fp32.cu has nearly as many bytes on their way as a multiprocessor gets.
+split_costs float_costs(const bw_decode_plan &plan, const bw_dims *dims) {
+    const int64_t *value = dims->value;
+    const bool many = value[BW_DECODE_NUM_HEADS] > 4 * value[BW_DECODE_NUM_KV_HEADS];
+    split_costs costs = {};
+    costs.key = (double)value[BW_DECODE_HEAD_DIM] * 2 * 4 * (many ? 1.1 : 1);
+    costs.first_turn = 0.9 / plan.resident;
+    costs.last_turn = 0.2;
+    costs.wait = costs.queue = 40e3;
+    costs.record = 60;
+    return costs;
+}
+
+// The figures are those that came nearest to measured times: of direct.cu's blocks 711 of 264 shapes, 3 % off on
+// average, and 1 200 of 101 shapes of entries with lengths of their own; of staged_fp32.cu's 1 100 of 79. What they
+// choose took 0.4, 2.1 and 1.1 % longer than the best.
+double splits_time(const bw_decode_plan &plan, const split_costs &costs, const bw_dims *dims, double places,
+                   double columns, int64_t splits) {
+    const int64_t *value = dims->value, split_keys = round_up(bw_ceil_div(value[BW_DECODE_KV_LEN], splits), 16);
+    const double heads = (double)value[BW_DECODE_NUM_HEADS] / (double)(value[BW_DECODE_NUM_KV_HEADS] * plan.chunks);
+    const double turn_time = plan.resident * (double)split_keys * costs.key + costs.ends;
+    const double blocks = blocks_of(plan, dims, split_keys);
+    double turns = blocks / places, last = costs.last_turn * (ceil(turns) - turns);
+    if (dims->list) {
+        const double keys_time = plan.resident * columns * (double)value[BW_DECODE_KV_LEN] * costs.key;
+        turns = (keys_time + blocks * costs.ends) / (places * turn_time);
+        last = 0.2;  // they end at different times, and the last ones are not shorter than others
+    }
+    const double rest = costs.steps ? 1 - costs.first_turn : 0;
+    const double first = fmax(costs.first_turn + rest * turns, turns);
+    const double records = costs.record * (blocks / places) * plan.resident * heads * (double)value[BW_DECODE_HEAD_DIM];
+    const double exchange = costs.wait + (blocks > places ? costs.queue : 0) + records;
+    return (blocks > places ? turns + last : first) * turn_time + (splits > 1 ? exchange : 0);
+}
+
+struct timed_splits {
+    int64_t splits;
+    double time;
+};
+
+timed_splits choose_timed_splits(const bw_decode_plan &plan, const split_costs &costs, const bw_dims *dims,
+                                 int64_t units, double columns, int64_t step_keys) {
+    const double places = (double)(units * plan.resident);
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(dims->value[BW_DECODE_KV_LEN], step_keys));
+    timed_splits best = {1, INFINITY};
+    const bool most = !dims->list && columns * (double)limit <= places;
+    for (int64_t splits = most ? limit : 1; splits <= limit; splits++) {
+        const double time = splits_time(plan, costs, dims, places, columns, splits);
+        if (time < best.time) best = {splits, time};
+    }
+    return best;
+}
+
+timed_splits choose_direct_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units,
+                                  double columns) {
+    return choose_timed_splits(plan, direct_costs(plan, dims, dtype), dims, units, columns, plan.step_keys);
 }
 
 struct wide_splits {
@@ -297,28 +336,29 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     const int64_t halves = bw_ceil_div(keys, 128);
     const bool pairs = dtype != BW_FP32 && few && least > (double)units && head_dim == 64 && !dims->list &&
                        (halves == 1 || halves >= group);
+    plan->direct = true;
+    plan->chunks = 1;
     bw_decode_plan small = *plan, large = *plan;
     small.warps = 4;
     small.step_keys = pairs ? 128 : 64;
-    small.resident = pairs || dtype == BW_FP32 ? 2 : 3;
-    large.warps = 8;
-    large.step_keys = head_dim > 64 ? 128 : 256;
-    large.resident = head_dim > 64 ? 1 : 2;  // alone on its multiprocessor: memory serves few places at a time
-    const timed_splits large_splits = choose_direct_splits(large, dims, dtype, units, columns);
-    if (dtype == BW_FP32 || (few && head_dim <= 128)) {
+    small.resident = pairs || dtype == BW_FP32 ? 2 : head_dim > 64 ? 3 : 4;
+    // Alone on its multiprocessor where rows are long: memory serves few places at a time. 64 KiB of keys on their way
+    // are enough, and more are slower.
+    large.warps = head_dim > 64 && head_dim <= 96 ? 12 : 8;
+    large.step_keys = head_dim > 64 ? 16 * large.warps : 256;
+    large.resident = head_dim > 64 ? 1 : 2;
+    const timed_splits by_small = choose_direct_splits(small, dims, dtype, units, columns);
+    const timed_splits by_large = choose_direct_splits(large, dims, dtype, units, columns);
+    // Small ones take many columns more evenly, beside each other; with long rows, only where no column is divided.
+    const bool even = !dims->list && head_dim <= 128 && (head_dim <= 64 || by_small.splits == 1) &&
+                      1.01 * by_small.time < by_large.time;
+    if (dtype == BW_FP32 || (few && head_dim <= 128) || even) {
         *plan = small;
-        plan->splits = choose_direct_splits(small, dims, dtype, units, columns).splits;
-    } else if (head_dim <= 128 && !dims->list &&
-               1.02 * direct_time(small, dims, dtype, (double)(units * small.resident), columns, 1) <
-                   large_splits.time) {
-        // Columns that are a block's each: small ones take them more evenly, beside each other.
-        *plan = small;
-        plan->splits = 1;
+        plan->splits = by_small.splits;
     } else {
         *plan = large;
-        plan->splits = large_splits.splits;
+        plan->splits = by_large.splits;
     }
-    plan->direct = true;
     plan->shared_bytes = cell_bytes(plan->warps, 8, (int)round_up(head_dim, 64));
     plan->head_slots = 1;
     plan->block_heads = 8;
@@ -326,19 +366,16 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
 }
 
 // Registers allow two staged blocks on a multiprocessor, whatever the kernel, and one wide one.
-int64_t staged_per_unit(const bw_decode_plan &plan, int64_t shared_limit) {
+int staged_per_unit(const bw_decode_plan &plan, int64_t shared_limit) {
     return !plan.wide && 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
 }
 
-// The splits of staged blocks, which are to have a step for each of their warps; and every plan's keys of a split.
-void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units, int64_t shared_limit) {
-    const int64_t keys = dims->value[BW_DECODE_KV_LEN], limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
-    const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
-    if (!plan->wide && !plan->direct) {
-        plan->splits = choose_splits(columns, units * staged_per_unit(*plan, shared_limit), limit, false);
-    }
-    plan->split_keys = round_up(bw_ceil_div(keys, plan->splits), 16);
-    plan->splits = bw_ceil_div(keys, plan->split_keys);
+// Of staged blocks, which are to have a step for each of their warps.
+int64_t choose_staged_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units) {
+    const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
+    if (dtype == BW_FP32) return choose_timed_splits(plan, float_costs(plan, dims), dims, units, columns, 64).splits;
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(dims->value[BW_DECODE_KV_LEN], 64));
+    return choose_splits(columns, units * plan.resident, limit);
 }
 
 }  // namespace
@@ -371,11 +408,13 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         plan.split_keys = value[BW_DECODE_KV_LEN];
         return plan;
     }
-    choose_split_keys(&plan, dims, units, shared_limit);
+    if (!plan.direct) plan.resident = staged_per_unit(plan, shared_limit);
+    if (!plan.direct && !plan.wide) plan.splits = choose_staged_splits(plan, dims, dtype, units);
+    plan.split_keys = round_up(bw_ceil_div(value[BW_DECODE_KV_LEN], plan.splits), 16);
+    plan.splits = bw_ceil_div(value[BW_DECODE_KV_LEN], plan.split_keys);
     if (plan.splits > 1 && !plan.cluster) {
         // Splitkv's `prepare` asks the driver.
-        const int64_t per_unit = plan.direct ? bw_min64(plan.resident, 2) : staged_per_unit(plan, shared_limit);
-        choose_combiners(&plan, dims, bw_min64(group, plan.block_heads), units * per_unit);
+        choose_combiners(&plan, dims, bw_min64(group, plan.block_heads), units * bw_min64(plan.resident, 2));
         place_scratch(&plan, dims);
     }
     return plan;
