@@ -279,10 +279,10 @@ BW_INLINE void attend(bw_dtype dtype, const problem *p, const stretch *s, room *
     }
 }
 
-/* What one task found, to the output or (fp32) to its part of the scratch, where keys that weigh nothing leave zeros:
- * other splits may have others. */
-BW_INLINE void store_heads(bw_dtype dtype, const problem *p, const stretch *s, const room *r, void *to, int64_t row) {
-    const bool part = to == p->launch->scratch;
+/* What one task found, to row `row` of the output or, a `part` (fp32), of the scratch, where keys that weigh nothing
+ * leave zeros: other splits may have others. */
+BW_INLINE void store_heads(bw_dtype dtype, const problem *p, const stretch *s, const room *r, bool part, int64_t row) {
+    void *to = part ? p->launch->scratch : p->launch->operand[BW_ATTENTION_OUT];
     for (int64_t head = s->head * p->group; head < s->head_end * p->group; head++) {
         const bw_vf factor = bw_vf_set(part && r->sum[head] == 0.0f ? 0.0f : 1.0f / r->sum[head]);
         for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
@@ -297,7 +297,7 @@ static void run_stretch(const problem *p, const stretch *s, room *r) {
 }
 
 static void store_output(const problem *p, const stretch *s, const room *r) {
-    BW_DTYPE_SWITCH(p->launch->precision->cache, store_heads, p, s, r, p->launch->operand[BW_ATTENTION_OUT], s->entry);
+    BW_DTYPE_SWITCH(p->launch->precision->cache, store_heads, p, s, r, false, s->entry);
 }
 
 static void simple_share(void *context, int rank, int ranks) {
@@ -326,7 +326,7 @@ BW_INLINE float *logarithms(const problem *p) {
 
 static void store_partial(const problem *p, const stretch *s, const room *r, int64_t split) {
     int64_t row = split * p->batch + s->entry;
-    store_heads(BW_FP32, p, s, r, p->launch->scratch, row);
+    store_heads(BW_FP32, p, s, r, true, row);
     for (int64_t head = 0; head < p->num_heads; head++) {
         logarithms(p)[row * p->num_heads + head] = r->largest[head] + logf(r->sum[head]);
     }

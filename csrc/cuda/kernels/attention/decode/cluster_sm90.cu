@@ -23,26 +23,6 @@ struct cluster_work {
 
 // ---- sums ----
 
-struct quad_sum {
-    float4 value = {0.0f, 0.0f, 0.0f, 0.0f};
-    float weight = 0.0f;
-
-    __device__ __forceinline__ void add(float4 part, float sum, float scale) {
-        weight = fmaf(sum, scale, weight);
-        value.x = fmaf(part.x, scale, value.x);
-        value.y = fmaf(part.y, scale, value.y);
-        value.z = fmaf(part.z, scale, value.z);
-        value.w = fmaf(part.w, scale, value.w);
-    }
-    __device__ __forceinline__ void add_lane(int offset) {
-        weight += __shfl_xor_sync(bw_all_lanes, weight, offset);
-        value.x += __shfl_xor_sync(bw_all_lanes, value.x, offset);
-        value.y += __shfl_xor_sync(bw_all_lanes, value.y, offset);
-        value.z += __shfl_xor_sync(bw_all_lanes, value.z, offset);
-        value.w += __shfl_xor_sync(bw_all_lanes, value.w, offset);
-    }
-};
-
 constexpr int sharers = 4;  // lanes that add up the parts of four elements of a head's output: an item
 
 template <int padded, int warps, int blocks>
@@ -56,7 +36,7 @@ struct cluster_memory {
 };
 
 // The block's part of each item, to the block whose item it is. Eight neighbouring items a warp at a time.
-template <typename Memory, int padded, int warps, int blocks>
+template <typename Memory, int warps, int blocks>
 BW_DEVICE void push_items(Memory &memory, const typename Memory::cells_type &cells, int rank, int items) {
     const int lane = (int)threadIdx.x % 32, sharer = lane / 8;
 #pragma unroll 1
@@ -70,20 +50,20 @@ BW_DEVICE void push_items(Memory &memory, const typename Memory::cells_type &cel
         }
         top = fmaxf(top, __shfl_xor_sync(bw_all_lanes, top, 8));
         top = fmaxf(top, __shfl_xor_sync(bw_all_lanes, top, 16));
-        const float reference = bw_softmax_reference(top);
-        quad_sum sum;
+        bw_decode_sum sum = {top, 0.0f, {}};
 #pragma unroll
         for (int i = 0; i < warps / sharers; i++) {
             const int at = (i * sharers + sharer) * group_heads + head;
-            sum.add(*(const float4 *)&cells.out[at * cells.stride + dim], cells.sum[at],
-                    bw_exp2(part_top[i] - reference));
+            sum.add(*(const float4 *)&cells.out[at * cells.stride + dim], make_float2(part_top[i], cells.sum[at]));
         }
         sum.add_lane(8);
         sum.add_lane(16);
         const int owner = item / Memory::share, slot = item % Memory::share * blocks + rank;
         const uint32_t barrier = bw_cluster_address(bw_shared_address(&memory.barrier), owner);
-        if (sharer == 0)
-            bw_cluster_push(bw_cluster_address(bw_shared_address(&memory.values[slot]), owner), sum.value, barrier);
+        if (sharer == 0) {
+            bw_cluster_push(bw_cluster_address(bw_shared_address(&memory.values[slot]), owner),
+                            make_float4(sum.value[0], sum.value[1], sum.value[2], sum.value[3]), barrier);
+        }
         if (sharer == 1) {
             bw_cluster_push(bw_cluster_address(bw_shared_address(&memory.stands[slot]), owner),
                             make_float2(top, sum.weight), barrier);
@@ -93,7 +73,7 @@ BW_DEVICE void push_items(Memory &memory, const typename Memory::cells_type &cel
 
 // This block's items: what all blocks pushed.
 template <typename T, typename Memory, int blocks>
-BW_DEVICE void add_items(const Memory &memory, int first, int end, int head_dim, T *out) {
+BW_DEVICE void add_items(const Memory &memory, int first, int end, T *out) {
     const int lane = (int)threadIdx.x % 32, sharer = lane % sharers;
     const int local = (int)threadIdx.x / sharers;
     if ((int)threadIdx.x / 32 * (32 / sharers) >= end - first) return;
@@ -108,18 +88,16 @@ BW_DEVICE void add_items(const Memory &memory, int first, int end, int head_dim,
     }
     top = fmaxf(top, __shfl_xor_sync(bw_all_lanes, top, 1));
     top = fmaxf(top, __shfl_xor_sync(bw_all_lanes, top, 2));
-    const float reference = bw_softmax_reference(top);
-    quad_sum sum;
+    bw_decode_sum sum = {top, 0.0f, {}};
 #pragma unroll
-    for (int i = 0; i < blocks / sharers; i++) {
-        sum.add(memory.values[from + i * sharers], stand[i].y, bw_exp2(stand[i].x - reference));
-    }
+    for (int i = 0; i < blocks / sharers; i++) sum.add(memory.values[from + i * sharers], stand[i]);
     sum.add_lane(1);
     sum.add_lane(2);
     if (sharer != 0 || local >= end - first) return;
     const float inverse = __fdividef(1.0f, sum.weight);
-    const float value[4] = {sum.value.x * inverse, sum.value.y * inverse, sum.value.z * inverse, sum.value.w * inverse};
-    bw_decode_write(value, {head_dim, true}, 0, out + (first + local) * 4);
+    const float mean[4] = {sum.value[0] * inverse, sum.value[1] * inverse, sum.value[2] * inverse,
+                           sum.value[3] * inverse};
+    bw_decode_write(mean, {4, true}, 0, out + (first + local) * 4);
 }
 
 template <typename T, int padded, int tiles, int warps, int blocks, int resident>
@@ -173,8 +151,8 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(warps * 32, res
         bw_barrier_expect(bw_shared_address(&memory.barrier),
                           max(own_end - own, 0) * blocks * (int)(sizeof(float4) + sizeof(float2)));
     }
-    push_items<memory_type, padded, warps, blocks>(memory, cells, rank, items);
-    add_items<T, memory_type, blocks>(memory, own, own_end, padded, (T *)work.out + row0 * padded);
+    push_items<memory_type, warps, blocks>(memory, cells, rank, items);
+    add_items<T, memory_type, blocks>(memory, own, own_end, (T *)work.out + row0 * padded);
 }
 
 template <typename T, int padded, int tiles, int warps, int blocks, int resident>

@@ -95,6 +95,15 @@ BW_DEVICE float bw_record_word(float value) {
     return bw_word_there(value) ? value : __uint_as_float(0x7fffffffu);
 }
 
+// Four values of a record, by the first of its quads with what they stand on.
+BW_DEVICE void bw_record_fill(float4 *values, float2 *sums, int record, int quad, float4 part, float2 stand) {
+    bw_record_store(
+        values + record * bw_record_quads + quad,
+        make_float4(bw_record_word(part.x), bw_record_word(part.y), bw_record_word(part.z), bw_record_word(part.w)));
+    if (quad != 0) return;
+    bw_record_store(sums + record, make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
+}
+
 BW_DEVICE bool bw_words_there(float4 part) {
     return bw_word_there(part.x) && bw_word_there(part.y) && bw_word_there(part.z) && bw_word_there(part.w);
 }
@@ -121,9 +130,20 @@ struct bw_decode_slots {
     __device__ __forceinline__ int head(int i) const {
         return (int)(((unsigned)i * magic) >> 20);
     }
+    // Of record i, one of head `head`: the element that quad `quad` begins with.
+    __device__ __forceinline__ int dim(int i, int head, int quad) const {
+        return ((i - head * row_records) * bw_record_quads + quad) * 4;
+    }
 };
 
 // -- a block's warps --
+
+BW_DEVICE void bw_add_scaled(float4 &sum, float4 part, float scale) {
+    sum.x = fmaf(part.x, scale, sum.x);
+    sum.y = fmaf(part.y, scale, sum.y);
+    sum.z = fmaf(part.z, scale, sum.z);
+    sum.w = fmaf(part.w, scale, sum.w);
+}
 
 // One block's cells in shared memory: a cell is a (part of a) warp that met some of the keys for `cell_heads` heads.
 // Head h of the block belongs to slot h / cell_heads; its cells are (share * slots + slot) * parts + part. Where all
@@ -168,10 +188,7 @@ struct bw_decode_cells {
                 const float scale = bw_exp2(top[at] - reference);
                 const float4 part = *(const float4 *)&out[at * stride + dim];
                 stand.y = fmaf(sum[at], scale, stand.y);
-                value.x = fmaf(part.x, scale, value.x);
-                value.y = fmaf(part.y, scale, value.y);
-                value.z = fmaf(part.z, scale, value.z);
-                value.w = fmaf(part.w, scale, value.w);
+                bw_add_scaled(value, part, scale);
             }
         }
         return value;
@@ -204,7 +221,7 @@ template <typename T>
 BW_DEVICE void bw_decode_write_item(const float (&value)[4], float weight, const bw_decode_slots &slots,
                                     const bw_decode_place &place, const bw_decode_row &row, int item, int quad,
                                     T *out) {
-    const int head = slots.head(item), dim = ((item - head * slots.row_records) * bw_record_quads + quad) * 4;
+    const int head = slots.head(item), dim = slots.dim(item, head, quad);
     const float inverse = __fdividef(1.0f, weight);
     const float mean[4] = {value[0] * inverse, value[1] * inverse, value[2] * inverse, value[3] * inverse};
     bw_decode_write(mean, row, dim, out + (place.row0 + head) * row.head_dim);
@@ -218,20 +235,13 @@ BW_DEVICE void bw_decode_store(const Cells &cells, const bw_decode_slots &slots,
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < place.heads * slots.row_records * bw_record_quads; i += (int)blockDim.x) {
         const int item = i / bw_record_quads, quad = i % bw_record_quads, head = slots.head(item);
-        const int dim = ((item - head * slots.row_records) * bw_record_quads + quad) * 4;
         float2 stand;
-        const float4 total = cells.total(head, dim, stand);
+        const float4 total = cells.total(head, slots.dim(item, head, quad), stand);
         if (place.splits == 1) {
             const float value[4] = {total.x, total.y, total.z, total.w};
             bw_decode_write_item(value, stand.y, slots, place, row, item, quad, out);
         } else {
-            const int record = item * slots.splits + (int)blockIdx.y;
-            bw_record_store(slots.values + record * bw_record_quads + quad,
-                            make_float4(bw_record_word(total.x), bw_record_word(total.y), bw_record_word(total.z),
-                                        bw_record_word(total.w)));
-            if (quad == 0) {
-                bw_record_store(slots.sums + record, make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
-            }
+            bw_record_fill(slots.values, slots.sums, item * slots.splits + (int)blockIdx.y, quad, total, stand);
         }
     }
 }
@@ -272,11 +282,12 @@ struct bw_decode_sum {
 };
 
 // A lane's share of an item's records: four of the values of splits sub, sub + lanes, ..., `ahead` of them in flight,
-// up to `end`, which is `splits` or, of a lane without an item, 0. Their sums, which several lanes read, are emptied by
-// those that are told to.
-template <int ahead>
+// up to `end`, which is `splits` or, of a lane without an item, 0. `together` records of one split lie side by side.
+// Their sums, which several lanes read, are emptied by those that are told to.
+template <int ahead, int together>
 BW_DEVICE bw_decode_sum bw_decode_gather(float4 *values, float2 *sums, int lanes, int sub, int splits, int end,
                                          bool empty_sums) {
+    constexpr int value_step = together * bw_record_quads;
     const float empty = __uint_as_float(bw_decode_empty);
     bw_decode_sum sum = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
@@ -294,8 +305,8 @@ BW_DEVICE bw_decode_sum bw_decode_gather(float4 *values, float2 *sums, int lanes
 #pragma unroll
             for (int u = 0; u < ahead; u++) {
                 const int split = first + u * lanes + sub;
-                if (!bw_words_there(part[u])) part[u] = bw_record_load(values + split * bw_record_quads);
-                if (!bw_words_there(stand[u])) stand[u] = bw_record_load(sums + split);
+                if (!bw_words_there(part[u])) part[u] = bw_record_load(values + split * value_step);
+                if (!bw_words_there(stand[u])) stand[u] = bw_record_load(sums + split * together);
             }
             all = true;
 #pragma unroll
@@ -307,8 +318,8 @@ BW_DEVICE bw_decode_sum bw_decode_gather(float4 *values, float2 *sums, int lanes
         for (int u = 0; u < ahead; u++) {
             const int split = first + u * lanes + sub;
             if (split < end) {
-                bw_record_store(values + split * bw_record_quads, make_float4(empty, empty, empty, empty));
-                if (empty_sums) bw_record_store(sums + split, make_float2(empty, empty));
+                bw_record_store(values + split * value_step, make_float4(empty, empty, empty, empty));
+                if (empty_sums) bw_record_store(sums + split * together, make_float2(empty, empty));
             }
             top = fmaxf(top, stand[u].x);
         }
@@ -346,8 +357,8 @@ BW_DEVICE void bw_decode_combine_few(const bw_decode_slots &slots, const bw_deco
         const int own = base + ((int)threadIdx.x / bw_record_quads >> bits), item = first + own;
         const int end = own < items ? splits : 0;
         bw_decode_sum sum =
-            bw_decode_gather<2>(slots.values + item * slots.splits * bw_record_quads + quad,
-                                slots.sums + item * slots.splits, 1 << bits, sub, splits, end, quad == 0);
+            bw_decode_gather<2, 1>(slots.values + item * slots.splits * bw_record_quads + quad,
+                                   slots.sums + item * slots.splits, 1 << bits, sub, splits, end, quad == 0);
 #pragma unroll
         for (int offset = bw_record_quads; offset < bw_record_quads << 2; offset *= 2) {
             if (offset >> bits >= bw_record_quads) break;
@@ -380,11 +391,11 @@ BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_de
         float2 *sums = slots.sums + item * slots.splits;
         bw_decode_sum sum;
         if (apart) {
-            sum = bw_decode_gather<2>(values, sums, 32, lane, place.splits, place.splits, false);
+            sum = bw_decode_gather<2, 1>(values, sums, 32, lane, place.splits, place.splits, false);
             bw_decode_add_lanes<1>(sum);
         } else {
-            sum = bw_decode_gather<2>(values, sums, bw_split_lanes, lane / bw_record_quads, place.splits, place.splits,
-                                      quad == 0);
+            sum = bw_decode_gather<2, 1>(values, sums, bw_split_lanes, lane / bw_record_quads, place.splits,
+                                         place.splits, quad == 0);
             bw_decode_add_lanes<bw_record_quads>(sum);
         }
         if (lane >= (apart ? 1 : bw_record_quads)) continue;

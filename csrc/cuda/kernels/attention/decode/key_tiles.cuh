@@ -347,7 +347,7 @@ BW_DEVICE void walk_keys(step_reader<T, padded, tiles> &reader, key_tile<T, padd
 
 // This warp's registers into its cell.
 template <typename Tile, int padded, typename Cells>
-BW_DEVICE void spread(decode_sums<padded> &sums, const Cells &cells) {
+BW_DEVICE void spread(const decode_sums<padded> &sums, const Cells &cells) {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, r = lane / 4, c = lane % 4;
 #pragma unroll
     for (int e = 0; e < 2; e++) {

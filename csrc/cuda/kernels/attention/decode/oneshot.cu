@@ -318,10 +318,10 @@ BW_DEVICE void finish(const oneshot_work &work, const float (&tops)[oneshot_head
 // ---- few keys: warps share weights ----
 
 template <int tiles>
-struct weight_memory {
+struct __align__(16) weight_memory {
     uint2 weight[tiles][32];
     float top[oneshot_heads][4];
-    unsigned ticket[4];
+    unsigned ticket;
 };
 
 // A warp weighs 16 or 32 keys for all heads and, after a barrier, multiplies all of the block's weights with 16
@@ -331,7 +331,7 @@ template <typename T, int tiles, int rehearsing_warps, int resident, bool apart,
 __global__ void __launch_bounds__((4 + rehearsing_warps) * 32, resident)
     attention_decode_oneshot_kernel(const __grid_constant__ oneshot_work work) {
     constexpr int warps = 4, all_tiles = warps * tiles;
-    __shared__ __align__(16) weight_memory<all_tiles> memories[rehearsing_warps ? 2 : 1];
+    __shared__ weight_memory<all_tiles> memories[rehearsing_warps ? 2 : 1];
     const bool rehearsing = rehearsing_warps && threadIdx.y >= warps;
     const unsigned lane = threadIdx.x, warp = threadIdx.y - (rehearsing ? warps : 0), r = lane / 4, c = lane % 4;
     const oneshot_place place(work);
@@ -404,7 +404,7 @@ __global__ void __launch_bounds__((4 + rehearsing_warps) * 32, resident)
     store_pair(heads > 0, to, value[0][0], value[0][1]);
     store_pair(heads > 1, to + row_records * 64 * work.exchange.splits, value[1][0], value[1][1]);
     store_pair(r < 2 && heads > r, to_sums, r ? highest[1] : highest[0], r ? sum[1] : sum[0]);
-    finish<T, warps, rehearsing_warps, apart>(work, memory.top, place.row0, ticket, memory.ticket[0], rehearsing);
+    finish<T, warps, rehearsing_warps, apart>(work, memory.top, place.row0, ticket, memory.ticket, rehearsing);
 }
 
 // ---- more keys: warps add their sums ----
@@ -429,11 +429,7 @@ BW_DEVICE float4 add_warps(const oneshot_memory<warps> &memory, int head, int el
     float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
     for (int i = 0; i < warps; i++) {
-        const float4 part = *(const float4 *)&memory.value[i][head][element];
-        value.x = fmaf(part.x, scale[i], value.x);
-        value.y = fmaf(part.y, scale[i], value.y);
-        value.z = fmaf(part.z, scale[i], value.z);
-        value.w = fmaf(part.w, scale[i], value.w);
+        bw_add_scaled(value, *(const float4 *)&memory.value[i][head][element], scale[i]);
         stand.y = fmaf(memory.weight[head][i], scale[i], stand.y);
     }
     return value;

@@ -61,12 +61,7 @@ struct wide_cells {
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
         for (int share = 0; share < most_shares; share++) {
-            if (share >= shares) continue;
-            const float4 part = from[share * hop];
-            sum.x = fmaf(part.x, factor[share], sum.x);
-            sum.y = fmaf(part.y, factor[share], sum.y);
-            sum.z = fmaf(part.z, factor[share], sum.z);
-            sum.w = fmaf(part.w, factor[share], sum.w);
+            if (share < shares) bw_add_scaled(sum, from[share * hop], factor[share]);
         }
         return sum;
     }
@@ -109,6 +104,7 @@ BW_DEVICE void write_sum(float4 value, float weight, const bw_decode_place &plac
 // A column's records lie as warps hold them: of a unit (half a warp's heads, a record of each) and a split 512 bytes,
 // which a warp stores at once. (Where the heads lay apart, 64 of them, 4 x 4096 keys, took 8 % more on an H200.)
 struct wide_records {
+    static constexpr int unit_heads = row_heads / 2;
     float4 *values;  // [unit][split][row][quad]
     float2 *stands;  // [unit][split][row]: maximum, sum of the weights
     int splits, steps, rows;
@@ -125,12 +121,9 @@ struct wide_records {
     }
     __device__ __forceinline__ void store(int slot, const wide_sum &sum) const {
         const int lane = (int)threadIdx.x % 32, quad = lane % bw_record_quads;
-        const int at = ((slot * steps + sum.step) * 2 + sum.half) * splits + (int)blockIdx.y;
-        bw_record_store(values + at * 32 + lane, make_float4(bw_record_word(sum.value.x), bw_record_word(sum.value.y),
-                                                             bw_record_word(sum.value.z), bw_record_word(sum.value.w)));
-        if (quad != 0) return;
-        bw_record_store(stands + at * 8 + lane / bw_record_quads,
-                        make_float2(bw_record_word(sum.stand.x), bw_record_word(sum.stand.y)));
+        const int unit = (slot * steps + sum.step) * 2 + sum.half;
+        const int record = (unit * splits + (int)blockIdx.y) * unit_heads + lane / bw_record_quads;
+        bw_record_fill(values, stands, record, quad, sum.value, sum.stand);
     }
 };
 
@@ -142,7 +135,6 @@ BW_DEVICE void combine_wide(const wide_records &records, const bw_decode_place &
                             int combiners, T *out) {
     const int each = (records.rows + combiners - 1) / combiners;
     const int first = combiner * each, items = min(each, records.rows - first);
-    const float empty = __uint_as_float(bw_decode_empty);
     int bits = 0;  // 2^bits sharers, all in one warp
     while (bits < 3 && 4 << bits < place.splits && items * bw_record_quads << (bits + 1) <= (int)blockDim.x) {
         bits++;
@@ -152,52 +144,15 @@ BW_DEVICE void combine_wide(const wide_records &records, const bw_decode_place &
     const int pace = (int)blockDim.x / bw_record_quads >> bits;
 #pragma unroll 1
     for (int base = 0; base < items; base += pace) {
-        const int own = base + ((int)threadIdx.x / bw_record_quads >> bits), item = first + own;
-        const int unit = item / 8, row = item % 8, slot = (int)((unsigned)(unit / 2) * records.magic >> 20);
-        const int step = unit / 2 - slot * records.steps, head = slot * row_heads + unit % 2 * 8 + row;
-        const int splits = own < items && head < place.heads ? place.splits : 0;
-        float4 *values = records.values + ((unit * records.splits + sub) * 8 + row) * bw_record_quads + quad;
-        float2 *stands = records.stands + (unit * records.splits + sub) * 8 + row;
-        bw_decode_sum sum = {-INFINITY, 0.0f, {}};
-#pragma unroll 1
-        for (int round = 0; round < place.splits; round += ahead * sharers) {
-            const int left = splits - round - sub;
-            float4 part[ahead];
-            float2 stand[ahead];
-#pragma unroll
-            for (int u = 0; u < ahead; u++) {
-                const bool wanted = u * sharers < left;
-                part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
-                stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
-            }
-            bool all;
-            do {
-#pragma unroll
-                for (int u = 0; u < ahead; u++) {
-                    if (!bw_words_there(part[u])) {
-                        part[u] = bw_record_load(values + u * sharers * 32);
-                    }
-                    if (!bw_words_there(stand[u])) stand[u] = bw_record_load(stands + u * sharers * 8);
-                }
-                all = true;
-#pragma unroll
-                for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
-            } while (!all);
-            __syncwarp();  // a record's sum is read by four lanes and emptied by one of them
-            float top = sum.top;
-#pragma unroll
-            for (int u = 0; u < ahead; u++) top = fmaxf(top, stand[u].x);
-            sum.shrink_to(top);
-#pragma unroll
-            for (int u = 0; u < ahead; u++) {
-                sum.add(part[u], stand[u]);
-                if (u * sharers >= left) continue;
-                bw_record_store(values + u * sharers * 32, make_float4(empty, empty, empty, empty));
-                if (quad == 0) bw_record_store(stands + u * sharers * 8, make_float2(empty, empty));
-            }
-            values += ahead * sharers * 32;
-            stands += ahead * sharers * 8;
-        }
+        const int own = base + ((int)threadIdx.x / bw_record_quads >> bits);
+        const unsigned item = first + own, unit = item / records.unit_heads, row = item % records.unit_heads;
+        const int slot = unit / 2 * records.magic >> 20, step = unit / 2 - slot * records.steps;
+        const int head = slot * row_heads + unit % 2 * records.unit_heads + row;
+        const int end = own < items && head < place.heads ? place.splits : 0;
+        const unsigned at = unit * records.splits * records.unit_heads + row;
+        bw_decode_sum sum = bw_decode_gather<ahead, wide_records::unit_heads>(
+            records.values + at * bw_record_quads + quad, records.stands + at, sharers, sub, place.splits, end,
+            quad == 0);
         float top = sum.top;
 #pragma unroll 1
         for (int offset = bw_record_quads; offset < bw_record_quads << bits; offset *= 2) {
@@ -206,7 +161,7 @@ BW_DEVICE void combine_wide(const wide_records &records, const bw_decode_place &
         sum.shrink_to(top);
 #pragma unroll 1
         for (int offset = bw_record_quads; offset < bw_record_quads << bits; offset *= 2) sum.add_lane(offset);
-        if (splits == 0 || sub != 0) continue;
+        if (end == 0 || sub != 0) continue;
         write_sum(make_float4(sum.value[0], sum.value[1], sum.value[2], sum.value[3]), sum.weight, place, head_dim,
                   head, step, quad, out);
     }
@@ -306,10 +261,7 @@ BW_DEVICE void finish_cluster(const wide_cells<padded, most_warps> &cells, const
             const float4 part = *(const float4 *)__cvta_shared_to_generic(box.value_at(block, i, lane));
             const float factor = bw_exp2(stand.x - reference);
             weight = fmaf(stand.y, factor, weight);
-            sum.x = fmaf(part.x, factor, sum.x);
-            sum.y = fmaf(part.y, factor, sum.y);
-            sum.z = fmaf(part.z, factor, sum.z);
-            sum.w = fmaf(part.w, factor, sum.w);
+            bw_add_scaled(sum, part, factor);
         }
         write_sum(sum, weight, place, head_dim, head, unit / 2, quad, out);
     }
