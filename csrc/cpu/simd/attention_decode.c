@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "cpu/device.h"
-#include "cpu/simd/simd.h"
+#include "cpu/simd/soften.h"
 #include "ops/families/attention.h"
 
 enum { TILE_KEYS = 64, HEADS_AT_ONCE = 4, TASKS_PER_THREAD = 4, SPLIT_KEYS_MIN = 256, UNITS_ASSUMED = 8 };
@@ -212,29 +212,6 @@ BW_INLINE void add_values(bw_dtype dtype, const int heads, const problem *p, con
     if (d < head_dim) value_block(dtype, heads, 1, false, p, scores, start + d, keys, head_dim - d, f, out + d);
 }
 
-/* One head's scores of a tile to exp(score - largest so far). */
-static void soften(const problem *p, room *r, int64_t head, float *scores, int64_t keys) {
-    int64_t padded = bw_round_up(keys, BW_SIMD_FLOATS);
-    for (int64_t j = keys; j < padded; j++) scores[j] = -INFINITY;
-    bw_vf largest = bw_vf_set(r->largest[head]), sum = bw_vf_set(0.0f);
-    for (int64_t j = 0; j < padded; j += BW_SIMD_FLOATS) largest = bw_vf_max(largest, bw_vf_load(scores + j));
-    float now = bw_vf_largest(largest), before = r->largest[head];
-    const bw_vf reference = bw_vf_set(now == -INFINITY ? 0.0f : now); /* so far all weigh nothing */
-    for (int64_t j = 0; j < padded; j += BW_SIMD_FLOATS) {
-        bw_vf x = bw_vf_exp(bw_vf_load(scores + j) - reference);
-        bw_vf_store(scores + j, x);
-        sum = sum + x;
-    }
-    if (now > before) {
-        bw_vf factor = bw_vf_exp(bw_vf_set(before - now));
-        float *out = r->out + head * p->padded_dim;
-        for (int64_t d = 0; d < p->padded_dim; d += BW_SIMD_FLOATS) bw_vf_store(out + d, bw_vf_load(out + d) * factor);
-        r->sum[head] *= factor[0];
-        r->largest[head] = now;
-    }
-    r->sum[head] += bw_vf_sum(sum);
-}
-
 /* `heads` query heads from `first` on, of one K/V head, and one tile of keys whose K and V rows start at `start`. */
 BW_INLINE void tile_heads(bw_dtype dtype, const int heads, const problem *p, room *r, int64_t first, int64_t start,
                           int64_t keys, fetch f) {
@@ -244,8 +221,12 @@ BW_INLINE void tile_heads(bw_dtype dtype, const int heads, const problem *p, roo
         int64_t some = bw_min64(BW_SIMD_FLOATS, keys - j);
         score_block(dtype, heads, p, q, start + j * stride, j, some, f, r->scores + j);
     }
-    for (int h = 0; h < heads; h++) soften(p, r, first + h, r->scores + h * TILE_KEYS, keys);
-    add_values(dtype, heads, p, r->scores, start, keys, f, r->out + first * p->padded_dim);
+    float *out = r->out + first * p->padded_dim;
+    for (int h = 0; h < heads; h++) {
+        bw_soften(r->scores + h * TILE_KEYS, keys, out + h * p->padded_dim, p->head_dim, r->largest + first + h,
+                  r->sum + first + h);
+    }
+    add_values(dtype, heads, p, r->scores, start, keys, f, out);
 }
 
 /* All query heads of one K/V head; the first of them do the fetching. */

@@ -9,6 +9,7 @@
 
 #include "cpu/device.h"
 #include "cpu/simd/micro.h"
+#include "cpu/simd/soften.h"
 #include "ops/families/attention.h"
 
 enum { TILE_ROWS = 96, TILE_KEYS = BW_MICRO_DEPTH, TASKS_PER_THREAD = 4 };
@@ -137,34 +138,11 @@ static void clear_out(const problem *p, const tile *t, room *r) {
     }
 }
 
-/* Row i of a tile of scores to exp(score - largest so far); `valid` of its `keys` are attended. What was summed up
- * under a smaller maximum is scaled down. */
+/* Of row i's `keys` scores the first `valid` are attended; the others weigh nothing. */
 static void soften_row(const problem *p, room *r, int64_t i, int64_t valid, int64_t keys) {
-    float *row = r->scores + i * BW_MICRO_STRIDE, *out = r->out + i * BW_MICRO_STRIDE;
-    if (valid <= 0) {
-        memset(row, 0, (size_t)keys * sizeof *row);
-        return;
-    }
-    int64_t padded = bw_round_up(valid, BW_SIMD_FLOATS);
-    for (int64_t j = valid; j < padded; j++) row[j] = -INFINITY;
-    bw_vf largest = bw_vf_set(r->largest[i]);
-    for (int64_t j = 0; j < padded; j += BW_SIMD_FLOATS) largest = bw_vf_max(largest, bw_vf_load(row + j));
-    float now = bw_vf_largest(largest), before = r->largest[i];
-    bw_vf sum = bw_vf_set(0.0f);
-    const bw_vf reference = bw_vf_set(now == -INFINITY ? 0.0f : now); /* so far all weigh nothing */
-    for (int64_t j = 0; j < padded; j += BW_SIMD_FLOATS) {
-        bw_vf x = bw_vf_exp(bw_vf_load(row + j) - reference);
-        bw_vf_store(row + j, x);
-        sum = sum + x;
-    }
+    float *row = r->scores + i * BW_MICRO_STRIDE;
+    bw_soften(row, valid, r->out + i * BW_MICRO_STRIDE, p->head_dim, &r->largest[i], &r->sum[i]);
     for (int64_t j = valid; j < keys; j++) row[j] = 0.0f;
-    if (now > before) {
-        bw_vf factor = bw_vf_exp(bw_vf_set(before - now));
-        r->sum[i] *= factor[0];
-        for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) bw_vf_store(out + d, bw_vf_load(out + d) * factor);
-        r->largest[i] = now;
-    }
-    r->sum[i] += bw_vf_sum(sum);
 }
 
 BW_INLINE void flash_tile(bw_dtype dtype, const problem *p, const tile *t, room *r) {
@@ -179,7 +157,8 @@ BW_INLINE void flash_tile(bw_dtype dtype, const problem *p, const tile *t, room 
         int64_t keys = bw_min64(TILE_KEYS, end - key);
         multiply_keys(dtype, p, t, r, key, keys);
         for (int64_t i = 0; i < t->rows; i++) {
-            soften_row(p, r, i, bw_min64(keys, key_limit(p, t->row + i) - key), keys);
+            int64_t valid = key_limit(p, t->row + i) - key;
+            soften_row(p, r, i, bw_min64(bw_max64(0, valid), keys), keys);
         }
         multiply_values(dtype, p, t, r, key, keys);
     }
