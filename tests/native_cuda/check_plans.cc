@@ -206,7 +206,7 @@ static void check_many_columns() {
             plan_of(BW_FP16, shape.batch, shape.keys, shape.heads, shape.kv_heads, shape.head_dim);
         CHECK(plan.direct && plan.warps == shape.warps && plan.splits == shape.splits);
     }
-    // tests/test_kernels.py's: several blocks of a column wait while others have no place yet.
+    // tests/test_decode.py's: several blocks of a column wait while others have no place yet.
     const struct {
         bw_dtype dtype;
         int64_t keys, heads, head_dim;

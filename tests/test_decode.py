@@ -1,0 +1,150 @@
+"""attention_decode where its kernels divide the keys and share the work: long rows, many blocks, clusters, NaN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import references
+from references import DEVICES, check, decode
+
+from bwprof import _core
+
+kernel_device, opened = references.kernel_device, references.opened
+
+LONG_DECODES = [
+    {"batch": 1, "kv_len": 20011, "num_heads": 3, "num_kv_heads": 1, "head_dim": 64},
+    {"batch": 9, "kv_len": 1501, "num_heads": 16, "num_kv_heads": 8, "head_dim": 40},
+    {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [9000, 1, 5003]},
+    {"num_heads": 40, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [9000, 1, 5003]},
+    {"batch": 3, "kv_len": 3001, "num_heads": 64, "num_kv_heads": 1, "head_dim": 64},
+    # On an H200 two warps, with 16 heads each, share keys, and four.
+    {"batch": 17, "kv_len": 1099, "num_heads": 64, "num_kv_heads": 1, "head_dim": 128},
+    {"batch": 34, "kv_len": 1099, "num_heads": 64, "num_kv_heads": 1, "head_dim": 128},
+    {
+        **{"num_heads": 64, "num_kv_heads": 1, "head_dim": 120},
+        "kv_lens": [1 + 16 * i if i % 4 == 1 else 1100 - 13 * i for i in range(20)],
+    },
+    # Two, four and six splits there: a warp puts eight, four or two records together at once, FP32's in two turns.
+    {"batch": 20, "kv_len": 200, "num_heads": 8, "num_kv_heads": 1, "head_dim": 256},
+    {"batch": 40, "kv_len": 200, "num_heads": 8, "num_kv_heads": 1, "head_dim": 128},
+    {"batch": 24, "kv_len": 333, "num_heads": 7, "num_kv_heads": 1, "head_dim": 120},
+]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("shape", LONG_DECODES, ids=lambda shape: f"{shape.get('batch', 'ragged')}x{shape['head_dim']}")
+def test_decode_over_more_keys_than_blocks_meet_at_once(kernel_device, precision, shape):
+    check(kernel_device, "attention_decode", None, precision, shape)
+
+
+# More blocks than run at once on an H200, large ones first: those that wait must leave room for the others.
+CROWDED_DECODES = [
+    {"batch": 133, "kv_len": 1196, "num_heads": 9, "num_kv_heads": 1, "head_dim": 64},
+    {"batch": 133, "kv_len": 905, "num_heads": 17, "num_kv_heads": 1, "head_dim": 128},
+    {"batch": 67, "kv_len": 2263, "num_heads": 64, "num_kv_heads": 1, "head_dim": 128},
+    # Small ones, of which several of each K/V head wait for the others: in 16 bits twice, in FP32. (check_plans.cc)
+    {"batch": 133, "kv_len": 3726, "num_heads": 2, "num_kv_heads": 1, "head_dim": 24},
+    {"batch": 133, "kv_len": 1508, "num_heads": 1, "num_kv_heads": 1, "head_dim": 64},
+    {"batch": 133, "kv_len": 1773, "num_heads": 1, "num_kv_heads": 1, "head_dim": 24},
+]
+
+
+# On an H200 an entry's splits are a cluster, of eight blocks, of four, of two. Batch, keys, heads, K/V heads, head_dim.
+CLUSTERED_DECODES = [
+    *((4, 3001, 32, 2, 128), (3, 2047, 24, 2, 112), (1, 640, 32, 2, 64), (8, 3001, 24, 2, 64), (13, 999, 16, 1, 128)),
+    *((33, 4099, 9, 1, 128), (12, 3333, 24, 2, 72)),
+]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("shape", CLUSTERED_DECODES, ids=str)
+def test_decode_whose_splits_are_a_cluster(precision, shape):
+    names = ("batch", "kv_len", "num_heads", "num_kv_heads", "head_dim")
+    with _core.Device("cuda") as device:
+        check(device, "attention_decode", None, precision, dict(zip(names, shape, strict=True)))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("shape", CROWDED_DECODES, ids=lambda shape: f"{shape['num_heads']}x{shape['head_dim']}")
+def test_decode_of_more_blocks_than_run_at_once(precision, shape):
+    with _core.Device("cuda") as device:
+        check(device, "attention_decode", None, precision, shape)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("trend", [1, -1])
+@pytest.mark.parametrize(
+    ("batch", "kv_len", "heads", "head_dim"),
+    # Blocks that meet 64 keys at one go, in many splits and in few, 128 and 256 of them; more keys; groups above 8.
+    [(2, 3001, 7, 64), (2, 1000, 7, 64), (9, 1024, 7, 64), (9, 2001, 7, 64), (1, 16384, 3, 64)]
+    + [(2, 3001, heads, head_dim) for heads, head_dim in ((8, 128), (12, 64), (20, 128), (40, 64), (64, 128))]
+    + [(2, 3001, 3, 160), (2, 3001, 8, 192), (2, 3001, 12, 176)],
+)
+def test_decode_follows_scores_that_rise_and_fall(batch, kv_len, heads, head_dim, trend, precision):
+    """Scores that rise by 9 a hundred keys leave old maxima far behind, of one head more than of another; one key
+    stands out. (By 4.5 in FP32: of scores of several hundred it keeps fewer digits than its tolerance asks for.)"""
+    shape = {"batch": batch, "kv_len": kv_len, "num_heads": heads, "num_kv_heads": 1, "head_dim": head_dim}
+
+    def given(operands: dict[str, Any]) -> dict[str, bytes]:
+        rng = np.random.default_rng(19)
+        arrays = {name: rng.integers(-8, 9, operands[name]["shape"]) / 8 for name in "qkv"}
+        arrays["q"][..., 0] = np.arange(heads) % 5 / (4 if precision == "fp32" else 2)
+        ramp = trend * 0.045 * np.sqrt(head_dim) * np.arange(float(kv_len))
+        ramp[4 * kv_len // 9] = 100 * np.sqrt(head_dim)
+        # Whole numbers below 2048, which FP16 holds; BF16 rounds them.
+        arrays["k"][:, :, 0, 0] = np.round(np.clip(ramp, -2000, 2000))
+        return {name: _core.encode(precision, array.astype(np.float32)) for name, array in arrays.items()}
+
+    with _core.Device("cuda") as device:
+        check(device, "attention_decode", None, precision, shape, given)
+
+
+# Where a block meets its keys at one go, 64, 128 or 256 of them, on an H200 (one shape has too many splits): whole
+# blocks and others, few splits and many. (batch, kv_len, num_heads, num_kv_heads)
+ONESHOTS = [
+    *[(1, 640, 7, 1), (1, 601, 7, 1), (1, 1216, 8, 2), (1, 1217, 15, 3), (2, 8192, 1, 1)],
+    *[(4, 1024, 14, 2), (4, 1000, 14, 2), (1, 4096, 14, 2), (1, 4095, 14, 2)],
+    *[(9, 1024, 7, 1), (8, 1000, 6, 2), (1, 8192, 14, 2), (2, 4003, 16, 2)],
+    *[(12, 1024, 14, 2), (12, 1000, 6, 2), (1, 16384, 6, 2), (1, 16000, 10, 2)],
+]
+
+
+@pytest.mark.parametrize("kernel_device", DEVICES[-1:], indirect=True)
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("shape", ONESHOTS, ids=lambda shape: "x".join(map(str, shape)))
+def test_decode_of_keys_that_blocks_meet_at_one_go(kernel_device, precision, shape):
+    params = dict(zip(("batch", "kv_len", "num_heads", "num_kv_heads"), shape, strict=True), head_dim=64)
+    check(kernel_device, "attention_decode", "splitkv", precision, params)
+
+
+# Where FP32 keeps to shared memory with few heads: more than 84 MB of K and V on an H200. Too much to work out whole.
+@pytest.mark.parametrize("kernel_device", DEVICES[-1:], indirect=True)
+@pytest.mark.parametrize(
+    ("batch", "kv_len", "num_heads", "num_kv_heads", "head_dim", "ragged"),
+    [(11, 4096, 4, 4, 64, 0), (11, 4001, 16, 4, 64, 0), (11, 4000, 28, 4, 64, 1), (5, 13000, 12, 4, 44, 0)],
+)
+def test_decode_of_many_short_rows(kernel_device, batch, kv_len, num_heads, num_kv_heads, head_dim, ragged):
+    params = {"batch": batch, "kv_len": kv_len, "num_heads": num_heads}
+    params |= {"num_kv_heads": num_kv_heads, "head_dim": head_dim}
+    lengths = [kv_len, *(1 + i * kv_len // batch for i in range(batch - 1))] if ragged else None
+    with _core.Case(kernel_device, "attention_decode", "fp32", params, kv_lens=lengths, variant="splitkv") as case:
+        for _ in range(2):  # a launch leaves its scratch as it found it
+            result = case.verify(1.0)
+            assert result["verified"], result["reason"]
+            assert result["rows_checked"] > 0
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_decode_passes_a_nan_on_whatever_its_bits(kernel_device, precision):
+    """All bits set is a NaN, too, and what becomes of it must not look like a mark of the kernel's own."""
+    params = {"batch": 1, "kv_len": 300, "num_heads": 7, "num_kv_heads": 1, "head_dim": 64}
+    with _core.Case(kernel_device, "attention_decode", precision, params) as case:
+        size = next(len(data) for name, data in case.inputs().items() if name == "v")
+        out = case.run({**case.inputs(), "v": b"\xff" * size})
+        operand = next(row for row in case.operands if row["name"] == "out")
+        assert np.isnan(decode(operand, out["out"])).all()
