@@ -11,8 +11,10 @@ import pytest
 from rows import pair
 
 import bwprof
+from bwprof.measuring import contexts
 from bwprof.renamed import renamed
 from bwprof.results import frame
+from bwprof.roofs import Wanted
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -79,13 +81,19 @@ OLD: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("use", "said"), OLD, ids=[f"{number} {said}" for number, (_, said) in enumerate(OLD)])
-def test_an_old_name_works_and_says_the_new_one(use: Callable[[], Any], said: str) -> None:
+def test_an_old_name_works_and_says_the_new_one(
+    use: Callable[[], Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Wanted] = []
+    for module in (contexts, bwprof.roofs):  # None: there was no time for any
+        monkeypatch.setattr(module, "obtain", lambda device, wanted, **_: asked.append(wanted))
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         result = use()
     assert result is not None
     assert [(one.category, one.filename) for one in found] == [(DeprecationWarning, __file__)]
     assert said in str(found[0].message)
+    assert [wanted.stored for wanted in asked] == ([False] if "'auto'" in said else [])
 
 
 def test_old_names_do_what_the_new_ones_do() -> None:

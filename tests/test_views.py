@@ -159,6 +159,10 @@ def test_what_goes_into_a_pipe_is_plain(rows: pd.DataFrame, tmp_path: Path, more
     assert done.stdout.isascii()
     assert b"\x1b" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 118
+
+
+def test_a_reader_that_ends_early_is_no_error(rows: pd.DataFrame, tmp_path: Path) -> None:
+    path = str(bwprof.save(rows, tmp_path / "a.csv"))
     head = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m bwprof show {path} | head -1"], capture_output=True, check=True
     )
