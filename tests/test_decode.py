@@ -18,6 +18,8 @@ LONG_DECODES = [
     {"batch": 9, "kv_len": 1501, "num_heads": 16, "num_kv_heads": 8, "head_dim": 40},
     {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [9000, 1, 5003]},
     {"num_heads": 40, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [9000, 1, 5003]},
+    # Blocks of twelve warps on an H200, and entries of fewer blocks than share out the longest one's sums.
+    {"num_heads": 8, "num_kv_heads": 4, "head_dim": 80, "kv_lens": [4000, 1, 40, 1700, 3999, 900]},
     {"batch": 3, "kv_len": 3001, "num_heads": 64, "num_kv_heads": 1, "head_dim": 64},
     # On an H200 two warps, with 16 heads each, share keys, and four.
     {"batch": 17, "kv_len": 1099, "num_heads": 64, "num_kv_heads": 1, "head_dim": 128},
@@ -44,9 +46,9 @@ CROWDED_DECODES = [
     {"batch": 133, "kv_len": 1196, "num_heads": 9, "num_kv_heads": 1, "head_dim": 64},
     {"batch": 133, "kv_len": 905, "num_heads": 17, "num_kv_heads": 1, "head_dim": 128},
     {"batch": 67, "kv_len": 2263, "num_heads": 64, "num_kv_heads": 1, "head_dim": 128},
-    # Small ones, of which several of each K/V head wait for the others: in 16 bits twice, in FP32. (check_plans.cc)
-    {"batch": 133, "kv_len": 3726, "num_heads": 2, "num_kv_heads": 1, "head_dim": 24},
-    {"batch": 133, "kv_len": 1508, "num_heads": 1, "num_kv_heads": 1, "head_dim": 64},
+    # Several of each K/V head wait for the others: large ones and small ones, in 16 bits; in FP32. (check_plans.cc)
+    {"batch": 180, "kv_len": 6132, "num_heads": 2, "num_kv_heads": 1, "head_dim": 24},
+    {"batch": 133, "kv_len": 3804, "num_heads": 1, "num_kv_heads": 1, "head_dim": 64},
     {"batch": 133, "kv_len": 1773, "num_heads": 1, "num_kv_heads": 1, "head_dim": 24},
 ]
 

@@ -22,9 +22,9 @@ struct bw_decode_plan {
     int64_t split_keys;
     bool ragged;  // entries have lengths of their own
     size_t shared_bytes;
-    bool direct;    // direct.cu's or oneshot.cu's:
-    int step_keys;  // keys that a block of theirs meets at a time
-    int resident;   // blocks that run on a multiprocessor at once, or, where more do, that are counted on
+    bool direct;         // direct.cu's or oneshot.cu's
+    int step_keys;       // direct: keys that a block meets at a time
+    int resident;        // blocks that run on a multiprocessor at once, or, where more do, that are counted on
     int row_records;     // records of combine.cuh that a head's output takes
     int combiners;       // blocks that add up a column's splits
     int combiner_items;  // records of a block's heads, over all splits, that each of them takes; wide blocks divide
