@@ -50,6 +50,8 @@ CROWDED_DECODES = [
     {"batch": 180, "kv_len": 6132, "num_heads": 2, "num_kv_heads": 1, "head_dim": 24},
     {"batch": 133, "kv_len": 3804, "num_heads": 1, "num_kv_heads": 1, "head_dim": 64},
     {"batch": 133, "kv_len": 1773, "num_heads": 1, "num_kv_heads": 1, "head_dim": 24},
+    # In FP32 blocks whose keys go through shared memory, one of each K/V head waiting.
+    {"batch": 34, "kv_len": 500, "num_heads": 8, "num_kv_heads": 8, "head_dim": 128},
 ]
 
 

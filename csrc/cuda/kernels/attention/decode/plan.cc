@@ -312,7 +312,7 @@ void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
     plan->scratch_bytes = plan->ticket_bytes + plan->value_bytes + plan->sum_bytes;
 }
 
-// Mirrors decode/direct.cu: which shapes it takes, and what a block of its kernels meets at a time. Few keys
+// Mirrors decode/direct.cu and oneshot.cu: which shapes they take, and what a block is to meet at a time. Few keys
 // are spread over as many small blocks as there may be; many go to large ones, which have less to put together, and to
 // small ones again where those leave fewer multiprocessors idle.
 bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, int64_t units) {
@@ -348,12 +348,15 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     large.warps = head_dim > 64 && head_dim <= 96 ? 12 : 8;
     large.step_keys = head_dim > 64 ? 16 * large.warps : 256;
     large.resident = head_dim > 64 ? 1 : 2;
+    const bool only_small = dtype == BW_FP32 || (few && head_dim <= 128);
     const timed_splits by_small = choose_direct_splits(small, dims, dtype, units, columns);
-    const timed_splits by_large = choose_direct_splits(large, dims, dtype, units, columns);
-    // Small ones take many columns more evenly, beside each other; with long rows, only where no column is divided.
-    const bool even = !dims->list && head_dim <= 128 && (head_dim <= 64 || by_small.splits == 1) &&
-                      1.01 * by_small.time < by_large.time;
-    if (dtype == BW_FP32 || (few && head_dim <= 128) || even) {
+    const timed_splits by_large =
+        only_small ? timed_splits{1, INFINITY} : choose_direct_splits(large, dims, dtype, units, columns);
+    // Small ones take many columns more evenly, beside each other. With long rows, only where no column is divided;
+    // with short ones, also where large blocks would not meet their keys at one go (oneshot.cu).
+    const bool fitting = by_small.splits == 1 || (head_dim <= 64 && by_large.splits * large.step_keys < keys);
+    const bool even = !dims->list && head_dim <= 128 && fitting && 1.01 * by_small.time < by_large.time;
+    if (only_small || even) {
         *plan = small;
         plan->splits = by_small.splits;
     } else {
@@ -373,9 +376,13 @@ int staged_per_unit(const bw_decode_plan &plan, int64_t shared_limit) {
 
 // Of staged blocks, which are to have a step for each of their warps.
 int64_t choose_staged_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units) {
-    const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
-    if (dtype == BW_FP32) return choose_timed_splits(plan, float_costs(plan, dims), dims, units, columns, 64).splits;
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(dims->value[BW_DECODE_KV_LEN], 64));
+    const int64_t *value = dims->value;
+    const double columns = entries_of(dims) * (double)value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
+    // Of larger groups products take longer than memory does: not measured.
+    if (dtype == BW_FP32 && value[BW_DECODE_NUM_HEADS] <= 8 * value[BW_DECODE_NUM_KV_HEADS]) {
+        return choose_timed_splits(plan, float_costs(plan, dims), dims, units, columns, 64).splits;
+    }
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(value[BW_DECODE_KV_LEN], 64));
     return choose_splits(columns, units * plan.resident, limit);
 }
 

@@ -23,7 +23,7 @@ struct bw_decode_plan {
     bool ragged;  // entries have lengths of their own
     size_t shared_bytes;
     bool direct;         // direct.cu's or oneshot.cu's
-    int step_keys;       // direct: keys that a block meets at a time
+    int step_keys;       // direct: keys of a split that a block may meet at one go
     int resident;        // blocks that run on a multiprocessor at once, or, where more do, that are counted on
     int row_records;     // records of combine.cuh that a head's output takes
     int combiners;       // blocks that add up a column's splits
