@@ -177,13 +177,14 @@ static void check_large_groups() {
 }
 
 // Few short rows: blocks of 64 keys or, where those would be two a multiprocessor and a group's heads have as many
-// splits, of 128; whatever is chosen, all blocks run at once.
+// splits, of 128, and of 256 where those meet all keys at one go; whatever is chosen, all blocks run at once.
 static void check_few_keys() {
     const struct {
         int64_t batch, keys, heads, kv_heads, step_keys;
     } shapes[] = {{1, 4096, 14, 2, 64},  {2, 4096, 14, 2, 128}, {4, 2048, 14, 2, 128}, {16, 512, 14, 2, 64},
                   {9, 1024, 7, 1, 128},  {32, 512, 7, 1, 64},   {32, 512, 4, 1, 128},  {96, 128, 7, 1, 128},
-                  {1, 8192, 14, 2, 128}, {1, 12288, 7, 1, 128}, {8, 4096, 14, 2, 256}};
+                  {1, 8192, 14, 2, 128}, {1, 12288, 7, 1, 128}, {8, 4096, 14, 2, 256}, {1, 4096, 32, 8, 256},
+                  {1, 8192, 16, 4, 256}, {12, 1000, 6, 2, 256}, {9, 2001, 7, 1, 256}};
     for (const auto &shape : shapes) {
         const bw_decode_plan plan = plan_of(BW_FP16, shape.batch, shape.keys, shape.heads, shape.kv_heads, 64);
         CHECK(plan.direct && plan.step_keys == shape.step_keys);
