@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-PLAIN_WIDTH = 118
+PLAIN_WIDTH = 120
 _BROAD = 10_000  # no table is
 _LEAST_WIDTH = 100  # below that the headings of a table of numbers are stacks of letters
 _LEAST_PROSE = 30  # letters of a line of a column of sentences

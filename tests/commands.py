@@ -84,7 +84,7 @@ def environment(folder: Path, plant: str = "", *, briefly: bool = True, draws: b
     )
     source = str(Path(bwprof.__file__).parent.parent)
     given = [path for path in (os.environ.get("PYTHONPATH"),) if path]  # where packages may be, too
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source, *given]), "COLUMNS": "118"}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source, *given]), "COLUMNS": "120"}
 
 
 def command(

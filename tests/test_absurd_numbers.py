@@ -60,7 +60,7 @@ def test_commands(bare: Path, whole: Path, capsys: pytest.CaptureFixture[str], c
         elif "--md" in command:
             assert max(len(cell) for line in out.splitlines() for cell in line.split("|")) < 250
         else:
-            assert max(map(len, out.splitlines())) <= 118
+            assert max(map(len, out.splitlines())) <= 120
 
 
 @pytest.mark.parametrize("command", ["report --checklist", "outliers", "plot -o"])

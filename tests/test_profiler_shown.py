@@ -31,7 +31,7 @@ ROW: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("width", [60, 80, 118])
+@pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_launch_fits_the_screen(width: int) -> None:
     lines = block(ROW, width)
     assert lines[0] == f"launch 3: fill<...> (a name of {len(LONG)} letters: --json)"
@@ -46,7 +46,7 @@ def test_a_name_that_fits_is_whole() -> None:
 
 
 def test_no_share_of_accesses_that_there_are_not() -> None:
-    (line,) = (line for line in block(ROW, 118) if line.startswith("  access"))
+    (line,) = (line for line in block(ROW, 120) if line.startswith("  access"))
     assert line.split("access")[1].strip() == "4 sectors a store, 100 % of stored sectors written"
 
 
@@ -57,7 +57,7 @@ def test_long_names_are_left_out_of_markdown() -> None:
 
 def test_what_was_stated_has_a_line() -> None:
     stated = ROW | {"bytes_read": 1 << 20, "bytes_written": 0, "bandwidth_gb_s": 5.24288}
-    (line,) = (line for line in block(stated, 118) if "must move" in line)
+    (line,) = (line for line in block(stated, 120) if "must move" in line)
     assert line.split("must move")[1].strip() == "1 MiB read, 0 B written, 5.24 GB/s"
 
 

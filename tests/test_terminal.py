@@ -265,8 +265,8 @@ def test_a_display_that_raises_stops_no_run(first: bool, monkeypatch: pytest.Mon
     ("cells", "width"),
     [
         (("naive", "12.1", "one dot product per element, " * 4), 60),  # its sentences are folded
-        (("naive " * 6, "12.1", "one dot product per element, " * 4), 118),  # the name would be, too
-        (("naive", "12.1 " * 12, "one dot product"), 118),  # numbers are never
+        (("naive " * 6, "12.1", "one dot product per element, " * 4), 120),  # the name would be, too
+        (("naive", "12.1 " * 12, "one dot product"), 120),  # numbers are never
     ],
 )
 def test_only_sentences_of_a_table_are_folded(cells: tuple[str, ...], width: int) -> None:

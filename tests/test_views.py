@@ -106,14 +106,14 @@ def test_a_table_fits_its_screen(rows: pd.DataFrame, which: str, width: int) -> 
 
 def test_columns_of_nothing_are_named_below(rows: pd.DataFrame) -> None:
     text = io.StringIO()
-    print_view(rows, Console(file=text, width=118, color_system=None), which="counters")
+    print_view(rows, Console(file=text, width=120, color_system=None), which="counters")
     head, _, notes = text.getvalue().partition("no values: ")
     assert "traffic_" not in head
     assert "traffic_ratio" in notes
     text = io.StringIO()
-    print_view(rows, Console(file=text, width=118), columns="case,traffic_ratio")
+    print_view(rows, Console(file=text, width=120), columns="case,traffic_ratio")
     assert "traffic_" in text.getvalue(), "asked for"
-    print_view(rows[:0], Console(file=text, width=118))
+    print_view(rows[:0], Console(file=text, width=120))
 
 
 def test_show_and_view_print_a_stored_run(
@@ -158,7 +158,7 @@ def test_what_goes_into_a_pipe_is_plain(rows: pd.DataFrame, tmp_path: Path, more
     done = subprocess.run(command, capture_output=True, env={**os.environ, **more}, check=True)
     assert done.stdout.isascii()
     assert b"\x1b" not in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 118
+    assert max(map(len, done.stdout.splitlines())) <= 120
 
 
 def test_a_reader_that_ends_early_is_no_error(rows: pd.DataFrame, tmp_path: Path) -> None:

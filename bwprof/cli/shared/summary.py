@@ -46,7 +46,7 @@ def print_tables(data: pd.DataFrame, screen: Console) -> None:
 
 
 def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
-    """The summary as rich renderables, 118 columns wide at most."""
+    """The summary as rich renderables, 120 columns wide at most."""
     from bwprof.terminal import table
 
     lines, _ = summary_rows(data)
