@@ -61,7 +61,7 @@ class Card:
     def text(self, precision: str) -> str:
         """Which of its figures a prediction in a precision rests on."""
         said = self.source
-        if self.streams.scaled:
+        if self.streams.scaled_from:
             said += f"; streams over size scaled from those of {self.streams.measured_on}"
         kind = self.rate(precision)[1]
         if not kind:
@@ -85,7 +85,8 @@ def card_of(device: object, streams: Streams | None = None) -> Card:
     device : str, Roofs or Card
         An id of the catalogue or a driver's name for it, numbers ("bandwidth=3200,fp16=400"), or measured roofs.
     streams : Streams, optional
-        Of the device whose curve is scaled to this one where it has none of its own; else those that come with bwprof.
+        Those whose measured curve is scaled to this device where it has none of its own; else those that come with
+        bwprof.
 
     Raises
     ------
@@ -181,7 +182,7 @@ def _number(text: str, name: str) -> float:
 
 def _with_curve(card: Card, streams: Streams | None, floor: float | None) -> Card:
     """The card with a measured device's curve scaled to it: its memory by bandwidth, its latency by the clock."""
-    base = streams or default()
+    base = (streams or default()).as_measured
     origin = datasheets.find(base.measured_on)
     # A device that the catalogue does not have is known by its largest read.
     bandwidth = float(origin.bandwidth_gb_s) if origin else float(base.ceiling_gb_s(1.0, 0.0))

@@ -41,12 +41,20 @@ class Curve:
 
 @dataclass(frozen=True)
 class Streams:
-    """A device's streams over size, by read fraction, and the time of an empty launch."""
+    """A device's streams over size, by read fraction, and the time of an empty launch.
+
+    `scaled_from` are those of the device `measured_on` where these are another's, worked out from them.
+    """
 
     curves: tuple[Curve, ...]
     floor_seconds: float
     measured_on: str
-    scaled: bool = False
+    scaled_from: Streams | None = None
+
+    @property
+    def as_measured(self) -> Streams:
+        """Those that are of the device `measured_on`: from which others are scaled, never from scaled ones."""
+        return self.scaled_from or self
 
     @classmethod
     def of(cls, roofs: Roofs) -> Streams:
@@ -131,7 +139,7 @@ class Streams:
             seconds = waiting * latency + (curve.seconds - waiting) / bandwidth
             curves.append(Curve(curve.read_fraction, curve.sizes, np.minimum.accumulate(seconds[::-1])[::-1]))
         floor = self.floor_seconds * latency if floor_seconds is None else floor_seconds
-        return Streams(tuple(curves), floor, self.measured_on, scaled=True)
+        return Streams(tuple(curves), floor, self.measured_on, scaled_from=self.as_measured)
 
 
 @cache
