@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.text import is_truth, several, shown, unknown
+from bwprof.text import is_truth, several, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
     known = registry.param_names(operation)
     for name in arrays:
         if name not in known:
-            raise ValueError(unknown(f"parameter of {operation}", name, known))
+            raise ValueError(registry.unknown_param(operation, name, known))
     columns: dict[str, Any] = {}
     for param in registry.operation(operation)["params"]:
         source = param["default_from"]

@@ -225,6 +225,24 @@ def lengths_of(row: Mapping[str, Any]) -> list[int] | None:
         raise ValueError(f"kv_lens is {shown(said)}: lengths are needed, as in '100;7000'") from None
 
 
+def unknown_param(operations: str, name: str, known: Iterable[str], *, where: str = "") -> str:
+    """One sentence for a parameter that operations do not have; lengths are none, and where they go: in a suite's file,
+    which `where` names, beside the parameters.
+
+    Examples
+    --------
+    >>> unknown_param("gemm", "m", ["M", "N"])
+    "unknown parameter of gemm 'm': did you mean 'M'? Allowed: M, N"
+    >>> unknown_param("attention_decode", "kv_lens", ["batch", "kv_len"])
+    'kv_lens is no parameter: lengths are given by --kv-lens 100,7000 (in Python kv_lens=[100, 7000])'
+    """
+    if name == "kv_lens":
+        if where:
+            return f"{where}: kv_lens is no parameter: lengths are a key beside params, kv_lens = [100, 7000]"
+        return "kv_lens is no parameter: lengths are given by --kv-lens 100,7000 (in Python kv_lens=[100, 7000])"
+    return unknown(f"parameter of {operations}", name, known, where=where)
+
+
 def complete(
     operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
 ) -> dict[str, int]:
@@ -239,7 +257,7 @@ def complete(
     known = param_names(operation_name)
     for name in params:
         if name not in known:
-            raise ValueError(unknown(f"parameter of {operation_name}", name, known))
+            raise ValueError(unknown_param(operation_name, name, known))
     whole = {name: value_of(name, value, f"{operation_name}: {name}") for name, value in params.items()}
     for name, value in whole.items():
         if not -(2**63) <= value < 2**63:

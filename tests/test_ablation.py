@@ -372,6 +372,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     ("given", "said"),
     [
         (["gemm", "-p", "M=1,2"], "--param M has 2 values"),
+        (["gemm", "--kv-lens", "1,2"], "gemm takes no kv_lens"),
+        (["attention_decode", "-p", "kv_lens=1,2"], "lengths are given by --kv-lens 100,7000 (in Python kv_lens=["),
         (["gemm", "-o", "x.docx"], "ending of a picture"),
         (["gemm", "-o", "absent/x.png"], "-o absent/x.png: there is no folder absent that can be written to"),
         (["gemm", "--vs", "jax"], "vs 'jax'"),
@@ -381,6 +383,13 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
 def test_mistakes_in_the_command(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ablation", *given, "--device", "cpu"]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_lengths_in_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are a shape, too: none of the predictions' parameters stands beside them."""
+    given = ["attention_decode", "--kv-lens", "10,70", "--variant", "simple", "--device", "cpu", "--no-roofs", "-q"]
+    assert main(["ablation", *given, "--cache", "hot", "--max-seconds", "0.01"]) == 0
+    assert "attention_decode fp32, kv_lens=10,70, on " in capsys.readouterr().out
 
 
 # ---- the picture ----

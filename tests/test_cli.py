@@ -223,6 +223,7 @@ def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None
         (["gemm", "-p", "M"], "NAME=V1,V2,... is needed"),
         (["gemm", "-p", "M=1", "-p", "M=2"], "--param M is given twice"),
         (["gemm", "-p", "L=1"], "unknown parameter of gemm 'L'"),
+        (["attention_decode", "-p", "kv_lens=1,2"], "lengths are given by --kv-lens 100,7000 (in Python kv_lens=["),
         (["gemm", "--precision", "fp23"], "unknown precision 'fp23': did you mean 'fp32'?"),
         (["gemm", "--precision", "fp8"], "unknown precision 'fp8': did you mean 'fp8_e4m3'?"),
         (["gemm", "--backend", "cpuu"], "unknown backend 'cpuu': did you mean 'cpu'?"),

@@ -217,6 +217,42 @@ def test_batches_of_different_lengths() -> None:
     assert (row["bytes_read"], row["bytes_written"]) == (2 * (2 * 8 * 64 + 2 * 3100 * 2 * 64), 2 * 2 * 8 * 64)
 
 
+def test_lengths_are_given_as_to_a_sweep() -> None:
+    """To each shape the same batch; operations without lengths stay as they are; costs are those of `bwprof.cost`."""
+    heads = {"num_heads": 8, "num_kv_heads": [2, 4], "head_dim": 64}
+    frame = bwprof.predict("attention_decode", device="L4", precision=["fp16", "fp32"], kv_lens=[100, "3Ki"], **heads)
+    assert frame["kv_lens"].tolist() == ["100;3072"] * 4
+    assert frame["num_kv_heads"].tolist() == [2, 4, 2, 4]
+    assert frame[["batch", "kv_len"]].drop_duplicates().values.tolist() == [[2, 3072]]
+    assert frame["case"].tolist() == ["attention_decode num_kv_heads=2", "attention_decode num_kv_heads=4"] * 2
+    for row in bwprof.rows(frame):
+        own = {name: row[name] for name in ("num_heads", "num_kv_heads", "head_dim")}
+        cost = bwprof.cost("attention_decode", precision=row["precision"], kv_lens=[100, 3072], **own)
+        assert (row["bytes_read"], row["flops"]) == (cost.bytes_read, cost.flops)
+    table = pd.DataFrame({"num_heads": [8, 8], "num_kv_heads": [2, 4], "head_dim": [64, 64]})
+    again = bwprof.predict("attention_decode", device="L4", precision="fp16", kv_lens=[100, 3072], shapes=table)
+    assert again["time_ms"].tolist() == frame["time_ms"].tolist()[:2]
+    both = bwprof.predict(["attention_decode", "kv_copy"], precision="fp16", kv_lens="1..2:+1")
+    assert both["kv_lens"].fillna("").tolist() == ["1;2", ""]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"op": "gemm", "kv_lens": [1, 2]}, "kv_lens: gemm takes none"),
+        ({"op": "attention_decode", "kv_lens": []}, "kv_lens"),
+        ({"op": "attention_decode", "kv_lens": [1, 2], "batch": 3}, "kv_lens has 2 lengths: .* one per batch entry, 3"),
+        ({"op": "attention_decode", "kv_lens": [0, 2]}, "kv_lens"),
+        ({"op": "attention_decode", "kv_lens": "some"}, "kv_lens is 'some': lengths are needed"),
+        ({"op": "attention_decode", "shapes": pd.DataFrame({"kv_lens": [1]})}, "lengths are given by --kv-lens"),
+        ({"op": bwprof.predict("gemm"), "kv_lens": [1]}, "rows to predict have their parameters"),
+    ],
+)
+def test_wrong_lengths(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        bwprof.predict(**given)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("precision", "read", "written"),
     [

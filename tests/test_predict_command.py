@@ -110,6 +110,8 @@ def test_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
         (["gemm", "--efficiency", "much"], "--efficiency is 'much'"),
         (["gemm", "--efficiency", "120%"], "efficiency is 1.2: allowed is a share from 1e-06 to 1"),
         (["gemm", "-p", "m=1"], "unknown parameter of gemm 'm'"),
+        (["attention_decode", "-p", "kv_lens=1,2"], "lengths are given by --kv-lens 100,7000 (in Python kv_lens=["),
+        (["gemm", "--kv-lens", "1,2"], "kv_lens: gemm takes none"),
         (["gemm", "--csv", "-", "--json", "-"], "cannot both have the standard output"),
         (["gemm", "--csv", "rows.txt"], "must end in .csv"),
         (["stream_read", "--precision", "q4_0"], "no precision q4_0 of stream_read"),

@@ -23,6 +23,10 @@ def parsed(text: str) -> suites.Suite:
     [
         ('[[case]]\noparation = "gemm"\n', "my.toml, case 1: unknown key 'oparation': did you mean 'operation'?"),
         ('[[case]]\noperation = "gem"\n', "my.toml, case 1 ('gem'): unknown operation 'gem': did you mean 'gemm'?"),
+        (
+            '[[case]]\nname = "x"\noperation = "attention_decode"\nparams = { kv_lens = [1, 2] }\n',
+            "my.toml, case 1 ('x'): kv_lens is no parameter: lengths are a key beside params, kv_lens = [100, 7000]",
+        ),
         (HEAD + "params = { m = 1 }\n", "my.toml, case 1 ('x'): unknown parameter of gemm 'm': did you mean 'M'?"),
         (HEAD + "params = { M = 1.5 }\n", "my.toml, case 1 ('x'): M is 1.5, a whole number is needed"),
         (HEAD + 'params = { M = "4Kb" }\n', "my.toml, case 1 ('x'): M: '4Kb' is not a whole number"),

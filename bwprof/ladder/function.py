@@ -55,7 +55,8 @@ def ablation(
     op : str
         The operation.
     precision : str, optional
-        With no parameters either, the shape and the precision that the ladder's predictions are for; FP32 with some.
+        With no parameters and lengths either, the shape and the precision that the ladder's predictions are for; FP32
+        with some.
     vs : {"torch"}, optional
         Measure PyTorch's counterpart, too, where it is installed and has one: on tensors of the same values, verified
         against the same reference, timed by the same timer.
@@ -105,8 +106,8 @@ def ablation(
         raise ValueError(unknown("cache", str(cache), CACHES))
     choice = hardware.choose(backend, device)
     ladder = _ladder(op, choice.backend, words("variant", variant))
-    precision, given = _place(ladder, precision, merged(grid, params, "grid"))
     lens = registry.lengths(kv_lens)
+    precision, given = _place(ladder, precision, merged(grid, params, "grid"), lens)
     whole = registry.complete(op, precision, given, lens)
     known = [row["name"] for row in ladder if precision in row["precisions"]]
     if not known:
@@ -226,11 +227,14 @@ def _behind_gaps(op: str, backend: str, asked: Sequence[Mapping[str, Any]]) -> s
 
 
 def _place(
-    ladder: Sequence[Mapping[str, Any]], precision: str | None, params: Mapping[str, Any]
+    ladder: Sequence[Mapping[str, Any]],
+    precision: str | None,
+    params: Mapping[str, Any],
+    kv_lens: Sequence[int] | None,
 ) -> tuple[str, dict[str, Any]]:
     """The precision and the parameters: with none given, those that the ladder is predicted for."""
     at = ladder[0]["at"]
-    if at is None or params:
+    if at is None or params or kv_lens is not None:
         return registry.check_precision("fp32" if precision is None else precision), dict(params)
     predicted_for, shape = registry.rung_place(at)
     return registry.check_precision(predicted_for if precision is None else precision), dict(shape)

@@ -245,7 +245,7 @@ def _check_used(request: Request, entries: Sequence[SuiteCase], backend: str) ->
     params = {name: None for operation in operations for name in registry.param_names(operation)}
     for name, values in request.params.items():
         if name not in params:
-            raise ValueError(unknown(f"parameter of {', '.join(operations)}", name, params))
+            raise ValueError(registry.unknown_param(", ".join(operations), name, params))
         if not values:
             raise ValueError(f"parameter {name} has no values")
     variants = {name: None for operation in operations for name in registry.variant_names(operation, backend)}

@@ -160,7 +160,7 @@ def _case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
     params: dict[str, tuple[int, ...]] = {}
     for key, value in _table(entry, "params", where).items():
         if key not in allowed:
-            raise ValueError(unknown(f"parameter of {operation}", key, allowed, where=where))
+            raise ValueError(registry.unknown_param(operation, key, allowed, where=where))
         params[key] = _counts(value, key, where)
     kv_lens = _counts(entry["kv_lens"], "kv_lens", where) if "kv_lens" in entry else None
     if kv_lens is not None and not registry.operation(operation)["takes_kv_lens"]:

@@ -10,7 +10,7 @@ from bwprof import _core, registry
 from bwprof.analysis.forecast.cards import Card, card_of
 from bwprof.analysis.forecast.efficiencies import Efficiency
 from bwprof.analysis.forecast.efficiencies import efficiency as learn
-from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, work_of
+from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, each_of, work_of
 from bwprof.results import schema
 from bwprof.roofs import limits
 from bwprof.text import finite_number, listed, shown, words
@@ -33,6 +33,7 @@ def predict(
     precision: str | Sequence[str] | None = None,
     efficiency: float | pd.DataFrame | Efficiency = DEFAULT_EFFICIENCY,
     shapes: pd.DataFrame | None = None,
+    kv_lens: str | Sequence[int | str] | None = None,
     **params: Any,
 ) -> pd.DataFrame:
     """What operations would take on a device that is not at hand.
@@ -55,6 +56,8 @@ def predict(
         learnt; or what `bwprof.efficiency` has learnt from one.
     shapes : DataFrame, optional
         Parameters as columns, a row each.
+    kv_lens : sequence of int, or str, optional
+        One length per batch entry, for the operations that take it, as `bwprof.sweep` has it.
     **params : int, array or list of int
         Parameters of the operation. NumPy arrays go row by row together, lists are swept as their product; what is left
         out takes its default.
@@ -80,7 +83,7 @@ def predict(
     import pandas as pd
 
     if isinstance(op, pd.DataFrame):
-        if params or shapes is not None:
+        if params or shapes is not None or kv_lens is not None:
             raise ValueError("rows to predict have their parameters: leave out shapes= and the others")
         return predict_rows(_cases(op, precision), device, efficiency)
     model = model_of(efficiency)
@@ -88,10 +91,18 @@ def predict(
     names = [op] if isinstance(op, str) else listed(op, "op", "an operation, several, or a frame is needed")
     if shapes is not None:
         params = _with_shapes(shapes, params)
+    takes = {name: registry.operation(name)["takes_kv_lens"] for name in names}
+    if kv_lens is not None and names and not any(takes.values()):
+        raise ValueError(f"kv_lens: {', '.join(names)} takes none")
+    lengths = registry.lengths(kv_lens)
     works = []
     for name in names:
         columns, cases = combined(name, params)
-        works += [work_of(name, chosen, columns, names=cases) for chosen in _precisions(name, precision)]
+        for chosen in _precisions(name, precision):
+            if lengths is None or not takes[name]:
+                works.append(work_of(name, chosen, columns, names=cases))
+            else:
+                works += each_of(name, chosen, columns, cases, lengths)
     if not works:
         raise ValueError("no operation to predict")
     return _joined([_frame(work, card, model) for work in works], card)

@@ -106,6 +106,23 @@ def work_of(
     return Work(operation, precision, columns, cost, names, None, variant)
 
 
+def each_of(
+    operation: str, precision: str, columns: Mapping[str, Any], names: list[str] | None, kv_lens: Sequence[int]
+) -> list[Work]:
+    """The shapes that `combined` made, each by itself with a batch of these lengths."""
+    import numpy as np
+
+    count = max((np.size(values) for values in columns.values()), default=1)
+    rows = [
+        {name: np.asarray(values).ravel()[at % np.size(values)] for name, values in columns.items()}
+        for at in range(count)
+    ]
+    return [
+        work_of(operation, precision, row, names=None if names is None else [names[at]], kv_lens=kv_lens)
+        for at, row in enumerate(rows)
+    ]
+
+
 def combined(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], list[str] | None]:
     """Parameters as whole arrays: every combination of the lists' values, for each row of the arrays.
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from bwprof import registry
 from bwprof.records.proof import ROOT
 from bwprof.roofs import Given, files
 from bwprof.roofs.given import WORDS, check
@@ -231,4 +232,16 @@ def read_params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
         if name in result:
             raise ValueError(f"--param {name} is given twice")
         result[name] = numbers(values, f"--param {name}")
+    return result
+
+
+def read_single(given: Sequence[str]) -> dict[str, int]:
+    """The same where each parameter has one value."""
+    result: dict[str, int] = {}
+    for name, values in read_params(given).items():
+        if name == "kv_lens":
+            raise ValueError(registry.unknown_param("", name, ()))
+        if len(values) != 1:
+            raise ValueError(f"--param {quoted(name)} has {len(values)} values: one is needed")
+        result[name] = values[0]
     return result

@@ -11,7 +11,7 @@ from typing import Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
-from bwprof.cli.shared.options import read_params
+from bwprof.cli.shared.options import add_kv_lens, numbers, read_single
 from bwprof.kernels import Variants, variants
 from bwprof.results.jsonfile import plain
 from bwprof.text import words
@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "-p", "--param", action="append", default=[], metavar="NAME=VALUE", help="the value of a parameter (repeatable)"
     )
+    add_kv_lens(parser)
     parser.add_argument(
         "--device", metavar="D", help="cpu, cuda, cuda:1, or a number (default: the first of every kind)"
     )
@@ -42,14 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print(options: argparse.Namespace) -> int:
     if options.json:
         check_open("--json")
-    params: dict[str, Any] = {}
-    for name, values in read_params(options.param).items():
-        if len(values) != 1:
-            raise ValueError(f"--param {name} has {len(values)} values: one is needed")
-        params[name] = values[0]
+    params: dict[str, Any] = dict(read_single(options.param))
+    lengths = None if options.kv_lens is None else numbers(options.kv_lens, "--kv-lens")
     found = Variants()
     for precision in words("--precision", options.precision):
-        found += variants(options.operation, options.device, precision=precision, **params)
+        found += variants(options.operation, options.device, precision=precision, kv_lens=lengths, **params)
     if options.json:
         sys.stdout.write(json.dumps(plain(list(found)), indent=1, ensure_ascii=False) + "\n")
     else:

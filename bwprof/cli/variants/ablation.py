@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.shared.options import add_roofs, limit, read_params, roofs
+from bwprof.cli.shared.options import add_kv_lens, add_roofs, limit, numbers, read_single, roofs
 from bwprof.cli.shared.outputs import check_picture, rescue, targets_of, write_each
 from bwprof.results.files import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 The ladder of an operation's variants on one shape: what each rung changes, what that was predicted to bring, and what
 it brings. Every rung is measured, verified and named, those that refuse the shape with the reason. Without parameters
-it is the shape that the predictions are for.
+and lengths it is the shape that the predictions are for.
 """
 _EPILOG = """\
 examples:
@@ -51,6 +51,7 @@ def parser() -> Parser:
     made.add_argument(
         "-p", "--param", action="append", default=[], metavar="NAME=VALUE", help="the value of a parameter (repeatable)"
     )
+    add_kv_lens(made)
     made.add_argument("--precision", metavar="P", help="the precision (default: the predictions', else fp32)")
     made.add_argument("--vs", metavar="torch", help="measure PyTorch's counterparts, too, where it is installed")
     made.add_argument("--variant", metavar="V,…", help="only these rungs")
@@ -76,6 +77,7 @@ def _run(options: argparse.Namespace) -> int:
     targets = _targets(options)
     seconds = limit(options.max_seconds, "--max-seconds", from_zero=True)
     held_against = roofs(options)
+    lengths = None if options.kv_lens is None else numbers(options.kv_lens, "--kv-lens")
     ending: BaseException | None = None
     try:
         found = ablation(
@@ -90,7 +92,8 @@ def _run(options: argparse.Namespace) -> int:
             max_seconds=DEFAULT_CASE_SECONDS if seconds is None else seconds,
             roofs="auto" if held_against is None else held_against,
             progress=not options.quiet,
-            grid=_params(options.param),
+            kv_lens=lengths,
+            grid=read_single(options.param),
         )
     except BaseException as error:  # with the rungs that were finished, where any was begun
         if not hasattr(error, "frame"):
@@ -106,15 +109,6 @@ def _targets(options: argparse.Namespace) -> dict[str, str]:
     if options.output is not None:
         check_picture("-o", options.output, force=options.force, targets=targets)
     return targets
-
-
-def _params(given: Sequence[str]) -> dict[str, int]:
-    params = {}
-    for name, values in read_params(given).items():
-        if len(values) != 1:
-            raise ValueError(f"--param {quoted(name)} has {len(values)} values: one is needed")
-        params[name] = values[0]
-    return params
 
 
 def _keep(
