@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rows import row
 
@@ -518,6 +518,7 @@ _COLUMNS = ("time_ms", "time_ms_lo", "time_ms_hi", "bandwidth_gb_s", "traffic_ra
     st.sampled_from(["time_ms", "bandwidth_gb_s", "traffic_ratio"]),
     st.booleans(),
 )
+@example(one=[{"time_ms": 1e-300, "time_ms_lo": 1e300}], other=[{}], metric="bandwidth_gb_s", several=True)
 def test_odd_figures_never_get_in_the_way(
     one: list[dict[str, Any]], other: list[dict[str, Any]], metric: str, several: bool
 ) -> None:

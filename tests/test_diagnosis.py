@@ -388,8 +388,9 @@ def test_bands_in_both_directions() -> None:
 
 def test_recorded_rows() -> None:
     """An H200's default suite, read by eye: streams and large products are at the memory's roof; of the small one's
-    stalls half wait for memory, neither most nor few; long attention is at arithmetic's; what an unfused one stores is what most of its time is for;
-    neither holds of decode attention for eight short sequences, whose warps wait for what is under way.
+    stalls half wait for memory, neither most nor few; long attention is at arithmetic's; what an unfused one stores is
+    what most of its time is for; neither holds of decode attention for eight short sequences, whose warps wait for what
+    is under way.
     """
     frame = bwprof.load_example("h200")
     found = diagnoses(frame)

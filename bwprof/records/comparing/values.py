@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,7 @@ def value(row: Row, process_ms: Sequence[float], metric: str) -> Value | str:
     if metric == "time_ms":
         return Value(middle(processes), low, high, processes)
     work = found * time
-    rates = tuple(work / ms for ms in processes)
+    rates = tuple(min(max(work / ms, sys.float_info.min), sys.float_info.max) for ms in processes)  # logarithms follow
     return Value(work / middle(processes), work / high if high else math.inf, work / low if low else math.inf, rates)
 
 
