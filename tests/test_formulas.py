@@ -205,12 +205,12 @@ def test_a_case_has_the_footprint_that_its_cost_says(operation):
 
 
 SPLIT_DECODES = [
-    # 4096 keys in 64 splits of 64 (few enough for one block each); 64 splits * 14 heads * 4 records of 72 bytes
-    ("fp16", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}, [4096], 258_048),
+    # 4096 keys in 52 splits of 80 (few enough for one block each); 52 splits * 14 heads * 4 records of 72 bytes
+    ("fp16", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}, [4096], 209_664),
     # the second entry has one split, which stores nothing
-    ("fp16", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}, [4096, 64], 258_048),
-    # 40 elements take 3 records, the last one half empty: (64 + 2) splits * 14 heads * 3 * 72 bytes
-    ("fp32", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 40}, [4096, 65], 199_584),
+    ("fp16", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}, [4096, 64], 209_664),
+    # 40 elements take 3 records, the last one half empty: (52 + 2) splits * 14 heads * 3 * 72 bytes
+    ("fp32", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 40}, [4096, 85], 163_296),
     ("fp16", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}, [16], 0),
 ]
 
