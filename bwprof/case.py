@@ -58,7 +58,7 @@ class Case:
     seed : int
         Of the generated inputs.
     kv_lens : sequence of int, or str, optional
-        One length per batch entry, for operations that take it.
+        One length per batch entry, for operations that take it, given as to `bwprof.cost`: [100, 7000], "100,7Ki".
     **params : int or str
         The operation's parameters, 4096 or "4Ki"; those left out take their defaults.
 
@@ -287,10 +287,11 @@ class Case:
     def _spec(self, cache: str, timer: str | None, rel_ci: float) -> Spec:
         """What a sweep would call this."""
         case = self._case
-        lens = tuple(self._kv_lens) if self._kv_lens is not None else None
+        lens = self._kv_lens
         told = registry.unusual(case.operation, case.precision, case.params, lens)
+        named = " ".join([case.operation, *(f"{name}={case.params[name]}" for name in told)])
         return Spec(
-            " ".join([case.operation, *(f"{name}={case.params[name]}" for name in told)]),
+            registry.case_name(named, lens),
             case.operation,
             case.precision,
             case.params,

@@ -86,7 +86,8 @@ def cost(
     precision : str
         What the operands are stored in. Formats that no backend has a kernel for are known here, too.
     kv_lens : sequence of int, or str, optional
-        One length per batch entry, for operations that take it (scalar parameters only).
+        One length per batch entry, for operations that take it (scalar parameters only): a list, tuple, array or
+        Series of whole numbers, or text, "100,7Ki" or "100;7168", with ranges ("1Ki..8Ki:x2") as for parameters.
     backend, variant : str, optional
         Add what this variant's intermediates move to the algorithmic bytes.
     **params : int or array-like of int

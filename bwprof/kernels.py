@@ -115,7 +115,7 @@ def variants(
     device: hardware.Device = None,
     *,
     precision: str = "fp32",
-    kv_lens: Sequence[int | str] | None = None,
+    kv_lens: str | Sequence[int | str] | None = None,
     **params: Any,
 ) -> Variants:
     """The variants of operations and, on a GPU, the kernels that each launches: names, registers, occupancy.
@@ -130,8 +130,8 @@ def variants(
         "cuda", "cuda:1", "cpu", ...; the first of every kind when it is left out.
     precision : str
         Kernels are other ones in another precision.
-    kv_lens : sequence of int, optional
-        One length per batch entry, for an operation that takes it.
+    kv_lens : sequence of int, or str, optional
+        One length per batch entry, for an operation that takes it, given as to `bwprof.cost`: [100, 7000], "100,7Ki".
     **params : int
         The operation's parameters ("4Ki" among them): kernels depend on sizes. Those left out take their defaults.
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import cache, lru_cache
 from typing import Any
 
 from bwprof import _core
 from bwprof.listing import Listing
-from bwprof.text import is_range, is_truth, quoted, several, shown, spread, unknown, whole_number
+from bwprof.text import is_truth, quoted, several, shown, spread, unknown, whole_number
+
+_MOST_NAMED = 3  # lengths that a case's name lists
 
 
 class Operations(Listing):
@@ -199,30 +203,76 @@ def rung_place(at: str) -> tuple[str, dict[str, int]]:
     return precision, {name: int(value) for name, _, value in (param.partition("=") for param in params)}
 
 
-def lengths(kv_lens: Iterable[int | str] | None) -> Sequence[int] | None:
-    """`kv_lens` as something that can be gone through more than once, texts ("4Ki", "1Ki..8Ki:x2") as the numbers that
-    they stand for; the rest is left to checks.
+def lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "kv_lens") -> tuple[int, ...] | None:
+    """The lengths of a batch's entries, in their order, however they are given; None for None.
+
+    One rule for all that takes kv_lens: whole numbers in anything that has an order (lists, NumPy, pandas), one alone,
+    or a text with commas, as on a command line, or semicolons, as in a row; texts may be "4Ki" and "1Ki..8Ki:x2".
+
+    Raises
+    ------
+    ValueError
+        For anything else, and for none at all; the message carries `name`. That each is 1 or more, and that there are
+        as many as entries, is the operation's to check.
+
+    Examples
+    --------
+    >>> lengths("100,7Ki"), lengths("100;7000"), lengths(["8..32:x2", 5]), lengths(64)
+    ((100, 7168), (100, 7000), (8, 16, 32, 5), (64,))
     """
-    if is_range(kv_lens):
-        return spread([kv_lens], "kv_lens")
-    if kv_lens is None or isinstance(kv_lens, (str, bytes)) or not isinstance(kv_lens, Iterable):
-        return kv_lens  # type: ignore[return-value]
-    found = spread(several(kv_lens, "kv_lens"), "kv_lens")
-    for length in found:
-        if is_truth(length):
-            raise ValueError(f"kv_lens holds {shown(length)}: whole numbers are needed")
-    return found
-
-
-def lengths_of(row: Mapping[str, Any]) -> list[int] | None:
-    """A row's `kv_lens`, "100;7000", as numbers; None where it has none. ValueError for other text."""
-    said = row.get("kv_lens")
-    if not said:
+    if kv_lens is None:
         return None
+    if isinstance(kv_lens, (Mapping, Set)):
+        raise ValueError(f"{name} is {shown(kv_lens)}: lengths in their order are needed, as in [100, 7000]")
+    given = several(kv_lens, name)
+    if isinstance(kv_lens, str):
+        given = re.split("[,;]", kv_lens) if kv_lens.strip() else []
+    if not given:
+        raise ValueError(f"{name} is empty: one length per batch entry is needed, as in 100,7000")
+    return tuple(whole_number(length, name) for length in spread(given, name))
+
+
+def lengths_of(row: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """A row's `kv_lens`, "100;7000", as numbers; None where it has none. ValueError for other text."""
+    return lengths(row.get("kv_lens") or None)
+
+
+def lengths_text(kv_lens: Iterable[int] | None) -> str | None:
+    """Lengths as a row's `kv_lens` has them; the inverse of `lengths_of`."""
+    return None if kv_lens is None else ";".join(map(str, kv_lens))
+
+
+def case_name(case: str, kv_lens: str | Iterable[int] | None) -> str:
+    """What a case is called: `case` and, unless it has them already, its lengths, so that no two lists read alike; of
+    many their number, their range, and a digest of them in their order.
+
+    Examples
+    --------
+    >>> case_name("decode", None), case_name("decode", "64;32"), case_name("decode kv_lens=64,32", (64, 32))
+    ('decode', 'decode kv_lens=64,32', 'decode kv_lens=64,32')
+    >>> case_name("decode", [8192, 12, 500, 64]), case_name("decode", [64] * 16)
+    ('decode kv_lens=4 of 12..8192 #2ba358d9', 'decode kv_lens=16 of 64')
+    """
+    if not kv_lens:
+        return case
+    told = _lengths_name(kv_lens if isinstance(kv_lens, str) else tuple(kv_lens))
+    return case if f" {told} " in f" {case} " else f"{case} {told}".strip()
+
+
+@lru_cache(maxsize=256)  # rows of a file have few lists, which may be long
+def _lengths_name(kv_lens: str | tuple[int, ...]) -> str:
+    """The lengths' part of a name; "" for a column's text that names none: a caller's own, one that was cut."""
     try:
-        return [int(length) for length in str(said).split(";")]
+        found = lengths(kv_lens) or ()
     except ValueError:
-        raise ValueError(f"kv_lens is {shown(said)}: lengths are needed, as in '100;7000'") from None
+        return ""
+    if len(found) <= _MOST_NAMED:
+        return f"kv_lens={','.join(map(str, found))}"
+    least, most = min(found), max(found)
+    if least == most:
+        return f"kv_lens={len(found)} of {most}"
+    digest = zlib.crc32(";".join(map(str, found)).encode())
+    return f"kv_lens={len(found)} of {least}..{most} #{digest:08x}"
 
 
 def unknown_param(operations: str, name: str, known: Iterable[str], *, where: str = "") -> str:

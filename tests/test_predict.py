@@ -243,7 +243,7 @@ def test_lengths_are_given_as_to_a_sweep() -> None:
         ({"op": "attention_decode", "kv_lens": []}, "kv_lens"),
         ({"op": "attention_decode", "kv_lens": [1, 2], "batch": 3}, "kv_lens has 2 lengths: .* one per batch entry, 3"),
         ({"op": "attention_decode", "kv_lens": [0, 2]}, "kv_lens"),
-        ({"op": "attention_decode", "kv_lens": "some"}, "kv_lens is 'some': lengths are needed"),
+        ({"op": "attention_decode", "kv_lens": "some"}, "kv_lens: 'some' is not a whole number"),
         ({"op": "attention_decode", "shapes": pd.DataFrame({"kv_lens": [1]})}, "lengths are given by --kv-lens"),
         ({"op": bwprof.predict("gemm"), "kv_lens": [1]}, "rows to predict have their parameters"),
     ],

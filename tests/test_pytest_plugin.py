@@ -40,7 +40,7 @@ def _pretend(monkeypatch):
         row.update(operation=str(what), precision=options.get("precision", "fp32"), status="ok", time_ms=ms,
                    time_ms_lo=ms * 0.999, time_ms_hi=ms * 1.001, bandwidth_gb_s=100 / ms, bytes_read=100_000_000,
                    pct_attainable=50 / ms, attainable_gb_s=200.0, flags=flags, backend="cpu", device="D", cache="cold",
-                   timer="monotonic", samples=3)
+                   timer="monotonic", samples=3, kv_lens=options.get("kv_lens"))
         return Row(row, [ms * 1e6] * 3)
     monkeypatch.setattr(fixture, "_row", measured)
     monkeypatch.setattr(fixture, "_fresh", lambda row, options: measured(row["operation"], options))
@@ -237,6 +237,13 @@ TWO = """
     def test_two(bandwidth):
         bandwidth("gemm")
 """
+
+
+def test_a_case_with_lengths_is_found_in_the_baseline(inside: pytest.Pytester) -> None:
+    inside.makepyfile('def test_one(bandwidth):\n    bandwidth("attention_decode", kv_lens="9;5")')
+    run(inside, "--bwprof-save", "main").assert_outcomes(passed=1)
+    told = run(inside, "--bwprof-baseline", "main", times="[1.2]")
+    told.stdout.fnmatch_lines(["*test_one kv_lens=9,5*+20.0 % slower*"])
 
 
 def test_a_session_becomes_a_baseline_and_the_next_is_held_against_it(inside: pytest.Pytester) -> None:

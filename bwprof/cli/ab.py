@@ -12,7 +12,7 @@ from bwprof import hardware, registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
-from bwprof.cli.shared.options import add_kv_lens, add_param, numbers, read_params
+from bwprof.cli.shared.options import add_kv_lens, add_param, read_params
 from bwprof.cli.shared.outputs import rescue, targets_of, write_each
 from bwprof.paired import asked, places, result, run, session
 from bwprof.paired.asked import Options
@@ -230,7 +230,7 @@ def _missing(row: dict[str, Any], options: argparse.Namespace) -> str:
 def _options(options: argparse.Namespace, seed: int) -> Options:
     return Options(
         params=read_params(options.param),
-        kv_lens=None if options.kv_lens is None else numbers(options.kv_lens, "--kv-lens"),
+        kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
         precisions=words("--precision", options.precision),
         caches=words("--cache", options.cache),
         timer=options.timer,

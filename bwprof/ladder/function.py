@@ -132,7 +132,7 @@ def ablation(
     request = Request(
         operations=(op,),
         params={name: (value,) for name, value in whole.items()},
-        kv_lens=None if lens is None else tuple(lens),
+        kv_lens=lens,
         precisions=(precision,),
         variants=tuple(known) if variant is not None else (EVERY_VARIANT,),
         caches=(cache,),
@@ -249,8 +249,8 @@ def _is(op: str, precision: str, params: Mapping[str, int], at: str) -> bool:
 def _shape(op: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None) -> str:
     """The parameters that are not what they would be anyway."""
     told = registry.unusual(op, precision, params, kv_lens)
-    lens = [] if kv_lens is None else [f"kv_lens={','.join(map(str, kv_lens))}"]
-    return " ".join([*(f"{name}={params[name]}" for name in told), *lens]) or "default shape"
+    named = " ".join(f"{name}={params[name]}" for name in told)
+    return registry.case_name(named, kv_lens) or "default shape"
 
 
 def _measure_peers(kept: _Kept, choice: Choice, spec: Spec, roofs: Given, max_seconds: float) -> None:

@@ -74,6 +74,9 @@ class Subject:
             object.__setattr__(self, "precision", self.precision.lower())
         if self.cache not in ("cold", "hot"):
             raise ValueError(unknown("cache", str(self.cache), ("cold", "hot")))
+        if "kv_lens" in self.labels:
+            lens = registry.lengths_text(registry.lengths(self.labels["kv_lens"]))
+            object.__setattr__(self, "labels", {**self.labels, "kv_lens": lens})
         for name, value in self.labels.items():
             check_label(name, value)
 
@@ -92,6 +95,9 @@ def check_label(name: str, value: Any) -> None:
         return
     if name not in {*schema.all_param_names(), *_LABEL_COLUMNS}:
         raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
+    if name == "kv_lens":
+        registry.lengths(value)
+        return
     kind = schema.kinds()[name]
     try:
         schema.normalise(value, kind)
@@ -215,7 +221,7 @@ def measure(
         warmed up, and made so often, however long that takes.
     labels : mapping, optional
         Columns for whatever tells this row from others: name -> value. M, N, K, batch, ... fill the schema's columns of
-        that name.
+        that name; `kv_lens` holds lengths, given as to `bwprof.cost`.
     **more_labels
         The same; a label that is called as an option of this function is (`name`, `sets`) goes into `labels`.
 
@@ -378,11 +384,12 @@ def _compared(row: Row, subject: Subject) -> Verdict:
 
 def blank_row(subject: Subject, context: Context) -> Row:
     """The row before anything has run."""
+    labels = [(name, value) for name, value in subject.labels.items() if name != "kv_lens"]
     row = schema.empty_row()
     row.update(
         operation=subject.name,
         precision=subject.precision,
-        case=" ".join([subject.name, *(f"{name}={value}" for name, value in subject.labels.items())]),
+        case=" ".join([subject.name, *(f"{name}={value}" for name, value in labels)]),
         cache=subject.cache,
         bytes_read=subject.bytes_read,
         bytes_written=subject.bytes_written,
@@ -391,6 +398,7 @@ def blank_row(subject: Subject, context: Context) -> Row:
     )
     row.update(context.labels)
     row.update(subject.labels)
+    row["case"] = registry.case_name(row["case"], row["kv_lens"])
     return row
 
 

@@ -45,7 +45,8 @@ class Spec:
         """The inverse of `to_dict`."""
         lens = found["kv_lens"]
         metrics = tuple(found.get("metrics", ()))
-        return cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None, "metrics": metrics})
+        spec = cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None, "metrics": metrics})
+        return replace(spec, case=registry.case_name(spec.case, spec.kv_lens))  # a plan that was written before
 
     def open(self, device: _core.Device, *, nvtx: bool = True) -> _core.Case:
         """The case on a device, nothing allocated yet. `nvtx`: tools that watch the process are told of it."""
@@ -94,7 +95,7 @@ class Spec:
             operation=self.operation,
             precision=self.precision,
             case=self.case,
-            kv_lens=";".join(map(str, self.kv_lens)) if self.kv_lens is not None else None,
+            kv_lens=registry.lengths_text(self.kv_lens),
             variant=self.variant,
             cache=self.cache,
             seed=self.seed,

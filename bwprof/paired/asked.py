@@ -21,7 +21,7 @@ class Options:
     """What both sides have in common; empty and None mean as the operation has it."""
 
     params: Mapping[str, Any] = field(default_factory=dict)
-    kv_lens: Any = None
+    kv_lens: tuple[int, ...] | None = None
     precisions: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
     timer: str | None = None
@@ -81,7 +81,7 @@ def _specs(text: str, options: Options, backend: str) -> list[Work]:
     asked = plan.Request(
         operations=(operation,),
         params={name: whole_numbers(name, value) for name, value in options.params.items()},
-        kv_lens=None if options.kv_lens is None else whole_numbers("kv_lens", options.kv_lens),
+        kv_lens=options.kv_lens,
         precisions=options.precisions or (DEFAULT_PRECISION,),
         variants=(variant,) if variant else (),
         caches=options.caches,
@@ -97,7 +97,8 @@ def _told(spec: Spec) -> Spec:
         allowed = ", ".join(registry.operation(spec.operation)["precisions"])
         raise ValueError(f"{spec.operation} has no precision {spec.precision}: allowed are {allowed}")
     told = registry.unusual(spec.operation, spec.precision, spec.params, spec.kv_lens)
-    return replace(spec, case=" ".join([spec.operation, *(f"{name}={spec.params[name]}" for name in told)]))
+    named = " ".join([spec.operation, *(f"{name}={spec.params[name]}" for name in told)])
+    return replace(spec, case=registry.case_name(named, spec.kv_lens))
 
 
 def _calls(text: str, options: Options) -> list[Work]:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from bwprof import hardware
+from bwprof import hardware, registry
 from bwprof.callables import check_callable, name_of
 from bwprof.errors import PairedError
 from bwprof.hardware import Device
@@ -144,7 +144,9 @@ def ab(
         seconds(max_turn_seconds, "max_turn_seconds"),
     )
     how = How(fraction(rel_ci, "rel_ci"), seconds(max_seconds, "max_seconds"), fraction(gate, "gate"), _seed(seed))
-    given_options = Options(params, kv_lens, words("precision", precision), words("cache", cache), timer, how.seed)
+    given_options = Options(
+        params, registry.lengths(kv_lens), words("precision", precision), words("cache", cache), timer, how.seed
+    )
     other = complete(b, a, wanted)
     if callable(a) and callable(other):
         _refuse_for_callables(given_options, wanted)
@@ -258,6 +260,4 @@ def checked_threads(given: int, name: str) -> int:
 
 
 def _seed(given: Any) -> int:
-    from bwprof import registry
-
     return registry.check_seed(whole_number(given, "seed"))

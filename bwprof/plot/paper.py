@@ -25,6 +25,7 @@ Inches = tuple[float, float]  # width and height
 MOST_LINES = 150
 LEAST_INCHES = 0.12
 _DPI = (10, 2000)
+_LEAST_HEAD = 8  # letters of a name before its lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,18 @@ def lines_in(height: float) -> int:
 
 
 def cut(text: str, most: int) -> str:
-    """A name as it is drawn: in one line, no control characters, which SVG cannot hold, and room left for the rest."""
+    """A name as it is drawn: in one line, no control characters, which SVG cannot hold, and room left for the rest.
+
+    Lengths, which stand at the end of a case's name and may be all that tells two apart, are kept.
+    """
     safe = spelt(" ".join(text.split()))
-    return safe if len(safe) <= most else safe[: most - 1] + "\u2026"
+    if len(safe) <= most:
+        return safe
+    head, mark, lengths = safe.rpartition(" kv_lens=")
+    room = most - 1 - len(mark + lengths)
+    if mark and room < _LEAST_HEAD:
+        return "\u2026" + safe[1 - most :]
+    return f"{head[:room]}\u2026{mark}{lengths}" if mark else safe[: most - 1] + "\u2026"
 
 
 @lru_cache(maxsize=4096)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from bwprof import registry
 from bwprof.results import schema
 from bwprof.results.files import Claim, GrowingFile, atomic_write, is_plain_target, read_text
 from bwprof.results.others.profiles import hint_of_table
@@ -315,8 +316,7 @@ def completed(row: Row, *, bare: bool, source: str) -> Row:
         raise ValueError(f"unknown status '{row['status'][:100]}': allowed are {', '.join(schema.STATUSES)}")
     if bare:
         row["status"] = "ok" if row["time_ms"] is not None else "failed"
-    if row["case"] is None:
-        row["case"] = row["operation"]
+    row["case"] = registry.case_name(row["case"] or row["operation"], row["kv_lens"])
     if row["flags"] is None and row["status"] == "ok" and not bare:
         row["flags"] = ""
     return row

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
+from bwprof import registry
 from bwprof.results import compare, schema
 from bwprof.results.frozen import Run, Samples
 from bwprof.results.schema import Row
@@ -225,9 +226,12 @@ def _plain(found: list[Any], name: str, kind: schema.Kind, *, known: bool) -> li
 
 
 def _as_read(row: Row) -> Row:
-    """The same row with what every row of a file has: a precision, if only "", and a case, if only the operation."""
+    """The same row with what every row of a file has: a precision, if only "", and a case, if only the operation, that
+    tells its lengths.
+    """
     precision = schema.precision_text(row.get("precision") or "")
-    return row | {"precision": precision, "case": row.get("case") or row.get("operation")}
+    case = row.get("case") or row.get("operation")
+    return row | {"precision": precision, "case": case and registry.case_name(case, row.get("kv_lens"))}
 
 
 def compared_rows(data: pd.DataFrame | Any) -> list[Row]:

@@ -261,6 +261,7 @@ def _check_used(request: Request, entries: Sequence[SuiteCase], backend: str) ->
 def _told(own: SuiteCase, entry: SuiteCase, precision: str) -> list[str]:
     """The parameters that a case's name ends with, so that no two rows are called the same: those of which it has
     several values, and those that were asked for and are not what the suite, or the operation, has.
+    Lengths are always told.
     """
     fixed = {name: values[0] for name, values in entry.params.items() if len(set(values)) == 1}
     asked = [name for name, value in fixed.items() if set(own.params.get(name, ())) != {value}]
@@ -294,7 +295,8 @@ def _expanded(
     told = _told(own or entry, entry, next((name for name in precisions if name in allowed), allowed[0]))
     specs = []
     for params in product(entry.params):
-        case = " ".join([entry.name, *(f"{name}={params[name]}" for name in told)])
+        named = " ".join([entry.name, *(f"{name}={params[name]}" for name in told)])
+        case = registry.case_name(named, entry.kv_lens)
         if not _is_wanted(request.only, case, entry.name, entry.operation):
             continue
         whole: dict[str, dict[str, int]] = {}

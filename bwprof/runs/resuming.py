@@ -62,8 +62,9 @@ def _taken(variants: dict[str | None, deque[int]], wanted: str | None) -> int | 
 
 def key_of_spec(spec: Spec) -> _Key:
     """What a case has in common with its row, whichever variant was chosen."""
-    lens = schema.clean(";".join(map(str, spec.kv_lens))) if spec.kv_lens is not None else None
+    lens = registry.lengths_text(spec.kv_lens)
     params = tuple(spec.params.get(name) for name in _param_names(spec.operation))
+    lens = lens and schema.clean(lens)
     return schema.clean(spec.case), spec.operation, spec.precision, spec.seed, lens, spec.cache, params
 
 

@@ -162,7 +162,7 @@ def _case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
         if key not in allowed:
             raise ValueError(registry.unknown_param(operation, key, allowed, where=where))
         params[key] = _counts(value, key, where)
-    kv_lens = _counts(entry["kv_lens"], "kv_lens", where) if "kv_lens" in entry else None
+    kv_lens = registry.lengths(entry.get("kv_lens"), f"{where}: kv_lens")
     if kv_lens is not None and not registry.operation(operation)["takes_kv_lens"]:
         raise ValueError(f"{where}: {operation} takes no kv_lens")
     return SuiteCase(

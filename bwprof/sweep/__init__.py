@@ -163,7 +163,8 @@ def sweep(
     seed : int
         Of the generated inputs.
     kv_lens : sequence of int, or str, optional
-        Lengths of a batch's entries, for operations that take it; ranges as for parameters.
+        Lengths of a batch's entries, for operations that take it, given as to `bwprof.cost`: [100, 7000], "100,7Ki". A
+        case's name ends with them.
     timer : str, optional
         On a GPU "graph" (when left out), "events" or "cupti"; on a CPU "monotonic".
     counters : bool
@@ -270,6 +271,7 @@ def sweep(
             stop,
             how,
         )
+    from bwprof import registry
     from bwprof.runs.grid import whole_numbers
     from bwprof.runs.plan import Request
     from bwprof.text import whole_number
@@ -280,7 +282,7 @@ def sweep(
     request = Request(
         operations=_words("operations", operations),
         params={name: whole_numbers(name, value) for name, value in params.items()},
-        kv_lens=whole_numbers("kv_lens", kv_lens) if kv_lens is not None else None,
+        kv_lens=registry.lengths(kv_lens),
         precisions=_words("precision", precision),
         variants=_words("variant", variant),
         caches=_words("cache", cache),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bwprof import hardware
+from bwprof import hardware, registry
 from bwprof.case import Case
 from bwprof.measuring.function import measure
 from bwprof.results.difference import DISTURBED
@@ -149,7 +149,7 @@ class Bandwidth:
         return self._named(row, name)
 
     def _named(self, row: Row, name: str) -> Row:
-        row["case"], row["run_id"] = name, self._session.run_id
+        row["case"], row["run_id"] = registry.case_name(name, row["kv_lens"]), self._session.run_id
         return row
 
     def _once_more(

@@ -57,7 +57,7 @@ def predict(
     shapes : DataFrame, optional
         Parameters as columns, a row each.
     kv_lens : sequence of int, or str, optional
-        One length per batch entry, for the operations that take it, as `bwprof.sweep` has it.
+        One length per batch entry, for the operations that take it, given as to `bwprof.cost`: [100, 7000], "100,7Ki".
     **params : int, array or list of int
         Parameters of the operation. NumPy arrays go row by row together, lists are swept as their product; what is left
         out takes its default.

@@ -88,16 +88,14 @@ def work_of(
     allowed = registry.operation(operation)["precisions"]
     if precision not in allowed:
         raise ValueError(f"{operation} has no precision '{precision}': allowed are {', '.join(allowed)}")
-    if isinstance(kv_lens, str):
-        kv_lens = registry.lengths_of({"kv_lens": kv_lens})
-    if kv_lens is not None:
-        lengths = registry.lengths(kv_lens)
+    lengths = registry.lengths(kv_lens)
+    if lengths is not None:
         single: dict[str, Any] = {name: np.asarray(value).item() for name, value in params.items()}
         whole: dict[str, Any] = dict(registry.complete(operation, precision, single, lengths))
         found = costs.cost(operation, precision=precision, kv_lens=lengths, **whole)
         cost = Cost(*(np.array([found[name]]) for name in found))
         arrays = {name: np.array([value]) for name, value in whole.items()}
-        said = ";".join(map(str, lengths or ()))
+        said = registry.lengths_text(lengths)
         return Work(operation, precision, arrays, cost, names, said, variant)
     columns: dict[str, Any] = {
         name: np.atleast_1d(array).ravel() for name, array in costs.shapes(operation, dict(params)).items()

@@ -156,7 +156,7 @@ def request(options: argparse.Namespace) -> Request:
         counters=options.counters,
         metrics=_words(options.metrics, "--metrics"),
         target_seconds=limit(options.target_seconds, "--target-seconds"),
-        kv_lens=numbers(options.kv_lens, "--kv-lens") if options.kv_lens is not None else None,
+        kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
         rel_ci=fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
         max_seconds=limit(options.max_seconds, "--max-seconds", from_zero=True),
         only=_words(options.only, "--only"),

@@ -9,9 +9,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from bwprof import _core, registry
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
-from bwprof.cli.shared.options import add_kv_lens, numbers, read_single
+from bwprof.cli.shared.options import add_kv_lens, read_single
 from bwprof.kernels import Variants, variants
 from bwprof.results.jsonfile import plain
 from bwprof.text import words
@@ -20,6 +21,7 @@ _DESCRIPTION = "The variants of operations, and on a GPU their kernels: names, r
 _EPILOG = """\
 Nothing is launched. local is what registers spill to, and arrays of a thread's own. The last line is for Nsight
 Compute: ncu --kernel-name regex:... bwprof OPERATION --once
+A build without a backend knows none of its rungs: that, and what to do, is said on standard error.
 """
 _NUMBERS = ("registers", "shared", "local", "threads", "occupancy")
 
@@ -44,10 +46,16 @@ def _print(options: argparse.Namespace) -> int:
     if options.json:
         check_open("--json")
     params: dict[str, Any] = dict(read_single(options.param))
-    lengths = None if options.kv_lens is None else numbers(options.kv_lens, "--kv-lens")
+    lengths = registry.lengths(options.kv_lens, "--kv-lens")
     found = Variants()
     for precision in words("--precision", options.precision):
         found += variants(options.operation, options.device, precision=precision, kv_lens=lengths, **params)
+    asked = {row["backend"] for row in found}
+    for backend in _core.backends():
+        if backend["name"] in asked and not backend["built"]:
+            name, remedy = backend["name"], _core.backend_facts(backend["name"])["remedy"]
+            said = f"this build has no {name} backend, hence no {name} rungs: {backend['reason']}; {remedy}"
+            sys.stderr.write(f"bwprof: {said}\n")
     if options.json:
         sys.stdout.write(json.dumps(plain(list(found)), indent=1, ensure_ascii=False) + "\n")
     else:

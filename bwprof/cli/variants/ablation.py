@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof import registry
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.shared.options import add_kv_lens, add_roofs, limit, numbers, read_single, roofs
+from bwprof.cli.shared.options import add_kv_lens, add_roofs, limit, read_single, roofs
 from bwprof.cli.shared.outputs import check_picture, rescue, targets_of, write_each
 from bwprof.results.files import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
@@ -77,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
     targets = _targets(options)
     seconds = limit(options.max_seconds, "--max-seconds", from_zero=True)
     held_against = roofs(options)
-    lengths = None if options.kv_lens is None else numbers(options.kv_lens, "--kv-lens")
+    lengths = registry.lengths(options.kv_lens, "--kv-lens")
     ending: BaseException | None = None
     try:
         found = ablation(

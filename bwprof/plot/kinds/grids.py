@@ -9,13 +9,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bwprof import registry
 from bwprof.plot.given import device_of, doubted, need, number_column, predicted, remarks, rows_of
 from bwprof.plot.kinds.series import axis_label, column_of, count_text, varying
 from bwprof.plot.legends import add_title
 from bwprof.plot.looks import dress, ink, readable
 from bwprof.plot.paper import Inches, Picture, cut, width_of
 from bwprof.results.schema import Column, Row
-from bwprof.text import figure_text, measurable, quoted, shown, unknown
+from bwprof.text import counted, figure_text, measurable, quoted, shown, unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,6 +119,9 @@ def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | 
     chosen = _of_one(rows, precision)
     names = _parameters(chosen, x, y)
     chosen = need(chosen, *names)
+    lists = _lists(chosen, names)
+    kept = [row for row in chosen if row["kv_lens"] in lists]
+    others, chosen = len(chosen) - len(kept), kept
     fastest: dict[tuple[float, float], Row] = {}
     for row in chosen:
         key = float(row[names[0]]), float(row[names[1]])
@@ -125,6 +129,8 @@ def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | 
             fastest[key] = row
     words = [cut(str(chosen[0]["operation"]), _LONGEST), cut(str(chosen[0]["precision"]), 16).upper()]
     words += [cut(name, _LONGEST) for name in device_of(chosen)[:1]]
+    words += [registry.case_name("", found) for found in lists if found and len(lists) == 1]
+    words += [f"not drawn: {counted(others, 'row')} of other kv_lens"] if others else []
     words += ["the fastest of several rows"] if len(fastest) < len(chosen) else []
     axes = []
     for place, name in enumerate(names):
@@ -136,12 +142,23 @@ def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | 
     cells = {key: float(row[value]) for key, row in fastest.items()}
     one = (chosen[0]["operation"], chosen[0]["precision"])
     without = [row for row in every if (row["operation"], row["precision"]) == one and row["status"] in _BROKEN]
+    without = [row for row in without if not others or row["kv_lens"] in lists]
     places = [tuple(measurable(row.get(name)) for name in names) for row in without]
     broken = {(x, y) for x, y in places if x in axes[0] and y in axes[1]} - cells.keys()
     guessed, flagged = ({key for key, row in fastest.items() if is_so(row)} for is_so in (predicted, doubted))
     words += _told((guessed, flagged), broken, [*chosen, *without])
     columns = [column_of(name) for name in names]
     return _Plan(columns[0], columns[1], column, axes[0], axes[1], cells, words, guessed, flagged, broken)
+
+
+def _lists(rows: Sequence[Row], names: Sequence[str]) -> set[str | None]:
+    """The lists of lengths that are drawn: all or, where a cell would stand for several, the one of most rows."""
+    found: dict[tuple[object, ...], set[str | None]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), set()).add(row["kv_lens"])
+    if all(len(lists) == 1 for lists in found.values()):
+        return set().union(*found.values())
+    return {Counter(row["kv_lens"] for row in rows).most_common(1)[0][0]}
 
 
 def _told(marks: tuple[object, object], broken: object, rows: Sequence[Row]) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from bwprof import registry
 from bwprof.analysis.causes.losses import STEP
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import device_of, facts_of, hollow, need, number_column, remarks, rows_of, why_hollow
@@ -189,6 +190,8 @@ def _lines(rows: Sequence[Row], x: str, choice: Mapping[str, int]) -> list[_Line
 def _told(name: str, value: Any, choice: Mapping[str, int]) -> str:
     if value is None:
         return ""
+    if name == "kv_lens":
+        return registry.case_name("", str(value)) or str(value)
     return f"{name}={value:g}" if name in choice else f"({value})" if name == "cache" else str(value)
 
 

@@ -37,7 +37,7 @@ FIGURES = (
 KEYS = ("case", "remark", "timestamp")
 LABELS = "labels"  # the caller's own columns, as one JSON text behind a case's others
 NO_TIME = -(2**63)  # NumPy's own for a time that is not known
-_FORMAT = 1
+_FORMAT = 2
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bwprof import results
+from bwprof import registry, results
 from bwprof.records.index import layout
 from bwprof.results import jsonfile, schema
 from bwprof.results.files import claim_path
@@ -78,8 +78,7 @@ class Reader:
             whole = {**self._empty, **row}
             if whole["hostname"] is None:
                 whole["hostname"] = host
-            if whole["case"] is None:
-                whole["case"] = whole["operation"]
+            whole["case"] = registry.case_name(whole["case"] or whole["operation"], whole["kv_lens"])
             more = row.keys() - self._known
             labels = _labels(row, more) if more else ""
             keys.append((self._case_of(whole, labels), self._remark_of(whole), layout.microseconds(whole["timestamp"])))
