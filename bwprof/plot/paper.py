@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,21 @@ def cut(text: str, most: int) -> str:
     """A name as it is drawn: in one line, no control characters, which SVG cannot hold, and room left for the rest."""
     safe = spelt(" ".join(text.split()))
     return safe if len(safe) <= most else safe[: most - 1] + "\u2026"
+
+
+def told_apart(names: Sequence[str]) -> tuple[str, list[str]]:
+    """The words that all names share, which need not stand beside each, and what then tells each from the others."""
+    words = {name: name.split() for name in names}
+    shared = [word for word in next(iter(words.values()), []) if all(word in own for own in words.values())]
+    brief = {name: " ".join(word for word in own if word not in shared) for name, own in words.items()}
+    if not all(brief.values()) or len(set(brief.values())) < len(brief):
+        return "", list(names)
+    return " ".join(shared), [brief[name] for name in names]
+
+
+def in_lines(text: str, letters: int, most: int) -> str:
+    """A name in lines of so many letters, broken between words; beyond the `most` lines it is cut."""
+    return "\n".join(textwrap.wrap(cut(text, letters * most), letters, max_lines=most, placeholder="\u2026"))
 
 
 @lru_cache(maxsize=4096)
