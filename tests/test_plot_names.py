@@ -40,13 +40,15 @@ def long_names() -> pd.DataFrame:
 
 
 @cache
-def roofline(example: str) -> Axes:
-    return render(plot.KINDS["roofline"].picture(bwprof.load_example(example) if example else long_names()))
+def drawn(kind: str, example: str = "") -> Axes:
+    """A picture of an example, or of the long names, once for all tests."""
+    given = {"x": "kv_len"} if kind == "lines" else {}
+    return render(plot.KINDS[kind].picture(bwprof.load_example(example) if example else long_names(), **given))
 
 
 @pytest.mark.parametrize("kind", ["comparison", "roofline", "speedup"])
 def test_long_names_are_told_apart(kind: str) -> None:
-    axes = render(plot.KINDS[kind].picture(long_names()))
+    axes = drawn(kind)
     said = [" ".join(text.get_text().split()) for text in words(axes)]
     names = [name for name in said if name.startswith("batch=")]
     assert len(names) == len(set(names)) == 12
@@ -57,7 +59,7 @@ def test_long_names_are_told_apart(kind: str) -> None:
 
 
 def test_what_only_moves_bytes_is_named_in_full() -> None:
-    labels = [text.get_text() for text in roofline("h200_llama").get_legend().get_texts()]  # type: ignore[union-attr]
+    labels = [text.get_text() for text in drawn("roofline", "h200_llama").get_legend().get_texts()]  # type: ignore[union-attr]
     copies = next(label for label in labels if label.startswith("without FLOPs: "))
     assert copies.removeprefix("without FLOPs: ").replace("\n", " ").split(", ") == [
         f"{phase} b={batch} kv append" for phase in ("decode", "prefill") for batch in (1, 16)
@@ -74,7 +76,7 @@ def corners(text: Text) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("example", [*EXAMPLES, ""])
 def test_names_stand_in_the_axes_and_no_way_to_one_goes_through_another(example: str) -> None:
-    axes = roofline(example)
+    axes = drawn("roofline", example)
     assert (overlapping(axes), outside(axes)) == ([], [])
     low, high = axes.get_window_extent().get_points()
     notes = {note: corners(note) for note in seen(axes)}
@@ -94,8 +96,7 @@ def test_names_stand_in_the_axes_and_no_way_to_one_goes_through_another(example:
 
 @pytest.mark.parametrize("kind", ["roofline", "ridge", "lines"])
 def test_a_name_covers_lines_and_no_mark(kind: str) -> None:
-    given = (long_names(), {"x": "kv_len"}) if kind == "lines" else (bwprof.load_example("h200"), {})
-    axes = render(plot.KINDS[kind].picture(given[0], **given[1]), dark=True)
+    axes = drawn(kind, "" if kind == "lines" else "h200")
     marked = [line for line in axes.lines if line.get_marker() not in ("None", "|") and not hollow(line)]
     plain = [line for line in axes.lines if line.get_marker() == "None"]
     assert marked
@@ -113,10 +114,28 @@ def hollow(line: Any) -> bool:
 
 
 def test_words_that_all_names_share() -> None:
-    assert told_apart(["gemm M=1 K=64", "gemm M=16 K=64"]) == ("gemm K=64", ["M=1", "M=16"])
-    assert told_apart(["decode c=9 qkv", "decode c=9 o", "decode c=9 qkv"]) == ("decode c=9", ["qkv", "o", "qkv"])
-    for names in (["one name"], ["the same", "the same"], [], ["gemm", "gemm M=1"], ["a b", "b a"], ["stream", "gemm"]):
-        assert told_apart(names) == ("", names)
+    assert told_apart(["gemm M=1 N=4096 K=4096", "gemm M=16 N=64 K=4096"]) == (
+        "gemm K=4096",
+        ["M=1 N=4096", "M=16 N=64"],
+    )
+    steps = [f"decode b=1 c=4096 {role}" for role in ("qkv", "gate up", "qkv")]
+    assert told_apart(steps) == ("decode b=1 c=4096", ["qkv", "gate up", "qkv"])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [],
+        ["case 1", "case 2"],  # short
+        ["one name of many letters"],
+        ["the same name, twice here", "the same name, twice here"],
+        ["a name within another one", "a name within another one M=1"],
+        ["the same words elsewhere", "elsewhere the same words"],
+        ["nothing that both would share", "stream_copy"],
+    ],
+)
+def test_names_that_stay_whole(names: list[str]) -> None:
+    assert told_apart(names) == ("", names)
 
 
 def test_a_long_name_takes_several_lines() -> None:

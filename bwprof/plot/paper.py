@@ -25,6 +25,7 @@ Inches = tuple[float, float]  # width and height
 # Of pictures with a line for each case: those beyond are left out, which is said, as nobody reads so many.
 MOST_LINES = 150
 LEAST_INCHES = 0.12
+_SHORT = 20  # letters of a name
 _DPI = (10, 2000)
 
 
@@ -85,11 +86,14 @@ def cut(text: str, most: int) -> str:
 
 
 def told_apart(names: Sequence[str]) -> tuple[str, list[str]]:
-    """The words that all names share, which need not stand beside each, and what then tells each from the others."""
+    """The words that all names share, which need not stand beside each, and what then tells each from the others; short
+    names stay whole.
+    """
     words = {name: name.split() for name in names}
     shared = [word for word in next(iter(words.values()), []) if all(word in own for own in words.values())]
     brief = {name: " ".join(word for word in own if word not in shared) for name, own in words.items()}
-    if not all(brief.values()) or len(set(brief.values())) < len(brief):
+    short = max(map(len, names), default=0) <= _SHORT
+    if short or not all(brief.values()) or len(set(brief.values())) < len(brief):
         return "", list(names)
     return " ".join(shared), [brief[name] for name in names]
 
