@@ -95,10 +95,8 @@ class Streams:
         except (KeyError, TypeError, ValueError, OverflowError):
             raise ValueError("these are no streams: a device, floor_microseconds and curves are needed") from None
         mixes = [mix for mix, _, _ in curves]
-        in_order = mixes == sorted(set(mixes)) and all(0 <= mix <= 1 for mix in mixes)
-        if not (
-            mixes and in_order and 0 <= floor < math.inf and all(_is_curve(sizes, times) for _, sizes, times in curves)
-        ):
+        right = mixes and mixes == sorted(set(mixes)) and all(0 <= mix <= 1 for mix in mixes) and 0 <= floor < math.inf
+        if not right or not all(_is_curve(sizes, times) for _, sizes, times in curves):
             raise ValueError("these are no streams: ascending bytes and times of each mix are needed")
         return cls(tuple(Curve(mix, sizes, times * 1e-6) for mix, sizes, times in curves), floor * 1e-6, device)
 
