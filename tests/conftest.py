@@ -91,8 +91,10 @@ def device_params() -> list[Any]:
     return params
 
 
-# Files whose tests share what takes seconds to make: programs, a browser, kernels, syntax trees; some with each other.
-_SHARING = "build cublaslt cuda_host cupti layers library native notebooks packaging report_page".split()
+# Files whose tests share what takes seconds to make: programs, a browser, kernels, pictures; some with each other.
+_SHARING = (
+    "build cublaslt cuda_host cupti layers library native notebooks packaging plot_kinds plot_names report_page".split()
+)
 _TOGETHER = {**{f"test_{name}.py": name for name in _SHARING}, "test_plan_call.py": "cupti", "test_nvtx.py": "cupti"}
 
 

@@ -282,7 +282,7 @@ def opened() -> Iterator[dict[tuple[str, str], Any]]:
 def kernel_device(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, opened: dict[tuple[str, str], Any]
 ) -> Any:
-    """Each in turn for each test, so that one reference serves all of them; opened once."""
+    """Each in turn for each test; opened once."""
     backend, isa = request.param
     if isa:
         monkeypatch.setenv("BWPROF_CPU_ISA", isa)
@@ -292,6 +292,11 @@ def kernel_device(
     assert not isa or isa in device.facts()["runtime"]
     return device
 
+
+# Around what else a test is of: its devices one after the other, so that one reference serves all of them.
+on_each_device = pytest.mark.parametrize(
+    "kernel_device", DEVICES, ids=lambda param: "-".join(part for part in param if part), indirect=True
+)
 
 _EXPECTED: dict[tuple[Any, ...], Arrays] = {}  # what the last references were, by operation, precision and shape
 

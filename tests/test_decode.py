@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import references
-from references import DEVICES, check, decode
+from references import DEVICES, check, decode, on_each_device
 
 from bwprof import _core
 
@@ -35,6 +35,7 @@ LONG_DECODES = [
 ]
 
 
+@on_each_device
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("shape", LONG_DECODES, ids=lambda shape: f"{shape.get('batch', 'ragged')}x{shape['head_dim']}")
 def test_decode_over_more_keys_than_blocks_meet_at_once(kernel_device, precision, shape):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ from pretended import ROLES, TINY, Pretended
 from rich.console import Console
 
 import bwprof
+from bwprof.analysis.forecast.cards import card_of
+from bwprof.analysis.forecast.streams import Streams, default
 from bwprof.cli import model as model_command
 from bwprof.cli import report as report_command
 from bwprof.measuring.chain import Chain
@@ -420,3 +425,65 @@ def test_a_step_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.frame["time_ms"] > 0).all()
     assert found.time_ms == pytest.approx(float((found.frame["count"] * found.frame["time_ms"]).sum()))
     assert found.frame.attrs["run"]["model"]["architecture"]["hidden"] == 64
+
+
+@pytest.mark.parametrize("device", ["H200", "H100-SXM", "A100-80GB"])
+def test_a_step_is_predicted_as_its_operations_are(device: str, tmp_path: Path) -> None:
+    """Streams are scaled from those of the run that was learnt from, in rows and in what is worked out beside them."""
+    rows = bwprof.load_example("h100_llama")
+    step = bwprof.model_step("llama-3.1-8b", device=device, efficiency=rows, output=tmp_path / "step.json")
+    alone = bwprof.predict(step.frame, device=device, efficiency=bwprof.efficiency(rows))
+    for name in ("time_ms", "time_ms_lo", "time_ms_hi", "attainable_gb_s"):
+        assert step.frame[name].tolist() == alone[name].tolist(), name
+    assert "streams over size scaled from those of NVIDIA H100" in step.frame["reason"].iloc[0]
+    norms = step.left_out.set_index("what").loc["norms"]
+    card = card_of(device, Streams.of(Roofs.from_dict(dict(rows.attrs["run"]["roofs"]))))
+    each = card.streams.seconds(norms["bytes"] * 2 / 3, norms["bytes"] / 3)
+    assert norms["time_ms"] == pytest.approx(1e3 * norms["count"] * float(each), rel=0.1)
+    kept = ModelStep.from_frame(bwprof.load(tmp_path / "step.json"))
+    assert kept.left_out["time_ms"].tolist() == pytest.approx(step.left_out["time_ms"].tolist(), rel=1e-12)
+
+
+def test_what_no_kernel_runs_is_learnt_by_the_roofs_that_it_is_predicted_by() -> None:
+    """Not by the catalogue's streams, scaled to the card of that name."""
+    own = replace(roofs(), device="NVIDIA H200")
+    rows = bwprof.predict("gemm", device=own, precision="fp16", efficiency=0.5, M=1, N=[4096, 8192], K=[2048, 4096])
+    rows["status"] = "ok"
+    row = frames.to_rows(bwprof.predict("gemm", device=own, precision="int8", M=1, N=3072, K=3072))[0] | {
+        "time_ms": None
+    }
+    found = predicting.filled(row, own, frames.to_rows(rows))
+    assert found["reason"].startswith("learnt from 4 rows on NVIDIA H200 in fp16")
+    alone = bwprof.predict(
+        "gemm", device=own, precision="int8", M=1, N=3072, K=3072, efficiency=bwprof.efficiency(rows, own)
+    )
+    assert found["time_ms"] == alone["time_ms"].item()
+    assert found["pct_attainable"] == pytest.approx(50, abs=8)
+
+
+def streams_dict(floor: object = 1, mix: object = 1, sizes: object = (1, 2), times: object = (1, 2)) -> dict[str, Any]:
+    curve = {"read_fraction": mix, "bytes": sizes, "microseconds": times}
+    return {"device": "H100", "floor_microseconds": floor, "curves": [curve]}
+
+
+@pytest.mark.parametrize(
+    "streams",
+    [
+        [], "H100", {}, streams_dict() | {"curves": []}, streams_dict() | {"curves": 2 * streams_dict()["curves"]},
+        streams_dict(floor=math.nan), streams_dict(floor=-1), streams_dict(mix=2), streams_dict(mix=math.nan),
+        streams_dict(sizes=[2, 1]), streams_dict(sizes=[0, 2]), streams_dict(sizes=[1, "x"]),
+        streams_dict(times=[2, 1]), streams_dict(times=[1]), streams_dict(times=[1, math.inf]),
+        streams_dict(sizes=[], times=[]), streams_dict(sizes=1, times=1),
+    ],
+)  # fmt: skip
+def test_streams_that_cannot_be_are_none_of_a_run(streams: object) -> None:
+    with pytest.raises(ValueError, match="these are no streams"):
+        Streams.from_dict(streams)
+    assert predicting.card_of_run({"predict_device": "H200", "predict_streams": streams}) is None
+    assert predicting.card_of_run({"predict_device": "H200", "predict_streams": streams_dict()}) is not None
+
+
+def test_streams_are_written_and_read() -> None:
+    again = Streams.from_dict(json.loads(json.dumps(default().to_dict())))
+    assert again.seconds(1e6, 2e6) == pytest.approx(default().seconds(1e6, 2e6), rel=1e-12)
+    assert (again.measured_on, again.floor_seconds) == (default().measured_on, default().floor_seconds)

@@ -28,7 +28,7 @@ from bwprof.report.forms.page import page
 from bwprof.report.parts import circumstances, findings, pictures
 from bwprof.report.runs import Run, runs_of
 from bwprof.report.writing import Report, check_kind, document_of_runs, write_report
-from bwprof.results import jsonfile
+from bwprof.results import frozen, jsonfile
 
 EXAMPLE = "h200"
 SECTIONS = (
@@ -227,7 +227,7 @@ def test_slow_memory_has_figures_too(no_pictures: None) -> None:
     run = json.loads(json.dumps(data.attrs["run"]))
     for point in run["roofs"]["points"]:
         point["seconds"] *= 1000
-    data.attrs = {"run": run}
+    data.attrs = {"run": frozen.Run(run)}  # which pandas need not copy at every step
     assert len(re.findall(r"stream_[a-z]+ \d\.\d\d GB/s", page(document_of_runs(runs_of(data))))) == 4
 
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.analysis.forecast.cards import Card, card_of
-from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY, predict_rows
+from bwprof.analysis.forecast.efficiencies import Efficiency
+from bwprof.analysis.forecast.efficiencies import efficiency as learn
+from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY, card_for, model_of, predict_rows
+from bwprof.analysis.forecast.streams import Streams
 from bwprof.models.figures import gain, part_of
 from bwprof.models.question import Question
 from bwprof.models.running import Piece, pieces_of
@@ -25,13 +28,17 @@ Case = tuple[str, Mapping[str, int], str]
 
 
 def card_of_run(run: Mapping[str, Any]) -> Card | None:
-    """The device of a run, as predictions know it: by what it was predicted for, or by its roofs; None without both."""
+    """The device of a run, as its predictions saw it: by what it was predicted for and the streams that were scaled to
+    it, or by its roofs; None without both.
+    """
     try:
         if run.get("roofs"):
             roofs = Roofs.from_dict(dict(run["roofs"]))
             return card_of(roofs) if roofs.points else None
         asked = run.get("predict_device")
-        return card_of(asked) if isinstance(asked, str) else None
+        streams = run.get("predict_streams")
+        own = None if streams is None else Streams.from_dict(streams)
+        return card_of(asked, own) if isinstance(asked, str) else None
     except ValueError:
         return None
 
@@ -57,10 +64,11 @@ def predicted(
     ValueError
         For a device that is not known, with the nearest name.
     """
-    card = card_of(device)
+    model = model_of(efficiency)
+    card = card_for(device, model)
     memory = memory_bytes(card)
     pieces = pieces_of(question)
-    whole = predict_rows([_case(piece) for piece in pieces], card, efficiency)
+    whole = predict_rows([_case(piece) for piece in pieces], card, model)
     rows = [
         _labelled(row, piece, question, memory) | {"run_id": run_id or None}
         for row, piece in zip(to_rows(whole), pieces, strict=True)
@@ -69,6 +77,8 @@ def predicted(
     known |= {"run_id": run_id, "model": question.to_dict(), "device": card.name}
     known |= {"facts": {"name": card.name, "memory_bytes": memory}}
     known |= {"roofs": device.to_dict()} if isinstance(device, Roofs) else {"predict_device": device}
+    if isinstance(device, str) and isinstance(model, Efficiency):
+        known["predict_streams"] = model.streams.as_measured.to_dict()
     return from_rows(rows, known)
 
 
@@ -124,7 +134,7 @@ def filled(row: Row, roofs: Roofs, measured: Sequence[Row]) -> Row:
         said = f"as good as the kernel of {alike['precision']} measured on this shape, {share:.0%} of the nearer roof"
     else:
         try:
-            found = _predicted(part, roofs, from_rows(measured) if measured else DEFAULT_EFFICIENCY)
+            found = _predicted(part, roofs, learn(from_rows(measured), roofs) if measured else DEFAULT_EFFICIENCY)
         except ValueError:  # nothing to learn from in these rows
             found = _predicted(part, roofs, DEFAULT_EFFICIENCY)
         said = str(found["reason"]).removeprefix("predicted: ")

@@ -85,7 +85,8 @@ def model_step(
     predict : bool
         Measure nothing; for a device that is not at hand, or the one whose `roofs` are given.
     efficiency : float, DataFrame or Efficiency, optional
-        What predictions take for their kernels, as `bwprof.predict` has it.
+        What predictions take for their kernels, as `bwprof.predict` has it: learnt from a measured run, the streams of
+        a device that is not at hand are scaled from that run's.
     backend, max_seconds, max_total_seconds, roofs, recalibrate, output, force, progress
         As `bwprof.sweep` has them.
 

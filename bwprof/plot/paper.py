@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ Inches = tuple[float, float]  # width and height
 # Of pictures with a line for each case: those beyond are left out, which is said, as nobody reads so many.
 MOST_LINES = 150
 LEAST_INCHES = 0.12
+_SHORT = 20  # letters of a name
 _DPI = (10, 2000)
 _LEAST_HEAD = 8  # letters of a name before its lengths
 
@@ -91,6 +93,24 @@ def cut(text: str, most: int) -> str:
     if mark and room < _LEAST_HEAD:
         return "\u2026" + safe[1 - most :]
     return f"{head[:room]}\u2026{mark}{lengths}" if mark else safe[: most - 1] + "\u2026"
+
+
+def told_apart(names: Sequence[str]) -> tuple[str, list[str]]:
+    """The words that all names share, which need not stand beside each, and what then tells each from the others; short
+    names stay whole.
+    """
+    words = {name: name.split() for name in names}
+    shared = [word for word in next(iter(words.values()), []) if all(word in own for own in words.values())]
+    brief = {name: " ".join(word for word in own if word not in shared) for name, own in words.items()}
+    short = max(map(len, names), default=0) <= _SHORT
+    if short or not all(brief.values()) or len(set(brief.values())) < len(brief):
+        return "", list(names)
+    return " ".join(shared), [brief[name] for name in names]
+
+
+def in_lines(text: str, letters: int, most: int) -> str:
+    """A name in lines of so many letters, broken between words; beyond the `most` lines it is cut."""
+    return "\n".join(textwrap.wrap(cut(text, letters * most), letters, max_lines=most, placeholder="\u2026"))
 
 
 @lru_cache(maxsize=4096)

@@ -87,7 +87,7 @@ def predict(
             raise ValueError("rows to predict have their parameters: leave out shapes= and the others")
         return predict_rows(_cases(op, precision), device, efficiency)
     model = model_of(efficiency)
-    card = card_of(device, getattr(model, "streams", None))
+    card = card_for(device, model)
     names = [op] if isinstance(op, str) else listed(op, "op", "an operation, several, or a frame is needed")
     if shapes is not None:
         params = _with_shapes(shapes, params)
@@ -124,7 +124,7 @@ def predict_rows(
     import numpy as np
 
     model = model_of(efficiency)
-    card = card_of(device, getattr(model, "streams", None))
+    card = card_for(device, model)
     groups: dict[tuple[Any, ...], list[tuple[int, Case]]] = {}
     for at, found in enumerate(cases):
         case = Case(*found)
@@ -146,6 +146,13 @@ def predict_rows(
     whole = whole.iloc[np.argsort(places, kind="stable")].reset_index(drop=True)
     whole.attrs = attrs
     return whole
+
+
+def card_for(device: str | Roofs | Card, model: float | Efficiency) -> Card:
+    """The device as predictions by a model see it: streams that are not its own are scaled from those of the device
+    that the model was learnt on, else from those that come with bwprof.
+    """
+    return card_of(device, model.streams if isinstance(model, Efficiency) else None)
 
 
 def model_of(efficiency: object) -> float | Efficiency:

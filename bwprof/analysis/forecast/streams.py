@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -80,6 +81,37 @@ class Streams:
         curves.sort(key=lambda curve: curve.read_fraction)
         return cls(tuple(curves), roofs.floor_seconds, roofs.device)
 
+    @classmethod
+    def from_dict(cls, found: Any) -> Streams:
+        """Those that `to_dict` wrote; ValueError for what holds none."""
+        import numpy as np
+
+        try:
+            device, floor = str(found["device"]), float(found["floor_microseconds"])
+            curves = [
+                (float(curve["read_fraction"]), np.array(curve["bytes"], float), np.array(curve["microseconds"], float))
+                for curve in found["curves"]
+            ]
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise ValueError("these are no streams: a device, floor_microseconds and curves are needed") from None
+        mixes = [mix for mix, _, _ in curves]
+        right = mixes and mixes == sorted(set(mixes)) and all(0 <= mix <= 1 for mix in mixes) and 0 <= floor < math.inf
+        if not right or not all(_is_curve(sizes, times) for _, sizes, times in curves):
+            raise ValueError("these are no streams: ascending bytes and times of each mix are needed")
+        return cls(tuple(Curve(mix, sizes, times * 1e-6) for mix, sizes, times in curves), floor * 1e-6, device)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a file of JSON has them."""
+        curves = [
+            {
+                "read_fraction": own.read_fraction,
+                "bytes": own.sizes.tolist(),
+                "microseconds": (own.seconds * 1e6).tolist(),
+            }
+            for own in self.curves
+        ]
+        return {"device": self.measured_on, "floor_microseconds": self.floor_seconds * 1e6, "curves": curves}
+
     def seconds(self, read: Array, written: Array) -> Array:
         """What a stream of these bytes and of their mix takes, its launch included; an empty launch for no bytes."""
         import numpy as np
@@ -142,14 +174,17 @@ class Streams:
         return Streams(tuple(curves), floor, self.measured_on, scaled_from=self.as_measured)
 
 
+def _is_curve(sizes: Array, times: Array) -> bool:
+    """Whether these are bytes that ascend and times that never fall, all above zero and finite."""
+    import numpy as np
+
+    if sizes.ndim != 1 or sizes.shape != times.shape or not sizes.size:
+        return False
+    ascend = (np.diff(sizes) > 0).all() and (np.diff(times) >= 0).all()
+    return bool(ascend and sizes[0] > 0 and sizes[-1] < _FAR and times[0] > 0 and times[-1] < math.inf)
+
+
 @cache
 def default() -> Streams:
     """The streams that come with bwprof, of the device that they name."""
-    import numpy as np
-
-    found = json.loads(_FILE.read_text(encoding="utf-8"))
-    curves = tuple(
-        Curve(curve["read_fraction"], np.array(curve["bytes"], float), np.array(curve["microseconds"]) * 1e-6)
-        for curve in found["curves"]
-    )
-    return Streams(curves, found["floor_microseconds"] * 1e-6, found["device"])
+    return Streams.from_dict(json.loads(_FILE.read_text(encoding="utf-8")))

@@ -20,7 +20,18 @@ from bwprof.analysis.summary import PAIR, ordered_precisions
 from bwprof.plot.given import doubted, hollow, predicted, remarks, rows_of, why_hollow
 from bwprof.plot.legends import add_title, legend_over_lines
 from bwprof.plot.looks import Ink, Style, dress, ink, readable, styles
-from bwprof.plot.paper import LEAST_INCHES, MOST_LINES, Inches, Picture, beside, cut, endings, lines_in, width_of
+from bwprof.plot.paper import (
+    LEAST_INCHES,
+    MOST_LINES,
+    Inches,
+    Picture,
+    beside,
+    cut,
+    endings,
+    lines_in,
+    told_apart,
+    width_of,
+)
 from bwprof.results import compare, schema
 from bwprof.results.compare import Group
 from bwprof.results.schema import Row
@@ -67,6 +78,7 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes
     """Effective bandwidth per case and precision, with the nearer roof: a plain stream's, or arithmetic.
 
     Above 20 cases dots take the place of bars; a line leads from each to its roof. What is only predicted is hollow.
+    Words that all cases share in their names stand in the title alone.
 
     Parameters
     ----------
@@ -122,8 +134,7 @@ def picture(data: Any, *, layout: str = PAGE) -> Picture:
     lines: list[str | Group] = _by_family(groups) if layout == SLIDE else [*groups]
     slide = layout == SLIDE
     size = _SLIDE_SIZE if slide else (_PAGE_WIDTH, _page_inches(len(groups), len(precisions)))
-    names = (_label(line, groups) for line in lines[:MOST_LINES])
-    inner = (size[0] - beside(names, _NAME_POINTS[slide]), size[1] - _AROUND_INCHES)
+    inner = (size[0] - beside(_labels(lines[:MOST_LINES], groups)[1], _NAME_POINTS[slide]), size[1] - _AROUND_INCHES)
 
     def draw(ax: Axes, room: Inches) -> None:
         _draw(ax, _plan(lines, precisions, slide=slide, height=room[1]), len(groups), room)
@@ -194,10 +205,11 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
     if (peak := _peak(plan.groups)) is not None:
         ax.axvline(peak, color=ink(ax).soft, zorder=0.5, **_PEAK_LOOK)
     names = min(_NAME_POINTS[plan.slide], 72 * each * 0.82)
-    ax.set_yticks(range(len(plan.lines)), [_label(line, plan.groups) for line in plan.lines], parse_math=False)
+    shared, labels = _labels(plan.lines, plan.groups)
+    ax.set_yticks(range(len(plan.lines)), labels, parse_math=False)
     ax.set_xlim(0, reach)
     ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=written + 2)
-    head, notes = "Effective memory bandwidth by precision", [*_devices(plan), *([left_out] if left_out else [])]
+    head, notes = "Effective memory bandwidth by precision", [*_devices(plan), *filter(None, (shared, left_out))]
     notes += [note for note in remarks(plan.rows()) if not note.startswith("not drawn")]  # which stand in their lines
     add_title(ax, head, notes, room, points=14 if plan.slide else 11)
     if gains:
@@ -457,10 +469,20 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
     return handles
 
 
-def _label(line: str | Group, groups: Sequence[Group]) -> str:
+def _labels(lines: Sequence[str | Group], groups: Sequence[Group]) -> tuple[str, list[str]]:
+    """What all cases share in their names, and the rest of each, with what tells the cases of one name apart."""
+    cases = [str(group.first["case"]) for group in groups]
+    shared, rest = told_apart(cases)
+    brief = dict(zip(cases, rest, strict=True))
+    labels = [
+        cut(line, _LONGEST_NAME) if isinstance(line, str) else _label(line, brief[str(line.first["case"])], groups)
+        for line in lines
+    ]
+    return cut(shared, _LONGEST_NAME), labels
+
+
+def _label(line: Group, name: str, groups: Sequence[Group]) -> str:
     """Case and variant; the device and the cache only where the picture has several."""
-    if isinstance(line, str):
-        return cut(line, _LONGEST_NAME)
     first = line.first
     words = []
     same_case = [other for other in groups if other.first["case"] == first["case"]]
@@ -474,7 +496,7 @@ def _label(line: str | Group, groups: Sequence[Group]) -> str:
     sizes = [name for name in schema.all_param_names() if len({other.first.get(name) for other in alike}) > 1]
     words += [f"{name}={first[name]}" for name in sizes if first.get(name) is not None and name not in first["case"]]
     rest = cut(" ".join(words), _LONGEST_NAME // 2)
-    return f"{cut(str(first['case']), _LONGEST_NAME - len(rest))} {rest}".rstrip()
+    return f"{cut(name, _LONGEST_NAME - len(rest))} {rest}".rstrip()
 
 
 def _devices(plan: _Plan) -> list[str]:

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import device_of, hollow, predicted, remarks, rows_of, why_hollow
 from bwprof.plot.legends import add_legend, add_title
 from bwprof.plot.looks import Style, dress, ink, styles
-from bwprof.plot.paper import Inches, Picture, cut, width_of
+from bwprof.plot.paper import Inches, Picture, cut, in_lines, told_apart, width_of
 from bwprof.results import compare, schema
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import ridge
@@ -29,7 +30,7 @@ _log = logging.getLogger("bwprof.plot")
 _SIZE = (9.5, 6.4)
 _MOST_NAMES = 30  # of cases; those that take longest get one
 _MOST_COPIES = 6  # named in the legend
-_LONGEST_NAME, _LONGEST_COPY, _LONGEST_PRECISION = 34, 24, 16
+_NAME_LINE, _COPIES_LINE, _LONGEST_COPY, _LONGEST_PRECISION = 34, 56, 48, 16  # letters
 _MARK, _RING = 5.5, 3.0  # points: a mark's size, by how much each larger one around it is so
 _ON_ONE_SPOT = 3.0  # points between marks of which one hides the other
 _ALIKE = 0.03  # ridges so near to each other are told in one
@@ -77,8 +78,8 @@ def roofline(data: Any, ax: Axes | None = None) -> Axes:
     """Arithmetic rate over arithmetic intensity, below the roofs of the device: one of memory, one per precision.
 
     Solid roofs are measured ones, dashed ones theoretical. A line joins the precisions of a case, and its name stands
-    beside it; hollow marks are rows in doubt (flags), or predicted. Cases without FLOPs, which only move bytes, stand
-    in the legend.
+    beside it, without the words that all names share, which the title has; hollow marks are rows in doubt (flags), or
+    predicted. Cases without FLOPs, which only move bytes, stand in the legend.
 
     Parameters
     ----------
@@ -118,20 +119,21 @@ def _plan(rows: Sequence[Row]) -> _Plan:
     devices = compare.by_device(rows)
     for own in devices:
         timed = [row for row in own if measurable(row.get("time_ms")) and row["status"] in ("ok", "predicted")]
-        names = _names(timed)
+        shared, names = told_apart(_names(timed))
         points = [point for row, name in zip(timed, names, strict=True) if (point := _point(row, name)) is not None]
         if points:
             break
     else:
         raise ValueError("there is nothing to draw: no row has a number in columns flops and time_ms")
     device = cut(next(iter(device_of(own)), ""), 60)
-    notes = [f"the first of {len(devices)} devices"] if len(devices) > 1 else []
+    notes = [cut(shared, 80)] if shared else []
+    notes += [f"the first of {len(devices)} devices"] if len(devices) > 1 else []
     if len({point.case for point in points}) > _MOST_NAMES:
         notes.append(f"named: of the {_MOST_NAMES} cases that take longest those with room")
         _log.warning("of the picture's cases those %d have a name that take longest", _MOST_NAMES)
     notes += remarks(own)
     with_points = [row for row in timed if _point(row, "") is not None]
-    copies = dict.fromkeys(str(row["case"]) for row in timed if _point(row, "") is None)
+    copies = dict.fromkeys(name for row, name in zip(timed, names, strict=True) if _point(row, "") is None)
     precisions = [found for found in ordered_precisions(own) if any(point.precision == found for point in points)]
     roofs = [row for row in with_points if not predicted(row)] or with_points  # a data sheet differs from the driver
     measured = _Roof(_middle(roofs, "ceiling_gb_s"), _rates(with_points, "measured_tflops", precisions))
@@ -195,6 +197,8 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     ax.set_ylim(low, high * (high / low) ** min(1.2, max(0.08, more)))
     lines_at = _roof(ax, plan.theory, looks, colors.soft, (left, right), _THEORY, plan.measured.gb_s)
     lines_at += _roof(ax, plan.measured, looks, colors.text, (left, right), _MEASURED, plan.theory.gb_s)
+    for (x, y), (next_x, next_y) in (ends for case in _joined(plan) for ends in pairwise(case)):
+        lines_at += zip(_between(x, next_x, 12), _between(y, next_y, 12), strict=True)
     spots = _spots(plan, (left, right), ax.get_ylim(), room)
     at = _points(ax, plan, spots, looks, colors.soft)
     handles += _spot_handles(spots, colors.text)
@@ -266,8 +270,8 @@ def _roof(
     return points
 
 
-def _between(first: float, last: float) -> list[float]:
-    return [first * (last / first) ** (step / 60) for step in range(61)] if 0 < first < last else []
+def _between(first: float, last: float, steps: int = 60) -> list[float]:
+    return [first * (last / first) ** (step / steps) for step in range(steps + 1)]
 
 
 def _spots(plan: _Plan, xs: tuple[float, float], ys: tuple[float, float], room: Inches) -> list[list[_Point]]:
@@ -293,10 +297,7 @@ def _points(
     """The rows; a thin line joins the precisions of a case. On one spot each precision's mark is around the next."""
     from matplotlib.collections import LineCollection
 
-    cases: dict[str, list[tuple[float, float]]] = {}
-    for point in plan.points:
-        cases.setdefault(point.case, []).append((point.intensity, point.tflops))
-    joined = [sorted(found) for found in cases.values() if len(found) > 1]
+    joined = _joined(plan)
     ax.add_collection(LineCollection(joined, colors=soft, linewidths=0.5, alpha=0.6, zorder=2), autolim=False)
     ground = ink(ax).ground
     marks: dict[tuple[int, str, bool], list[_Point]] = {}  # by how many are within it
@@ -321,6 +322,14 @@ def _points(
             zorder=3 - within / 100,
         )
     return [(point.intensity, point.tflops) for point in plan.points]
+
+
+def _joined(plan: _Plan) -> list[list[tuple[float, float]]]:
+    """Of each case with several points these, from left to right."""
+    cases: dict[str, list[tuple[float, float]]] = {}
+    for point in plan.points:
+        cases.setdefault(point.case, []).append((point.intensity, point.tflops))
+    return [sorted(found) for found in cases.values() if len(found) > 1]
 
 
 def _alike(spot: Sequence[_Point]) -> bool:
@@ -373,7 +382,7 @@ def _case_names(plan: _Plan, color: str) -> list[tuple[str, tuple[float, float],
     names = []
     for name, found in longest[:_MOST_NAMES]:
         best = max(found, key=lambda point: point.tflops)
-        names.append((cut(name, _LONGEST_NAME), (best.intensity, best.tflops), color))
+        names.append((in_lines(name, _NAME_LINE, 3), (best.intensity, best.tflops), color))
     return names
 
 
@@ -427,7 +436,10 @@ def _copy_handles(plan: _Plan) -> list[Any]:
         return []
     named = [cut(name, _LONGEST_COPY) for name in plan.copies[:_MOST_COPIES]]
     more = len(plan.copies) - len(named)
-    per_line = 3 if max(map(len, named)) < 14 else 2
-    lines = [", ".join(named[first : first + per_line]) for first in range(0, len(named), per_line)]
-    said = ",\n".join(lines) + (f" and {more} more" if more else "")
-    return [Line2D([], [], linewidth=0, label=f"without FLOPs: {said}")]
+    lines = ["without FLOPs: " + named[0]]
+    for name in named[1:]:
+        if len(lines[-1]) + len(name) + 2 <= _COPIES_LINE:
+            lines[-1] += f", {name}"
+        else:
+            lines.append(name)
+    return [Line2D([], [], linewidth=0, label=",\n".join(lines) + (f" and {more} more" if more else ""))]

@@ -207,7 +207,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
         look, dash = looks[line.precision], _dash(aparts.index(line.apart))
         points = plan.points(line)
         empty = [hollow(row) for row in line.rows]
-        ax.plot(*_split(points), color=look.color, linewidth=1.5, linestyle=dash, zorder=3)
+        ax.plot(*_split(points), color=look.color, linewidth=1.5, linestyle=dash, zorder=2.8)
         marks: dict[str, Any] = {"linewidth": 0, "marker": look.marker, "markersize": 5, "zorder": 3.2}
         for without, fill in ((False, look.color), (True, colors.ground)):
             chosen = [point for point, is_empty in zip(points, empty, strict=True) if is_empty == without]

@@ -12,7 +12,7 @@ from bwprof.analysis.improvement import Pair, named, pairs, precisions_of
 from bwprof.plot.given import device_of, doubted, frame_of, need_columns, predicted, remarks
 from bwprof.plot.legends import add_title, legend_over_lines
 from bwprof.plot.looks import Ink, dress, ink, part_look, readable, style
-from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, width_of
+from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, told_apart, width_of
 from bwprof.results.frame import to_rows
 from bwprof.results.schema import Row
 from bwprof.text import counted, figure_text, measurable, seconds_text, short, unknown
@@ -60,7 +60,7 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     """What a narrower precision gains in time, case by case: the ratio of bytes times the ratio of efficiency.
 
     The axis is one of factors, so that parts of a bar multiply: what fewer bytes promise, and what a higher or a lower
-    bandwidth makes of it.
+    bandwidth makes of it. Words that all cases share in their names stand in the title alone.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def speedup_picture(data: Any, *, from_: str | None = None, to: str | None = Non
     def draw(ax: Axes, room: Inches) -> None:
         _draw_gains(ax, found[: _lines(len(found), room[1])], len(found), (wide, narrow), notes, room)
 
-    names = beside((cut(pair.label, _LONGEST) for pair in found[:MOST_LINES]), _NAME_POINTS)
+    names = beside(_labels(found[:MOST_LINES])[1], _NAME_POINTS)
     return Picture((_WIDTH, height + _AROUND_INCHES), (_WIDTH - names, height), draw)
 
 
@@ -118,6 +118,12 @@ def _precisions(frame: Any, from_: str | None, to: str | None) -> tuple[str, str
         if to == from_:
             to = "fp16" if from_ != "fp16" else "fp32"
     return named(from_, to)
+
+
+def _labels(found: Sequence[Pair]) -> tuple[str, list[str]]:
+    """What the names of all cases share, and the rest of each."""
+    shared, names = told_apart([pair.label for pair in found])
+    return cut(shared, _LONGEST), [cut(name, _LONGEST) for name in names]
 
 
 def _draw_gains(
@@ -165,10 +171,12 @@ def _draw_gains(
         )
     _gain_axis(ax, low, high, room[0])
     ax.axvline(1, color=colors.soft, linewidth=0.9)
-    _cases(ax, [cut(pair.label, _LONGEST) for pair in found], each)
+    shared, labels = _labels(found)
+    _cases(ax, labels, each)
     wide, narrow = (name.upper() for name in names)
     ax.set_xlabel(f"time gain of {narrow} over {wide} (x)")
     words = [cut(name, _LONGEST) for name in device_of([pair.wide for pair in found])[:1]]
+    words += [shared] if shared else []
     first = f"{narrow} against {wide}: ratio of bytes \u00d7 ratio of bandwidths"
     add_title(ax, first, [*words, *_said(len(found), count, "cases"), *notes], room)
     dress(ax, grid="x")
