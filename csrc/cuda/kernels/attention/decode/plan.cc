@@ -2,6 +2,8 @@
 // scratch it needs and for the traffic that the scratch adds.
 #include "cuda/kernels/attention/decode/plan.h"
 
+#include <algorithm>
+
 #include "cuda/runtime/facts.h"
 
 namespace {
@@ -111,12 +113,16 @@ int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
     return best;
 }
 
-// Blocks with keys, over all entries.
-double blocks_of(const bw_decode_plan &plan, const bw_dims *dims, int64_t split_keys) {
+// Splits, over all entries.
+int64_t parts_of(const bw_dims *dims, int64_t split_keys) {
     const int64_t *value = dims->value, batch = value[BW_DECODE_BATCH];
-    double parts = dims->list ? 0 : (double)batch * (double)bw_ceil_div(value[BW_DECODE_KV_LEN], split_keys);
-    for (int64_t b = 0; dims->list && b < batch; b++) parts += (double)bw_ceil_div(dims->list[b], split_keys);
-    return parts * (double)value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
+    int64_t parts = dims->list ? 0 : batch * bw_ceil_div(value[BW_DECODE_KV_LEN], split_keys);
+    for (int64_t b = 0; dims->list && b < batch; b++) parts += bw_decode_divide(dims->list[b], split_keys).splits;
+    return parts;
+}
+
+double blocks_of(const bw_decode_plan &plan, const bw_dims *dims, int64_t split_keys) {
+    return (double)parts_of(dims, split_keys) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
 }
 
 // What blocks take besides their keys, in bytes of keys that a multiprocessor gets of an H200's memory in the time
@@ -312,6 +318,12 @@ void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
     plan->scratch_bytes = plan->ticket_bytes + plan->value_bytes + plan->sum_bytes;
 }
 
+void place_parts(bw_decode_plan *plan) {
+    if (plan->scratch_bytes > INT64_MAX / 2) return;
+    plan->parts_at = round_up(plan->scratch_bytes, sizeof(bw_decode_part));
+    plan->scratch_bytes = plan->parts_at + plan->parts * (int64_t)sizeof(bw_decode_part);
+}
+
 // Mirrors decode/direct.cu and oneshot.cu: which shapes they take, and what a block is to meet at a time. Few keys
 // are spread over as many small blocks as there may be; many go to large ones, which have less to put together, and to
 // small ones again where those leave fewer multiprocessors idle.
@@ -410,7 +422,6 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     const bw_checked columns = bw_mul3(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks);
     plan.columns = columns.overflow ? INT64_MAX : columns.value;
     plan.row_records = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], bw_decode_record_dims);
-    plan.ragged = dims->list != nullptr;
     if (columns.overflow) {
         plan.splits = 1;
         plan.split_keys = value[BW_DECODE_KV_LEN];
@@ -420,12 +431,31 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     if (!plan.direct && !plan.wide) plan.splits = choose_staged_splits(plan, dims, dtype, units);
     plan.split_keys = round_up(bw_ceil_div(value[BW_DECODE_KV_LEN], plan.splits), 16);
     plan.splits = bw_ceil_div(value[BW_DECODE_KV_LEN], plan.split_keys);
+    if (dims->list) plan.parts = parts_of(dims, plan.split_keys);
     if (plan.splits > 1 && !plan.cluster) {
         // Splitkv's `prepare` asks the driver.
         choose_combiners(&plan, dims, bw_min64(group, plan.block_heads), units * bw_min64(plan.resident, 2));
         place_scratch(&plan, dims);
     }
+    if (plan.parts > 0) place_parts(&plan);
     return plan;
+}
+
+void bw_decode_plan_parts(const bw_decode_plan &plan, const bw_dims *dims, bw_decode_part *out) {
+    bw_decode_part *end = out;
+    for (int entry = 0; entry < (int)dims->value[BW_DECODE_BATCH]; entry++) {
+        const int64_t length = dims->list[entry];
+        const bw_decode_division even = bw_decode_divide(length, plan.split_keys);
+        for (int64_t split = 0; split < even.splits; split++) {
+            const int64_t first = split * even.keys;
+            *end++ = {entry, (int)first, (int)bw_min64(even.keys, length - first), (unsigned short)split,
+                      (unsigned short)even.splits};
+        }
+    }
+    std::sort(out, end, [](const bw_decode_part &a, const bw_decode_part &b) {
+        if (a.keys != b.keys) return a.keys > b.keys;
+        return a.entry != b.entry ? a.entry < b.entry : a.split < b.split;
+    });
 }
 
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units) {
