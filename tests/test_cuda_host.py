@@ -17,6 +17,8 @@ PROGRAMS = {
         "csrc/base/types/dtype.c",
         "csrc/base/status.c",
         "csrc/cuda/kernels/attention/decode/plan.cc",
+        "csrc/cuda/kernels/attention/decode/splits/equal.cc",
+        "csrc/cuda/kernels/attention/decode/splits/ragged.cc",
     ),
     "check_prepared": (
         "csrc/base/status.c",

@@ -112,13 +112,14 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
 // The plan's parts, in the order in which blocks begin.
 void bw_decode_plan_parts(const bw_decode_plan &plan, const bw_dims *dims, bw_decode_part *out);
 
-// How an entry of `length` keys is divided: evenly, in splits of up to `split_keys`.
+// How an entry of `length` keys is divided: evenly, into as few splits of up to `split_keys`, a multiple of 16, as
+// there may be.
 struct bw_decode_division {
     int64_t splits, keys;
 };
 static inline bw_decode_division bw_decode_divide(int64_t length, int64_t split_keys) {
-    const int64_t even = bw_ceil_div(length, bw_ceil_div(length, split_keys)), keys = bw_ceil_div(even, 16) * 16;
-    return {bw_ceil_div(length, keys), keys};
+    const int64_t splits = bw_ceil_div(length, split_keys);
+    return {splits, bw_ceil_div(bw_ceil_div(length, splits), 16) * 16};
 }
 // Whether the blocks that wait for others leave room for these where `resident` blocks run on a multiprocessor at once.
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);

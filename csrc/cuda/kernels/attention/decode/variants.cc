@@ -113,7 +113,7 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
     bw_checked parts = bw_num(0);
     if (plan.splits > 1 && !plan.cluster && !dims->list) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
     for (int64_t b = 0; plan.splits > 1 && dims->list && b < batch; b++) {
-        const int64_t splits = bw_decode_divide(dims->list[b], plan.split_keys).splits;
+        const int64_t splits = bw_ceil_div(dims->list[b], plan.split_keys);
         if (splits > 1) parts = bw_add(parts, bw_num(splits));
     }
     const bw_checked bytes =
