@@ -1,5 +1,5 @@
 // What csrc/cuda works out on the host: division by multiplication (divide.cuh) and how a decode is divided among
-// blocks (decode/plan.cc, decode/splits). `check_plans <check>`.
+// blocks (decode/divide.cc, decode/splits). `check_plans <check>`.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

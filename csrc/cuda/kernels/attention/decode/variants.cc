@@ -105,7 +105,8 @@ int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precis
 }
 
 // Per split and head the records of its output, stored once and read once. That they are emptied after that is not
-// counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none.
+// counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none. The parts of a
+// ragged batch are read.
 bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                                 bw_cost *cost) {
     const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts);
@@ -118,7 +119,8 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
     }
     const bw_checked bytes =
         bw_mul(parts, bw_mul3(bw_decode_record_bytes, dims->value[BW_DECODE_NUM_HEADS], plan.row_records));
-    return bw_attention_add_traffic(cost, bytes.overflow ? INT64_MAX : bytes.value);
+    const int64_t stored = bytes.overflow ? INT64_MAX : bytes.value;
+    return bw_attention_add_traffic(cost, stored, plan.parts * (int64_t)sizeof(bw_decode_part));
 }
 
 bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
