@@ -16,7 +16,9 @@ PROGRAMS = {
         "csrc/base/names.c",
         "csrc/base/types/dtype.c",
         "csrc/base/status.c",
-        "csrc/cuda/kernels/attention/decode/plan.cc",
+        "csrc/cuda/kernels/attention/decode/divide.cc",
+        "csrc/cuda/kernels/attention/decode/splits/equal.cc",
+        "csrc/cuda/kernels/attention/decode/splits/ragged.cc",
     ),
     "check_prepared": (
         "csrc/base/status.c",

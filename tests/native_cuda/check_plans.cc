@@ -1,5 +1,5 @@
 // What csrc/cuda works out on the host: division by multiplication (divide.cuh) and how a decode is divided among
-// blocks (decode/plan.cc). `check_plans <check>`.
+// blocks (decode/divide.cc, decode/splits). `check_plans <check>`.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,37 +221,94 @@ static void check_many_columns() {
     }
 }
 
-// Entries of different lengths: of the divisions that were measured on an H200 these took at most 3 % more than the
-// fastest; twice as many splits, 6 to 50 % more.
+// Entries of different lengths: parts hold each entry's keys once, in even splits, long ones first; they and the
+// records have their places in scratch.
+static void check_parts() {
+    uint64_t state = 7;
+    const auto random = [&](int64_t below) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        return (int64_t)(state >> 33) % below;
+    };
+    const int64_t head_dims[] = {40, 64, 96, 128, 160, 256}, groups[] = {1, 4, 8, 9, 24, 48}, kv_heads[] = {1, 2, 8};
+    int64_t divided = 0, whole = 0;
+    for (int round = 0; round < 3000; round++) {
+        const int64_t batch = 1 + random(round % 10 == 0 ? 300 : 20), most = 1 + random(round % 3 ? 3000 : 40000);
+        const int64_t heads = kv_heads[random(3)], room = random(2) ? 0 : 500;
+        int64_t lengths[300], longest = 0;
+        for (int64_t b = 0; b < batch; b++) {
+            lengths[b] = 1 + random(most);
+            longest = lengths[b] > longest ? lengths[b] : longest;
+        }
+        const bw_decode_plan plan = plan_of(random(3) ? BW_FP16 : BW_FP32, batch, longest + room,
+                                            heads * groups[random(6)], heads, head_dims[random(6)], 0, lengths);
+        bw_dims dims = {};
+        dims.value[BW_DECODE_BATCH] = batch;
+        dims.value[BW_DECODE_KV_LEN] = longest + room;
+        dims.list = lengths;
+        static bw_decode_part parts[300 * 128];
+        CHECK(plan.parts >= batch && plan.parts <= batch * bw_decode_split_limit && plan.cluster == 0);
+        CHECK(plan.splits == bw_ceil_div(longest, plan.split_keys) && plan.split_keys % 16 == 0);
+        bw_decode_plan_parts(plan, &dims, parts);
+        static int64_t keys[300], seen[300];
+        memset(keys, 0, sizeof keys);
+        memset(seen, 0, sizeof seen);
+        for (int64_t i = 0; i < plan.parts; i++) {
+            const bw_decode_part &part = parts[i];
+            CHECK(i == 0 || part.keys <= parts[i - 1].keys);
+            CHECK(part.entry >= 0 && part.entry < batch && part.keys > 0 && part.keys <= plan.split_keys);
+            CHECK(part.splits == bw_ceil_div(lengths[part.entry], plan.split_keys) && part.split < part.splits);
+            const int64_t even = bw_decode_divide(lengths[part.entry], plan.split_keys).keys;
+            CHECK(part.first == part.split * even);
+            CHECK(part.keys == (part.split < part.splits - 1 ? even : lengths[part.entry] - part.first));
+            keys[part.entry] += part.keys;
+            seen[part.entry]++;
+        }
+        for (int64_t b = 0; b < batch; b++) {
+            CHECK(keys[b] == lengths[b] && seen[b] == bw_ceil_div(lengths[b], plan.split_keys));
+        }
+        const int64_t records = plan.ticket_bytes + plan.value_bytes + plan.sum_bytes;
+        CHECK((records > 0) == (plan.splits > 1) && plan.parts_at >= records && plan.parts_at % 16 == 0);
+        CHECK(plan.scratch_bytes == plan.parts_at + plan.parts * 16 && sizeof(bw_decode_part) == 16);
+        divided += plan.splits > 1;
+        whole += plan.splits == 1;
+    }
+    CHECK(divided > 300 && whole > 300);
+}
+
+// Of the divisions that were measured on an H200 these took at most 3 % more than the fastest; others, up to several
+// times as much.
 static void check_ragged() {
     const struct {
-        int64_t keys, heads, kv_heads, splits, count, lengths[16];
-    } shapes[] = {
-        {8192, 64, 8, 6, 4, {8192, 174, 5337, 4378}},
-        {8192, 32, 8, 4, 4, {6636, 8192, 7272, 7000}},
-        {32768, 32, 8, 5, 3, {28278, 32768, 26096}},
-        {2048,
-         32,
-         8,
-         1,
-         16,
-         {1681, 1867, 1547, 1622, 1878, 2048, 2019, 1956, 1733, 2044, 1595, 1876, 1895, 1772, 1567}},
-        {2048, 32, 8, 3, 16, {483, 546, 741, 1625, 423, 906, 191, 1187, 204, 915, 591, 770, 2048, 1717, 254, 1264}},
-        {8192,
-         8,
-         1,
-         8,
-         16,
-         {6393, 6771, 7813, 8192, 7738, 6345, 6721, 6362, 7724, 7965, 6640, 7522, 6470, 7571, 7713}}};
+        bw_dtype dtype;
+        int64_t heads, kv_heads, head_dim;
+        int warps, resident;
+        int64_t splits, count, lengths[8];
+    } shapes[] = {{BW_FP16, 32, 8, 128, 8, 1, 6, 4, {3733, 1329, 4215, 8192}},
+                  {BW_FP16, 32, 8, 128, 8, 1, 7, 3, {32306, 2235, 32768}},
+                  {BW_FP16, 8, 1, 128, 8, 1, 24, 8, {413, 5827, 1412, 6466, 8192, 6575, 1559, 6917}},
+                  {BW_FP16, 32, 8, 64, 8, 2, 8, 8, {3905, 721, 3652, 720, 8192, 7204, 4086, 895}},
+                  {BW_FP16, 32, 8, 64, 8, 2, 8, 4, {1975, 7532, 8192, 4915}},
+                  {BW_FP16, 14, 2, 64, 8, 2, 32, 4, {5070, 4463, 3067, 8192}},
+                  {BW_FP32, 32, 8, 128, 8, 2, 6, 8, {411, 2707, 6587, 8192, 5145, 1086, 3267, 4989}},
+                  {BW_FP16, 32, 2, 128, 8, 1, 14, 8, {4653, 4004, 207, 6727, 8192, 1807, 856, 3722}}};
     for (const auto &shape : shapes) {
-        int64_t lengths[16], blocks = 0;  // with keys
-        for (int i = 0; i < shape.count; i++) lengths[i] = shape.lengths[i] > 0 ? shape.lengths[i] : shape.keys - 1000;
         const bw_decode_plan plan =
-            plan_of(BW_FP16, shape.count, shape.keys, shape.heads, shape.kv_heads, 128, 0, lengths);
-        CHECK(plan.direct && plan.ragged && plan.warps == 8 && plan.splits == shape.splits);
-        for (int i = 0; i < shape.count; i++) blocks += shape.kv_heads * bw_ceil_div(lengths[i], plan.split_keys);
-        CHECK(plan.splits == 3 || blocks <= 132);
+            plan_of(shape.dtype, shape.count, shape.lengths[shape.count - 1] > 8192 ? 32768 : 8192, shape.heads,
+                    shape.kv_heads, shape.head_dim, 0, shape.lengths);
+        CHECK(plan.warps == shape.warps && plan.resident == shape.resident && plan.splits == shape.splits);
     }
+    // Many short entries: small blocks, a whole one each; of many long ones large blocks do.
+    int64_t lengths[128];
+    for (int b = 0; b < 128; b++) lengths[b] = 4 + 4 * b;
+    const bw_decode_plan many = plan_of(BW_FP16, 128, 512, 32, 8, 128, 0, lengths);
+    CHECK(many.direct && many.warps == 4 && many.resident == 3 && many.splits == 1);
+    for (int b = 0; b < 64; b++) lengths[b] = 16 + 16 * b;
+    const bw_decode_plan fewer = plan_of(BW_FP16, 64, 1024, 32, 8, 128, 0, lengths);
+    CHECK(fewer.direct && fewer.warps == 4 && fewer.resident == 2 && fewer.splits == 1);
+    CHECK(fewer.shared_bytes > (227 * 1024) / 4);  // a third block finds no room
+    for (int b = 0; b < 64; b++) lengths[b] = 128 + 128 * b;
+    const bw_decode_plan longer = plan_of(BW_FP16, 64, 8192, 32, 8, 128, 0, lengths);
+    CHECK(longer.direct && longer.warps == 8 && longer.resident == 1 && longer.splits == 1);
 }
 
 // FP32: what takes at most 3 % more than the fastest on an H200; heads of a group have a place, blocks fit every card,
@@ -290,10 +347,10 @@ static void check_float_rows() {
 static const struct {
     const char *name;
     void (*check)();
-} checks[] = {{"division", check_division},         {"waiting_blocks", check_waiting_blocks},
-              {"large_groups", check_large_groups}, {"few_keys", check_few_keys},
-              {"many_columns", check_many_columns}, {"ragged", check_ragged},
-              {"float_rows", check_float_rows}};
+} checks[] = {
+    {"division", check_division}, {"waiting_blocks", check_waiting_blocks}, {"large_groups", check_large_groups},
+    {"few_keys", check_few_keys}, {"many_columns", check_many_columns},     {"parts", check_parts},
+    {"ragged", check_ragged},     {"float_rows", check_float_rows}};
 
 int main(int count, char **words) {
     for (const auto &one : checks) {

@@ -8,9 +8,7 @@
 // way, and the last `combiners` blocks of a column to do so divide its records.
 //
 // No block waits for one that cannot start: all others of a column have started when the last ticket is taken, and the
-// plan keeps the earlier combiners of all columns together below the number of blocks that run at once. Blocks without
-// keys, of entries shorter than others, leave at once: one that waited for others would keep its place from those that
-// have keys.
+// plan keeps the earlier combiners of all columns together below the number of blocks that run at once.
 #ifndef BW_CUDA_DECODE_COMBINE_CUH
 #define BW_CUDA_DECODE_COMBINE_CUH
 
@@ -21,31 +19,45 @@
 #include "cuda/kernels/common/softmax.cuh"
 #include "cuda/launch/choose.cuh"
 
-// Where a block stands: the grid is (column, split), a column being a chunk of a K/V head's query heads.
+// Where a block stands. A column is a chunk of a K/V head's query heads.
 struct bw_decode_place {
-    int64_t kv_at;  // offset of this block's first key in k and v
-    int64_t row0;   // first query head, as a row of q and out
-    int keys;       // this block's; 0 when the entry has fewer splits than the grid
-    int heads;      // query heads of this block
-    int splits;     // of this entry
+    int64_t kv_at;      // offset of this block's first key in k and v
+    int64_t row0;       // first query head, as a row of q and out
+    int64_t column;     // over all entries
+    int keys;           // this block's
+    int heads;          // query heads of this block
+    int split, splits;  // of this entry
 };
+
+BW_DEVICE bw_decode_part bw_decode_load_part(const bw_decode_part *from) {
+    const uint4 bits = bw_load_cached(from);
+    return {(int)bits.x, (int)bits.y, (int)bits.z, (unsigned short)bits.w, (unsigned short)(bits.w >> 16)};
+}
 
 BW_DEVICE bw_decode_place bw_decode_locate(const bw_attention_shape &shape, const bw_decode_work &work) {
     bw_decode_place place;
-    int64_t head = blockIdx.x, chunk = 0, length = shape.keys;
+    int64_t head = blockIdx.x, chunk = 0;
     if (work.chunks > 1) {
         head = work.by_chunks.quotient(blockIdx.x);
         chunk = blockIdx.x - head * work.chunks;
     }
-    const int64_t batch = work.by_kv_heads.quotient(head), kv_head = head - batch * shape.kv_heads;
-    const int64_t first = (int64_t)blockIdx.y * work.split_keys;
+    int64_t batch = work.by_kv_heads.quotient(head), first = (int64_t)blockIdx.y * work.split_keys;
+    const int64_t kv_head = head - batch * shape.kv_heads;
+    place.column = blockIdx.x;
+    place.keys = (int)min(shape.keys - first, work.split_keys);
+    place.split = (int)blockIdx.y;
     place.splits = work.exchange.splits;
-    if (work.kv_lens) {
-        length = min(max((int64_t)work.kv_lens[batch], (int64_t)1), shape.keys);
-        place.splits = (int)work.by_split_keys.quotient(length + work.split_keys - 1);
+    if (work.parts) {
+        const bw_decode_part part = bw_decode_load_part(work.parts + batch);
+        batch = part.entry;
+        first = part.first;
+        head = batch * shape.kv_heads + kv_head;
+        place.column = head * work.chunks + chunk;
+        place.keys = part.keys;
+        place.split = part.split;
+        place.splits = part.splits;
     }
     place.kv_at = batch * work.batch_elems + first * work.key_elems + kv_head * shape.head_dim;
-    place.keys = (int)max(min(length - first, work.split_keys), (int64_t)0);
     place.row0 = head * shape.group + chunk * work.block_heads;
     place.heads = (int)min((int64_t)work.block_heads, shape.group - chunk * work.block_heads);
     return place;
@@ -241,18 +253,17 @@ BW_DEVICE void bw_decode_store(const Cells &cells, const bw_decode_slots &slots,
             const float value[4] = {total.x, total.y, total.z, total.w};
             bw_decode_write_item(value, stand.y, slots, place, row, item, quad, out);
         } else {
-            bw_record_fill(slots.values, slots.sums, item * slots.splits + (int)blockIdx.y, quad, total, stand);
+            bw_record_fill(slots.values, slots.sums, item * slots.splits + place.split, quad, total, stand);
         }
     }
 }
 
 // -- a column's splits --
 
-// Taken by thread 0 while the block's keys are on their way, by each of a column's `blocks` with keys, so that the
-// count comes back to 0 whatever the entries' lengths.
-BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t column, int blocks) {
-    if (blocks == 1 || threadIdx.x != 0) return 0;
-    return atomicInc(&exchange.tickets[column], (unsigned)blocks - 1);
+// Taken by thread 0 while the block's keys are on their way. The count comes back to 0.
+BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t column, int splits) {
+    if (splits == 1 || threadIdx.x != 0) return 0;
+    return atomicInc(&exchange.tickets[column], (unsigned)splits - 1);
 }
 
 struct bw_decode_sum {
@@ -443,18 +454,22 @@ static inline void bw_decode_place_exchange(bw_cuda_kernel *kernel, int argument
     bw_choose_place(kernel, argument, offset + offsetof(bw_decode_exchange, sums), bw_from_scratch(sums));
 }
 
+static inline bw_address bw_decode_from_parts(const bw_decode_plan &plan) {
+    return plan.parts > 0 ? bw_from_scratch(plan.parts_at) : bw_address{bw_nothing, 0};
+}
+
 // Of the kernels whose keys are staged in shared memory.
 template <typename Kernel>
 static bw_status bw_decode_choose_staged(Kernel *function, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                          const bw_decode_work &work, bw_cuda_prepared *out) {
     const int work_argument = 4;
-    bw_cuda_kernel *kernel =
-        bw_choose(out, function, dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3((unsigned)plan.warps * 32),
-                  plan.shared_bytes, bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K),
-                  bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT), work, shape);
+    const int64_t rows = plan.parts > 0 ? plan.parts * shape.kv_heads * plan.chunks : plan.columns;
+    bw_cuda_kernel *kernel = bw_choose(out, function, dim3((unsigned)rows, plan.parts > 0 ? 1 : (unsigned)plan.splits),
+                                       dim3((unsigned)plan.warps * 32), plan.shared_bytes,
+                                       bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K),
+                                       bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT), work, shape);
     kernel->cluster = plan.cluster;
-    bw_choose_place(kernel, work_argument, offsetof(bw_decode_work, kv_lens),
-                    bw_from_operand_if(plan.ragged, BW_ATTENTION_KV_LENS));
+    bw_choose_place(kernel, work_argument, offsetof(bw_decode_work, parts), bw_decode_from_parts(plan));
     bw_decode_place_exchange(kernel, work_argument, offsetof(bw_decode_work, exchange), plan);
     return BW_OK;
 }

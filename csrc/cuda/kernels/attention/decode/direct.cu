@@ -26,7 +26,7 @@ struct direct_work {
     unsigned kv_heads;
     uint16_t head_dim;
     uint8_t group, ragged;
-    const int *kv_lens;
+    const bw_decode_part *parts;
     void *out;
     float scale;
     bw_decode_exchange exchange;
@@ -41,22 +41,24 @@ __global__ void __launch_bounds__(warps * 32, resident)
     float *cell_memory = (float *)bw_dynamic_shared();
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, r = lane / 4, c = lane % 4;
     const int head_dim = work.head_dim, group = work.group;
-    const int64_t column = (int64_t)blockIdx.z * work.kv_heads + blockIdx.x;
-    const int first = (int)blockIdx.y * work.split_keys;
-    int length = work.keys;
+    int entry = (int)blockIdx.z, first = (int)blockIdx.y * work.split_keys;
+    int keys = min(work.keys - first, work.split_keys);
+    unsigned split_of = blockIdx.y | (unsigned)work.exchange.splits << 16;  // one register for two numbers
     if (work.ragged) {
-        length = min(max(work.kv_lens[blockIdx.z], 1), length);
-        if (length <= first) return;
+        const bw_decode_part part = bw_decode_load_part(work.parts + blockIdx.y);
+        entry = part.entry;
+        first = part.first;
+        keys = part.keys;
+        split_of = part.split | (unsigned)part.splits << 16;
     }
-    bw_decode_place place;
-    place.keys = min(length - first, work.split_keys);
-    int left = place.keys - warp * tiles * tile_keys;
+    const int64_t column = (int64_t)entry * work.kv_heads + blockIdx.x;
+    int left = keys - warp * tiles * tile_keys;
 
     // Keys first: everything else happens while they are on their way.
     step_reader<T, padded, tiles> reader;
     reader.key_elems = (int)work.kv_heads * head_dim;
     reader.head_dim = head_dim;
-    const int64_t at = (int64_t)blockIdx.z * work.batch_elems + (int64_t)blockIdx.x * head_dim +
+    const int64_t at = (int64_t)entry * work.batch_elems + (int64_t)blockIdx.x * head_dim +
                        (int64_t)(first + warp * tiles * tile_keys) * reader.key_elems;
     reader.from_k = (const T *)work.k + at + r * reader.key_elems + c * tile::per_load;
     reader.from_v = (const T *)work.v + at + tile::v_key(0, c) * reader.key_elems + r * tile::per_load;
@@ -64,8 +66,8 @@ __global__ void __launch_bounds__(warps * 32, resident)
     reader.load_k(step, left);
     typename tile::query query(cell_memory + warp * group_heads * cells_type::stride);
     uint4 query_bits[tile::k_chunks];
-    place.row0 = column * group;
-    const T *from_q = (const T *)work.q + (place.row0 + r) * head_dim + c * tile::per_load;
+    const int64_t row0 = column * group;
+    const T *from_q = (const T *)work.q + (row0 + r) * head_dim + c * tile::per_load;
 #pragma unroll
     for (int j = 0; j < tile::k_chunks; j++) {
         const bool there = r < group && j * tile::k_chunk + c * tile::per_load < head_dim;
@@ -74,25 +76,30 @@ __global__ void __launch_bounds__(warps * 32, resident)
     reader.load_v(step, left);
 #pragma unroll
     for (int j = 0; j < tile::k_chunks; j++) query.set(j, query_bits[j]);
-    place.heads = group;
-    place.splits = work.ragged ? (length + work.split_keys - 1) / work.split_keys : work.exchange.splits;
-    const unsigned ticket = bw_decode_ticket(work.exchange, column, place.splits);
+    const unsigned ticket = bw_decode_ticket(work.exchange, column, (int)(split_of >> 16));
 
     decode_sums<padded> sums = {};
     walk_keys<pace>(reader, step, query, left, work.scale, sums);
     const cells_type cells(cell_memory, warps, warps, 0);
     spread<tile>(sums, cells);
+    bw_decode_place place;
+    place.row0 = row0;
+    place.heads = group;
+    place.split = (int)(split_of & 0xffff);
+    place.splits = (int)(split_of >> 16);
     bw_decode_finish(cells, work.exchange, place, {head_dim, true}, ticket, (T *)work.out);
 }
 
 template <typename T, int padded, int tiles, int warps, int resident>
 bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const direct_work &work,
                  bw_cuda_prepared *out) {
-    bw_cuda_kernel *kernel = bw_choose(out, attention_decode_direct_kernel<T, padded, tiles, warps, resident>,
-                                       dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
-                                       dim3(warps * 32), plan.shared_bytes, work);
+    bw_cuda_kernel *kernel =
+        bw_choose(out, attention_decode_direct_kernel<T, padded, tiles, warps, resident>,
+                  plan.parts > 0 ? dim3((unsigned)shape.kv_heads, (unsigned)plan.parts)
+                                 : dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
+                  dim3(warps * 32), plan.shared_bytes, work);
     bw_decode_place_operands<direct_work>(kernel);
-    bw_choose_place(kernel, 0, offsetof(direct_work, kv_lens), bw_from_operand_if(plan.ragged, BW_ATTENTION_KV_LENS));
+    bw_choose_place(kernel, 0, offsetof(direct_work, parts), bw_decode_from_parts(plan));
     bw_decode_place_exchange(kernel, 0, offsetof(direct_work, exchange), plan);
     return BW_OK;
 }
@@ -102,7 +109,7 @@ bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, co
 bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                   const bw_decode_exchange &exchange, bw_cuda_prepared *out) {
     direct_work work = {};
-    work.ragged = plan.ragged;
+    work.ragged = plan.parts > 0;
     work.batch_elems = shape.keys * shape.kv_heads * shape.head_dim;
     work.split_keys = (int)plan.split_keys;
     work.keys = (int)shape.keys;

@@ -534,7 +534,7 @@ void choose_ends(const bw_attention_shape &shape, const bw_decode_plan &plan, co
 // Its offsets are numbers of 32 bits. Few combiners would wait for more records in turn, and a lane has two splits.
 bool bw_decode_oneshot_takes(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan) {
     const int most_items = plan.splits > 2 * bw_split_lanes ? 2 : 4;
-    return dtype != BW_FP32 && shape.head_dim == 64 && !plan.ragged && plan.splits > 1 && plan.splits <= 64 &&
+    return dtype != BW_FP32 && shape.head_dim == 64 && plan.parts == 0 && plan.splits > 1 && plan.splits <= 64 &&
            plan.combiner_items <= most_items && plan.split_keys <= plan.step_keys &&
            shape.keys * shape.kv_heads * row_bytes <= UINT32_MAX && plan.scratch_bytes <= UINT32_MAX;
 }

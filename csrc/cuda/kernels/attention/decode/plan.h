@@ -20,7 +20,7 @@ struct bw_decode_plan {
     int64_t columns;  // over all batch entries; INT64_MAX when there are more
     int64_t splits;   // over the longest entry
     int64_t split_keys;
-    bool ragged;  // entries have lengths of their own
+    int64_t parts;  // of entries with lengths of their own, over all of them; else 0
     size_t shared_bytes;
     bool direct;         // direct.cu's or oneshot.cu's
     int step_keys;       // direct: keys of a split that a block may meet at one go
@@ -29,9 +29,16 @@ struct bw_decode_plan {
     int combiners;       // blocks that add up a column's splits
     int combiner_items;  // records of a block's heads, over all splits, that each of them takes; wide blocks divide
                          // them themselves
-    // Scratch: a ticket per column, then the values and the sums of each (row of out, record, split); all 0 when there
-    // is one split.
-    int64_t ticket_bytes, value_bytes, sum_bytes, scratch_bytes;
+    // Scratch: a ticket per column, then the values and the sums of each (row of out, record, split), all 0 when there
+    // is one split; then the parts.
+    int64_t ticket_bytes, value_bytes, sum_bytes, parts_at, scratch_bytes;
+};
+
+// Of entries with lengths of their own: the keys that a block takes, of each K/V head. The longest parts come first, so
+// that the last blocks to begin are short ones.
+struct alignas(16) bw_decode_part {
+    int entry, first, keys;
+    unsigned short split, splits;
 };
 
 // What a kernel needs of it to put splits together.
@@ -52,14 +59,14 @@ struct bw_decode_row {
 
 // What a kernel gets of it. What it needs to find its keys comes first: parameters are read through a cache, too.
 struct bw_decode_work {
-    const int *kv_lens;              // NULL: every entry has shape.keys
+    const bw_decode_part *parts;     // NULL: every entry has shape.keys
     int64_t batch_elems, key_elems;  // from one batch entry, and from one key, to the next in k and v
     bw_divider by_kv_heads;
     int64_t split_keys;
     int chunks, block_heads;
     int slot_bits, shares;  // 2^slot_bits warps hold different heads of the keys of one of `shares` shares
     bw_decode_exchange exchange;
-    bw_divider by_chunks, by_split_keys;
+    bw_divider by_chunks;
 };
 
 // Of an entry's keys: each split adds to the records that are stored and read back.
@@ -102,6 +109,18 @@ struct bw_decode_lanes {
 };
 
 bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+// The plan's parts, in the order in which blocks begin.
+void bw_decode_plan_parts(const bw_decode_plan &plan, const bw_dims *dims, bw_decode_part *out);
+
+// How an entry of `length` keys is divided: evenly, into as few splits of up to `split_keys`, a multiple of 16, as
+// there may be.
+struct bw_decode_division {
+    int64_t splits, keys;
+};
+static inline bw_decode_division bw_decode_divide(int64_t length, int64_t split_keys) {
+    const int64_t splits = bw_ceil_div(length, split_keys);
+    return {splits, bw_ceil_div(bw_ceil_div(length, splits), 16) * 16};
+}
 // Whether the blocks that wait for others leave room for these where `resident` blocks run on a multiprocessor at once.
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
 // direct.cu: up to 8 query heads per K/V head, short rows. For the other shapes staged_fp32.cu; staged_fp16.cu and

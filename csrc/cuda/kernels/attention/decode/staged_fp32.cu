@@ -214,7 +214,6 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
                                   bw_attention_shape shape) {
     constexpr int stages = Lanes::stages, stage_floats = Lanes::stage_floats;
     const bw_decode_place place = bw_decode_locate(shape, work);
-    if (place.keys == 0) return;
     const int slot_bits = one_slot ? 0 : work.slot_bits, shares = one_slot ? Lanes::warps : work.shares;
     const int warp = (int)threadIdx.x / 32, slot = warp & ((1 << slot_bits) - 1), share = warp >> slot_bits;
     const int part = (int)threadIdx.x % 32 / Lanes::lanes, lane = (int)threadIdx.x % Lanes::lanes;
@@ -238,7 +237,7 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
         reader.fetch(ring + s * stage_floats, step_pace, s * step_pace < place.keys);
     }
 
-    const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x, place.splits);
+    const unsigned ticket = bw_decode_ticket(work.exchange, place.column, place.splits);
     row_part<Lanes> queries[Lanes::heads];
     const int heads = place.heads - slot * Lanes::heads;
     const float *query = q + (place.row0 + slot * Lanes::heads) * shape.head_dim;

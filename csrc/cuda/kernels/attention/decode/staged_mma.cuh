@@ -252,7 +252,6 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
     constexpr int halves = few_heads ? 1 : 2, stages = stages_for<padded>;
     constexpr int step_keys = tile_keys * (wide > 0 ? wide : 1), stage_elems = 2 * step_keys * padded;
     const bw_decode_place place = bw_decode_locate(shape, work);
-    if (place.keys == 0) return;
     const int slot_bits = few_heads ? 0 : wide > 0 ? wide / 2 : work.slot_bits, slots = 1 << slot_bits;
     const int warp = (int)threadIdx.x / 32, slot = warp & (slots - 1), share = warp >> slot_bits;
     const int shares = few_heads ? largest_warps : work.shares, step_pace = shares * step_keys;
@@ -285,7 +284,7 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
     for (int s = 0; s < stages - 1; s++) reader.fetch(ring + s * stage_elems, step_pace);
 
     unsigned ticket = 0;
-    if (!cluster) ticket = bw_decode_ticket(work.exchange, blockIdx.x, place.splits);
+    if (!cluster) ticket = bw_decode_ticket(work.exchange, place.column, place.splits);
     query_fragments<padded> queries;
     if constexpr (wide > 0) {
         bw_copy_wait<2 * (stages - 1)>();

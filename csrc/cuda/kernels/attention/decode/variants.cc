@@ -1,4 +1,6 @@
 // What the table needs of splitkv.
+#include <stdlib.h>
+
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/decode/plan.h"
 #include "cuda/launch/choose.cuh"
@@ -24,7 +26,6 @@ bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decod
     bw_decode_work work = {};
     work.by_chunks = bw_divider_make(plan.chunks);
     work.by_kv_heads = bw_divider_make(shape.kv_heads);
-    work.by_split_keys = bw_divider_make(plan.split_keys);
     while (1 << work.slot_bits < plan.head_slots) work.slot_bits++;
     work.shares = plan.warps / plan.head_slots;
     work.block_heads = plan.block_heads;
@@ -59,16 +60,37 @@ bw_status check_residents(bw_device *device, const bw_decode_plan &plan, const b
 }
 
 // Tickets start at 0 and records empty; every launch leaves them so.
-bw_status empty_scratch(const bw_launch *sets, int64_t set_count, const bw_decode_plan &plan) {
+bw_status fill_scratch(const bw_launch *sets, int64_t set_count, const bw_decode_plan &plan,
+                       const bw_decode_part *parts) {
     bw_device *device = sets[0].device;
-    if (plan.scratch_bytes == 0) return BW_OK;
-    for (int64_t i = 0; i < set_count; i++) {
-        char *records = (char *)sets[i].scratch + plan.ticket_bytes;
-        const size_t record_bytes = (size_t)(plan.scratch_bytes - plan.ticket_bytes);
-        BW_TRY(BW_CUDA(&device->api, memory_set(sets[i].scratch, 0, (size_t)plan.ticket_bytes, device->stream)));
-        BW_TRY(BW_CUDA(&device->api, memory_set(records, 0xff, record_bytes, device->stream)));
+    const size_t record_bytes = (size_t)(plan.value_bytes + plan.sum_bytes);
+    for (int64_t i = 0; i < set_count && plan.scratch_bytes > 0; i++) {
+        char *scratch = (char *)sets[i].scratch;
+        if (record_bytes > 0) {
+            BW_TRY(BW_CUDA(&device->api, memory_set(scratch, 0, (size_t)plan.ticket_bytes, device->stream)));
+            BW_TRY(BW_CUDA(&device->api, memory_set(scratch + plan.ticket_bytes, 0xff, record_bytes, device->stream)));
+        }
+        if (plan.parts > 0) {
+            BW_TRY(BW_CUDA(&device->api, memory_copy(scratch + plan.parts_at, parts, plan.parts * sizeof *parts,
+                                                     cudaMemcpyHostToDevice, device->stream)));
+        }
     }
     return BW_CUDA(&device->api, stream_synchronize(device->stream));
+}
+
+bw_status prepare_scratch(const bw_launch *sets, int64_t set_count, const bw_decode_plan &plan) {
+    bw_decode_part *parts = nullptr;
+    if (plan.parts > 0) {
+        parts = (bw_decode_part *)malloc((size_t)plan.parts * sizeof *parts);
+        if (!parts) {
+            return bw_fail(BW_CODE_MEMORY, "out of host memory for the parts of a ragged batch (%lld)",
+                           (long long)plan.parts);
+        }
+        bw_decode_plan_parts(plan, sets[0].dims, parts);
+    }
+    const bw_status status = fill_scratch(sets, set_count, plan, parts);
+    free(parts);
+    return status;
 }
 
 }  // namespace
@@ -83,7 +105,8 @@ int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precis
 }
 
 // Per split and head the records of its output, stored once and read once. That they are emptied after that is not
-// counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none.
+// counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none. The parts of a
+// ragged batch are read.
 bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                                 bw_cost *cost) {
     const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts);
@@ -96,7 +119,8 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
     }
     const bw_checked bytes =
         bw_mul(parts, bw_mul3(bw_decode_record_bytes, dims->value[BW_DECODE_NUM_HEADS], plan.row_records));
-    return bw_attention_add_traffic(cost, bytes.overflow ? INT64_MAX : bytes.value);
+    const int64_t stored = bytes.overflow ? INT64_MAX : bytes.value;
+    return bw_attention_add_traffic(cost, stored, plan.parts * (int64_t)sizeof(bw_decode_part));
 }
 
 bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
@@ -105,7 +129,7 @@ bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **st
     void *prepared = nullptr;
     BW_TRY(bw_cuda_prepare(sets, set_count, splitkv_choose, &prepared));
     bw_status status = check_residents(device, plan, (const bw_cuda_prepared *)prepared);
-    if (!status) status = empty_scratch(sets, set_count, plan);
+    if (!status) status = prepare_scratch(sets, set_count, plan);
     if (status) {
         bw_cuda_prepared_release(prepared);
         return status;

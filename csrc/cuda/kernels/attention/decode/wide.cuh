@@ -107,22 +107,24 @@ struct wide_records {
     static constexpr int unit_heads = row_heads / 2;
     float4 *values;  // [unit][split][row][quad]
     float2 *stands;  // [unit][split][row]: maximum, sum of the weights
-    int splits, steps, rows;
+    int split, splits, steps, rows;
     unsigned magic;
 
-    __device__ __forceinline__ wide_records(const bw_decode_exchange &exchange, int block_heads)
-        : splits(exchange.splits),
+    __device__ __forceinline__ wide_records(const bw_decode_exchange &exchange, int64_t column, int split_,
+                                            int block_heads)
+        : split(split_),
+          splits(exchange.splits),
           steps(exchange.row_records),
           rows(block_heads * exchange.row_records),
           magic(exchange.record_magic) {
-        const int64_t first = (int64_t)blockIdx.x * (rows * splits);
+        const int64_t first = column * (rows * splits);
         values = exchange.values + first * bw_record_quads;
         stands = exchange.sums + first;
     }
     __device__ __forceinline__ void store(int slot, const wide_sum &sum) const {
         const int lane = (int)threadIdx.x % 32, quad = lane % bw_record_quads;
         const int unit = (slot * steps + sum.step) * 2 + sum.half;
-        const int record = (unit * splits + (int)blockIdx.y) * unit_heads + lane / bw_record_quads;
+        const int record = (unit * splits + split) * unit_heads + lane / bw_record_quads;
         bw_record_fill(values, stands, record, quad, sum.value, sum.stand);
     }
 };
@@ -171,7 +173,7 @@ BW_DEVICE void combine_wide(const wide_records &records, const bw_decode_place &
 template <int padded, int most_shares, typename T>
 BW_DEVICE void finish_wide(const wide_cells<padded, most_shares> &cells, const bw_decode_exchange &exchange,
                            int block_heads, const bw_decode_place &place, int head_dim, int first, T *out) {
-    const wide_records records(exchange, block_heads);
+    const wide_records records(exchange, place.column, place.split, block_heads);
     const int row = cells.slot * row_heads + (int)threadIdx.x % 32 / 4, quad = (int)threadIdx.x % 4;
     add_up(cells, first, records.steps, [&](const wide_sum &sum) {
         const int head = row + 8 * sum.half;
