@@ -318,8 +318,9 @@ static void check_float_rows() {
     const int64_t head_dims[] = {72, 128, 129, 132, 144, 160, 161, 188, 192, 193, 196, 256};
     const struct {
         int64_t batch, keys, heads, head_dim, splits;
-    } shapes[] = {{6, 1500, 32, 256, 3}, {6, 1500, 32, 192, 3}, {20, 1024, 32, 192, 1},  {16, 512, 64, 128, 1},
-                  {8, 1024, 32, 128, 2}, {4, 2048, 8, 128, 4},  {1, 32768, 32, 256, 16}, {64, 2048, 8, 128, 1}};
+    } shapes[] = {{6, 1500, 32, 256, 3},  {6, 1500, 32, 192, 3},  {20, 1024, 32, 192, 1},  {16, 512, 64, 128, 1},
+                  {8, 1024, 32, 128, 2},  {4, 2048, 8, 128, 4},   {1, 32768, 32, 256, 16}, {64, 2048, 8, 128, 1},
+                  {16, 8192, 32, 160, 2}, {16, 8192, 64, 160, 2}, {16, 8192, 32, 144, 2}};
     for (const auto &shape : shapes) {
         const bw_decode_plan plan = plan_of(BW_FP32, shape.batch, shape.keys, shape.heads, 8, shape.head_dim, 0);
         CHECK(plan.resident == 2 && plan.splits == shape.splits);
