@@ -18,7 +18,7 @@
 namespace {
 
 // Parameters are read through a cache whose lines are 64 bytes; the first 48 bytes share one with what every kernel
-// reads, and hold all that is needed to ask for the keys.
+// reads, and hold all that is needed to ask for the keys of entries that are equally long.
 struct direct_work {
     const void *k, *v, *q;
     int64_t batch_elems;  // of k and v
@@ -41,8 +41,9 @@ __global__ void __launch_bounds__(warps * 32, resident)
     float *cell_memory = (float *)bw_dynamic_shared();
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, r = lane / 4, c = lane % 4;
     const int head_dim = work.head_dim, group = work.group;
-    int entry = (int)blockIdx.z, first = (int)blockIdx.y * work.split_keys;
-    int keys = min(work.keys - first, work.split_keys);
+    // Of equal entries; unsigned, for blockIdx.y may be large where it counts parts.
+    int entry = (int)blockIdx.z, first = (int)(blockIdx.y * (unsigned)work.split_keys);
+    int keys = (int)min((unsigned)work.keys - (unsigned)first, (unsigned)work.split_keys);
     unsigned split_of = blockIdx.y | (unsigned)work.exchange.splits << 16;  // one register for two numbers
     if (work.ragged) {
         const bw_decode_part part = bw_decode_load_part(work.parts + blockIdx.y);

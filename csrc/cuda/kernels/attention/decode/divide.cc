@@ -137,7 +137,7 @@ void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
 }
 
 void place_parts(bw_decode_plan *plan) {
-    if (plan->scratch_bytes > INT64_MAX / 2) return;
+    if (plan->scratch_bytes > INT64_MAX / 2) return;  // refused
     plan->parts_at = bw_decode_round_up(plan->scratch_bytes, sizeof(bw_decode_part));
     plan->scratch_bytes = plan->parts_at + plan->parts * (int64_t)sizeof(bw_decode_part);
 }
@@ -165,7 +165,7 @@ void choose_undivided(bw_decode_plan *plan, const bw_decode_plan &small, const b
         bw_decode_plan one = small;
         one.resident = resident;
         one.splits = 1;
-        const double time = bw_decode_ragged_splits(one, dims, BW_FP16, units, one.splits).time;
+        const double time = bw_decode_ragged_splits(one, dims, BW_FP16, units, 1).time;  // BF16 has as many bytes
         if (time >= best) continue;
         best = time;
         *plan = one;

@@ -59,7 +59,7 @@ bw_status check_residents(bw_device *device, const bw_decode_plan &plan, const b
                    (long long)((plan.combiners - 1) * plan.columns), resident, units);
 }
 
-// Tickets start at 0 and records empty; every launch leaves them so.
+// Tickets start at 0 and records empty; every launch leaves them so. Parts stay as they are.
 bw_status fill_scratch(const bw_launch *sets, int64_t set_count, const bw_decode_plan &plan,
                        const bw_decode_part *parts) {
     bw_device *device = sets[0].device;
@@ -75,7 +75,7 @@ bw_status fill_scratch(const bw_launch *sets, int64_t set_count, const bw_decode
                                                      cudaMemcpyHostToDevice, device->stream)));
         }
     }
-    return BW_CUDA(&device->api, stream_synchronize(device->stream));
+    return BW_OK;
 }
 
 bw_status prepare_scratch(const bw_launch *sets, int64_t set_count, const bw_decode_plan &plan) {
@@ -89,8 +89,10 @@ bw_status prepare_scratch(const bw_launch *sets, int64_t set_count, const bw_dec
         bw_decode_plan_parts(plan, sets[0].dims, parts);
     }
     const bw_status status = fill_scratch(sets, set_count, plan, parts);
-    free(parts);
-    return status;
+    bw_device *device = sets[0].device;
+    const bw_status copied = BW_CUDA(&device->api, stream_synchronize(device->stream));
+    free(parts);  // no copy is under way
+    return bw_status_first(status, copied);
 }
 
 }  // namespace

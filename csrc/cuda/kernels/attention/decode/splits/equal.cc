@@ -1,4 +1,4 @@
-// Splits of entries that are equally long; and what both kinds of batches need.
+// Splits of entries that are equally long (ragged.cc: of others), and what both kinds of batches need.
 #include "cuda/kernels/attention/decode/splits/splits.h"
 
 int64_t bw_decode_longest(const bw_dims *dims) {

@@ -91,7 +91,9 @@ double ragged_time(const bw_decode_plan &plan, const ragged_costs &costs, const 
     const double heads = (double)value[BW_DECODE_NUM_HEADS] / each, head_dim = (double)value[BW_DECODE_HEAD_DIM];
     const double records = costs.record * split_blocks / (double)units * heads * head_dim;
     const double exchange = costs.wait + (all > places ? costs.queue : 0) + records;
-    const double time = ordered_time(blocks, step_time, places, costs.fastest) * work / counted;
+    // Of very many blocks the last ones do not matter, and following them all would take long.
+    const double time =
+        all > 100 * places ? work / places : ordered_time(blocks, step_time, places, costs.fastest) * work / counted;
     return costs.start + time + (split_blocks > 0 ? exchange : 0);
 }
 
