@@ -144,6 +144,32 @@ def test_decode_of_many_short_rows(kernel_device, batch, kv_len, num_heads, num_
             assert result["rows_checked"] > 0
 
 
+# On an H200 blocks take runs of parts (check_plans.cc); of an entry two parts to twenty-three.
+RUN_DECODES = [
+    *((8, 8, 128, [9000, 1, 5003, 20011, 70, 3000]), (8, 1, 128, [1 + i * 22 % 31 * 387 for i in range(12)])),
+    *((8, 8, head_dim, [1 + i * 37 % 29 * 150 for i in range(24)]) for head_dim in (64, 192)),
+    *((8, 4, head_dim, [1 + i * 37 % 29 * 97 for i in range(40)]) for head_dim in (80, 160)),
+    *((5, 5, 96, [1 + 100 * i for i in range(1, 33)]), (8, 8, 256, [1 + i * 37 % 29 * 290 for i in range(9)])),
+]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("shape", RUN_DECODES, ids=lambda shape: f"{len(shape[3])}x{shape[2]}")
+def test_decode_by_runs_of_parts(precision, shape):
+    num_heads, num_kv_heads, head_dim, lengths = shape
+    params = {"batch": len(lengths), "kv_len": max(lengths), "num_heads": num_heads}
+    params |= {"num_kv_heads": num_kv_heads, "head_dim": head_dim}
+    with (
+        _core.Device("cuda") as device,
+        _core.Case(device, "attention_decode", precision, params, kv_lens=lengths, variant="splitkv") as case,
+    ):
+        for _ in range(2):  # a launch leaves its scratch as it found it
+            result = case.verify(1.0)
+            assert result["verified"], result["reason"]
+            assert result["rows_checked"] > 0
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_decode_passes_a_nan_on_whatever_its_bits(kernel_device, precision):
     """All bits set is a NaN, too, and what becomes of it must not look like a mark of the kernel's own."""

@@ -221,6 +221,47 @@ static void check_many_columns() {
     }
 }
 
+// Runs hold each entry's keys once, in order, and are about as long as each other. None but its last part may wait for
+// others: all of an entry's parts but the last one end runs. They all run at once.
+static void check_runs(const bw_decode_plan &plan, const bw_dims *dims, const bw_decode_part *parts, int64_t kv_heads) {
+    const int64_t batch = dims->value[BW_DECODE_BATCH];
+    static int64_t keys[300], seen[300];
+    memset(keys, 0, sizeof keys);
+    memset(seen, 0, sizeof seen);
+    CHECK(plan.direct && plan.warps >= 8 && plan.runs * kv_heads <= 132 * plan.resident);
+    CHECK(plan.combiners <= (plan.splits > 1 ? plan.splits - 1 : 0));
+    CHECK(plan.splits == 1 || (plan.waiting < plan.resident * 132 && !bw_decode_plan_holds(plan, 1, 1)));
+    int64_t count = 0, all = 0, longest = 0, splits = 0, divided = 0;
+    for (int64_t b = 0; b < batch; b++) all += dims->list[b];
+    for (int64_t run = 0; run < plan.runs; run++) {
+        int64_t of_run = 0;
+        for (int64_t at = run, next = 0;; at = next) {
+            CHECK(at < plan.parts && count < plan.parts);
+            if (at >= plan.parts || ++count > plan.parts) return;
+            const bw_decode_part &part = parts[at];
+            next = part.next;
+            CHECK(part.entry < batch && part.keys > 0 && part.first == keys[part.entry]);
+            CHECK(part.split == seen[part.entry] && part.split < part.splits);
+            CHECK(next == 0 ? true : next >= plan.runs && part.split == part.splits - 1);
+            keys[part.entry] += part.keys;
+            seen[part.entry]++;
+            of_run += part.keys;
+            if (next == 0) break;
+        }
+        longest = of_run > longest ? of_run : longest;
+    }
+    CHECK(count == plan.parts);
+    for (int64_t i = 0; i < plan.parts; i++) {
+        CHECK(parts[i].splits == seen[parts[i].entry]);
+        divided += parts[i].splits > 1;
+        splits = parts[i].splits > splits ? parts[i].splits : splits;
+    }
+    for (int64_t b = 0; b < batch; b++) CHECK(keys[b] == dims->list[b]);
+    CHECK(splits == plan.splits && divided == plan.divided);
+    // A part more stands for 128 keys, and a cut is up to 64 off.
+    CHECK(longest <= all / plan.runs + 128 * (batch / plan.runs + 2) + 64);
+}
+
 // Entries of different lengths: parts hold each entry's keys once, in even splits, long ones first; they and the
 // records have their places in scratch.
 static void check_parts() {
@@ -230,7 +271,7 @@ static void check_parts() {
         return (int64_t)(state >> 33) % below;
     };
     const int64_t head_dims[] = {40, 64, 96, 128, 160, 256}, groups[] = {1, 4, 8, 9, 24, 48}, kv_heads[] = {1, 2, 8};
-    int64_t divided = 0, whole = 0;
+    int64_t divided = 0, whole = 0, runs = 0;
     for (int round = 0; round < 3000; round++) {
         const int64_t batch = 1 + random(round % 10 == 0 ? 300 : 20), most = 1 + random(round % 3 ? 3000 : 40000);
         const int64_t heads = kv_heads[random(3)], room = random(2) ? 0 : 500;
@@ -247,8 +288,15 @@ static void check_parts() {
         dims.list = lengths;
         static bw_decode_part parts[300 * 128];
         CHECK(plan.parts >= batch && plan.parts <= batch * bw_decode_split_limit && plan.cluster == 0);
-        CHECK(plan.splits == bw_ceil_div(longest, plan.split_keys) && plan.split_keys % 16 == 0);
+        CHECK(plan.scratch_bytes == plan.parts_at + plan.parts * 16 && sizeof(bw_decode_part) == 16);
+        CHECK(bw_decode_plan_holds(plan, plan.resident, 132));
         bw_decode_plan_parts(plan, &dims, parts);
+        if (plan.runs > 0) {
+            check_runs(plan, &dims, parts, heads);
+            runs++;
+            continue;
+        }
+        CHECK(plan.splits == bw_ceil_div(longest, plan.split_keys) && plan.split_keys % 16 == 0);
         static int64_t keys[300], seen[300];
         memset(keys, 0, sizeof keys);
         memset(seen, 0, sizeof seen);
@@ -268,11 +316,10 @@ static void check_parts() {
         }
         const int64_t records = plan.ticket_bytes + plan.value_bytes + plan.sum_bytes;
         CHECK((records > 0) == (plan.splits > 1) && plan.parts_at >= records && plan.parts_at % 16 == 0);
-        CHECK(plan.scratch_bytes == plan.parts_at + plan.parts * 16 && sizeof(bw_decode_part) == 16);
         divided += plan.splits > 1;
         whole += plan.splits == 1;
     }
-    CHECK(divided > 300 && whole > 300);
+    CHECK(divided > 300 && whole > 300 && runs > 100);
 }
 
 // Of the divisions that were measured on an H200 these took at most 3 % more than the fastest; others, up to several
@@ -282,20 +329,21 @@ static void check_ragged() {
         bw_dtype dtype;
         int64_t heads, kv_heads, head_dim;
         int warps, resident;
-        int64_t splits, count, lengths[8];
-    } shapes[] = {{BW_FP16, 32, 8, 128, 8, 1, 6, 4, {3733, 1329, 4215, 8192}},
-                  {BW_FP16, 32, 8, 128, 8, 1, 7, 3, {32306, 2235, 32768}},
-                  {BW_FP16, 8, 1, 128, 8, 1, 24, 8, {413, 5827, 1412, 6466, 8192, 6575, 1559, 6917}},
-                  {BW_FP16, 32, 8, 64, 8, 2, 8, 8, {3905, 721, 3652, 720, 8192, 7204, 4086, 895}},
-                  {BW_FP16, 32, 8, 64, 8, 2, 8, 4, {1975, 7532, 8192, 4915}},
-                  {BW_FP16, 14, 2, 64, 8, 2, 32, 4, {5070, 4463, 3067, 8192}},
-                  {BW_FP32, 32, 8, 128, 8, 2, 6, 8, {411, 2707, 6587, 8192, 5145, 1086, 3267, 4989}},
-                  {BW_FP16, 32, 2, 128, 8, 1, 14, 8, {4653, 4004, 207, 6727, 8192, 1807, 856, 3722}}};
+        int64_t splits, runs, count, lengths[8];
+    } shapes[] = {{BW_FP16, 32, 8, 128, 8, 1, 8, 16, 4, {3733, 1329, 4215, 8192}},
+                  {BW_FP16, 32, 8, 128, 8, 1, 8, 16, 3, {32306, 2235, 32768}},
+                  {BW_FP16, 8, 1, 128, 8, 1, 24, 0, 8, {413, 5827, 1412, 6466, 8192, 6575, 1559, 6917}},
+                  {BW_FP16, 32, 8, 64, 8, 2, 8, 0, 8, {3905, 721, 3652, 720, 8192, 7204, 4086, 895}},
+                  {BW_FP16, 32, 8, 64, 8, 2, 8, 0, 4, {1975, 7532, 8192, 4915}},
+                  {BW_FP16, 14, 2, 64, 8, 2, 32, 0, 4, {5070, 4463, 3067, 8192}},
+                  {BW_FP32, 32, 8, 128, 8, 2, 6, 0, 8, {411, 2707, 6587, 8192, 5145, 1086, 3267, 4989}},
+                  {BW_FP16, 32, 2, 128, 8, 1, 14, 0, 8, {4653, 4004, 207, 6727, 8192, 1807, 856, 3722}}};
     for (const auto &shape : shapes) {
         const bw_decode_plan plan =
             plan_of(shape.dtype, shape.count, shape.lengths[shape.count - 1] > 8192 ? 32768 : 8192, shape.heads,
                     shape.kv_heads, shape.head_dim, 0, shape.lengths);
-        CHECK(plan.warps == shape.warps && plan.resident == shape.resident && plan.splits == shape.splits);
+        CHECK(plan.warps == shape.warps && plan.resident == shape.resident);
+        CHECK(plan.splits == shape.splits && plan.runs == shape.runs);
     }
     // Many short entries: small blocks, a whole one each; of many long ones large blocks do.
     int64_t lengths[128];
@@ -308,7 +356,7 @@ static void check_ragged() {
     CHECK(fewer.shared_bytes > (227 * 1024) / 4);  // a third block finds no room
     for (int b = 0; b < 64; b++) lengths[b] = 128 + 128 * b;
     const bw_decode_plan longer = plan_of(BW_FP16, 64, 8192, 32, 8, 128, 0, lengths);
-    CHECK(longer.direct && longer.warps == 8 && longer.resident == 1 && longer.splits == 1);
+    CHECK(longer.direct && longer.warps == 8 && longer.resident == 1);
 }
 
 // FP32: what takes at most 3 % more than the fastest on an H200; heads of a group have a place, blocks fit every card,

@@ -5,10 +5,12 @@
 // sum they stand on, so that whoever reads it needs nothing else. A word of all ones, a NaN that no arithmetic yields,
 // says "not there yet": every word of a record vouches for itself, and a reader polls until all are there, then empties
 // the record for the next launch. Who reads is settled early: each block takes a ticket while its keys are on their
-// way, and the last `combiners` blocks of a column to do so divide its records.
+// way, and the last `combiners` blocks of a column to do so divide its records. Blocks that take runs of parts
+// (splits/runs.cc) need no ticket: all of an entry's splits but the last one end their runs, and these divide them.
 //
 // No block waits for one that cannot start: all others of a column have started when the last ticket is taken, and the
-// plan keeps the earlier combiners of all columns together below the number of blocks that run at once.
+// plan keeps the earlier combiners of all columns together below the number of blocks that run at once. Runs are no
+// more than that, and whoever waits has stored all that others wait for.
 #ifndef BW_CUDA_DECODE_COMBINE_CUH
 #define BW_CUDA_DECODE_COMBINE_CUH
 
@@ -31,7 +33,12 @@ struct bw_decode_place {
 
 BW_DEVICE bw_decode_part bw_decode_load_part(const bw_decode_part *from) {
     const uint4 bits = bw_load_cached(from);
-    return {(int)bits.x, (int)bits.y, (int)bits.z, (unsigned short)bits.w, (unsigned short)(bits.w >> 16)};
+    return {(int)bits.x,
+            (int)bits.y,
+            (int)bits.z,
+            (unsigned char)bits.w,
+            (unsigned char)(bits.w >> 8),
+            (unsigned short)(bits.w >> 16)};
 }
 
 BW_DEVICE bw_decode_place bw_decode_locate(const bw_attention_shape &shape, const bw_decode_work &work) {
@@ -386,10 +393,11 @@ BW_DEVICE void bw_decode_combine_few(const bw_decode_slots &slots, const bw_deco
 // All threads of the block come here.
 template <typename T>
 BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_decode_slots &slots,
-                                 const bw_decode_place &place, const bw_decode_row &row, int combiner, T *out) {
+                                 const bw_decode_place &place, const bw_decode_row &row, int combiner, int combiners,
+                                 T *out) {
     const int all = place.heads * slots.row_records;
     int each = exchange.combiner_items;
-    if (place.splits < exchange.combiners) each = (all + place.splits - 1) / place.splits;  // a shorter entry
+    if (combiners < exchange.combiners) each = (all + combiners - 1) / combiners;  // a shorter entry
     const int first = combiner * each, items = min(each, all - first);
     if (place.splits <= bw_split_lanes) return bw_decode_combine_few(slots, place, row, first, items, out);
     const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
@@ -421,18 +429,20 @@ BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_de
     }
 }
 
-// The end of a decode kernel, once each warp has filled its cells.
+// The end of a decode kernel, once each warp has filled its cells. `in_run`: of splits in runs, whose first one has the
+// last ticket.
 template <typename Cells, typename T>
 BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &exchange, const bw_decode_place &place,
-                                const bw_decode_row &row, unsigned ticket, T *out) {
+                                const bw_decode_row &row, unsigned ticket, bool in_run, T *out) {
     const bw_decode_slots slots(exchange, place.row0);
     if (threadIdx.x == 0) *cells.ticket = ticket;
     __syncthreads();
     bw_decode_store(cells, slots, place, row, out);
     if (place.splits == 1) return;
     __syncwarp();  // no lane may poll for what its neighbours have yet to store
-    const int combiner = (int)*cells.ticket - max(place.splits - exchange.combiners, 0);
-    if (combiner >= 0) bw_decode_combine(exchange, slots, place, row, combiner, out);
+    const int combiners = min(place.splits - in_run, exchange.combiners);
+    const int combiner = (int)*cells.ticket - (place.splits - combiners);
+    if (combiner >= 0) bw_decode_combine(exchange, slots, place, row, combiner, combiners, out);
 }
 
 // -- what a kernel is launched with --

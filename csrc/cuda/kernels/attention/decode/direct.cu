@@ -12,7 +12,10 @@
 //   - which row of a matrix stands for which key or element is ours to choose: always so that a lane loads 16
 //     neighbouring bytes;
 //   - FP32 elements are met as sums of two TF32 ones: three products of them are as exact as an FP32 product;
-//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
+//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together);
+//   - of entries with lengths of their own a block takes one part or, where that is faster, a run of them
+//   (splits/runs.cc)
+//     whose next keys are on their way while a part ends.
 #include "cuda/kernels/attention/decode/key_tiles.cuh"
 
 namespace {
@@ -32,12 +35,16 @@ struct direct_work {
     bw_decode_exchange exchange;
 };
 
-template <typename T, int padded, int tiles, int warps, int resident>
+// `runs`: a block takes parts one after another. (A kernel of its own: where it could do either, one part of rows of 64
+// elements took 1 to 3 % longer.)
+template <typename T, int padded, int tiles, int warps, int resident, bool runs>
 __global__ void __launch_bounds__(warps * 32, resident)
     attention_decode_direct_kernel(const __grid_constant__ direct_work work) {
     using tile = key_tile<T, padded>;
     using cells_type = bw_decode_cells<group_heads, padded, 1, warps>;
     constexpr int pace = warps * tiles * tile_keys;
+    // Registers allow most blocks to know the next part early, and to ask for its query and values before a part's end.
+    constexpr bool ample = padded <= 192 && warps <= 8;
     float *cell_memory = (float *)bw_dynamic_shared();
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, r = lane / 4, c = lane % 4;
     const int head_dim = work.head_dim, group = work.group;
@@ -45,58 +52,95 @@ __global__ void __launch_bounds__(warps * 32, resident)
     int entry = (int)blockIdx.z, first = (int)(blockIdx.y * (unsigned)work.split_keys);
     int keys = (int)min((unsigned)work.keys - (unsigned)first, (unsigned)work.split_keys);
     unsigned split_of = blockIdx.y | (unsigned)work.exchange.splits << 16;  // one register for two numbers
-    if (work.ragged) {
+    unsigned next = 0;
+    if (runs || work.ragged) {
         const bw_decode_part part = bw_decode_load_part(work.parts + blockIdx.y);
         entry = part.entry;
         first = part.first;
         keys = part.keys;
         split_of = part.split | (unsigned)part.splits << 16;
+        if constexpr (runs) next = part.next;
     }
-    const int64_t column = (int64_t)entry * work.kv_heads + blockIdx.x;
-    int left = keys - warp * tiles * tile_keys;
 
     // Keys first: everything else happens while they are on their way.
     step_reader<T, padded, tiles> reader;
     reader.key_elems = (int)work.kv_heads * head_dim;
     reader.head_dim = head_dim;
-    const int64_t at = (int64_t)entry * work.batch_elems + (int64_t)blockIdx.x * head_dim +
-                       (int64_t)(first + warp * tiles * tile_keys) * reader.key_elems;
-    reader.from_k = (const T *)work.k + at + r * reader.key_elems + c * tile::per_load;
-    reader.from_v = (const T *)work.v + at + tile::v_key(0, c) * reader.key_elems + r * tile::per_load;
     tile step[tiles];
-    reader.load_k(step, left);
-    typename tile::query query(cell_memory + warp * group_heads * cells_type::stride);
     uint4 query_bits[tile::k_chunks];
-    const int64_t row0 = column * group;
-    const T *from_q = (const T *)work.q + (row0 + r) * head_dim + c * tile::per_load;
+    int64_t column;
+    int left;
+    const auto ask_first = [&] {
+        column = (int64_t)entry * work.kv_heads + blockIdx.x;
+        left = keys - warp * tiles * tile_keys;
+        const int64_t at = (int64_t)entry * work.batch_elems + (int64_t)blockIdx.x * head_dim +
+                           (int64_t)(first + warp * tiles * tile_keys) * reader.key_elems;
+        reader.from_k = (const T *)work.k + at + r * reader.key_elems + c * tile::per_load;
+        reader.from_v = (const T *)work.v + at + tile::v_key(0, c) * reader.key_elems + r * tile::per_load;
+        reader.load_k(step, left);
+    };
+    const auto ask_rest = [&] {
+        const T *from_q = (const T *)work.q + (column * group + r) * head_dim + c * tile::per_load;
 #pragma unroll
-    for (int j = 0; j < tile::k_chunks; j++) {
-        const bool there = r < group && j * tile::k_chunk + c * tile::per_load < head_dim;
-        query_bits[j] = there ? bw_load_cached(from_q + j * tile::k_chunk) : make_uint4(0, 0, 0, 0);
-    }
-    reader.load_v(step, left);
-#pragma unroll
-    for (int j = 0; j < tile::k_chunks; j++) query.set(j, query_bits[j]);
-    const unsigned ticket = bw_decode_ticket(work.exchange, column, (int)(split_of >> 16));
-
-    decode_sums<padded> sums = {};
-    walk_keys<pace>(reader, step, query, left, work.scale, sums);
+        for (int j = 0; j < tile::k_chunks; j++) {
+            const bool there = r < group && j * tile::k_chunk + c * tile::per_load < head_dim;
+            query_bits[j] = there ? bw_load_cached(from_q + j * tile::k_chunk) : make_uint4(0, 0, 0, 0);
+        }
+        reader.load_v(step, left);
+    };
+    ask_first();
+    ask_rest();
     const cells_type cells(cell_memory, warps, warps, 0);
-    spread<tile>(sums, cells);
-    bw_decode_place place;
-    place.row0 = row0;
-    place.heads = group;
-    place.split = (int)(split_of & 0xffff);
-    place.splits = (int)(split_of >> 16);
-    bw_decode_finish(cells, work.exchange, place, {head_dim, true}, ticket, (T *)work.out);
+#pragma unroll 1
+    for (;;) {
+        typename tile::query query(cell_memory + warp * group_heads * cells_type::stride);
+#pragma unroll
+        for (int j = 0; j < tile::k_chunks; j++) query.set(j, query_bits[j]);
+        const int own_entry = entry;
+        const unsigned own = split_of;
+        unsigned ticket = 0;
+        if (!runs) ticket = bw_decode_ticket(work.exchange, column, (int)(own >> 16));
+        bw_decode_part part = {};
+        if (runs && ample && next > 0) part = bw_decode_load_part(work.parts + next);
+
+        decode_sums<padded> sums = {};
+        walk_keys<pace>(reader, step, query, left, work.scale, sums);
+        const bool more = runs && next > 0;
+        if (more) {  // its keys are on their way while this part ends
+            if (!ample) part = bw_decode_load_part(work.parts + next);
+            entry = part.entry;
+            first = part.first;
+            keys = part.keys;
+            split_of = part.split | (unsigned)part.splits << 16;
+            next = part.next;
+            ask_first();
+            if constexpr (ample) ask_rest();
+        }
+        spread<tile>(sums, cells);
+        bw_decode_place place;
+        place.row0 = ((int64_t)own_entry * work.kv_heads + blockIdx.x) * group;
+        place.heads = group;
+        place.split = (int)(own & 0xffff);
+        place.splits = (int)(own >> 16);
+        // Of a divided entry's splits all but the last one end their runs, and may wait for others.
+        if (runs) ticket = (unsigned)(place.splits - 1 - place.split);
+        bw_decode_finish(cells, work.exchange, place, {head_dim, true}, ticket, runs, (T *)work.out);
+        if (!more) return;
+        __syncthreads();  // all have read the cells
+        if constexpr (!ample) ask_rest();
+    }
 }
 
 template <typename T, int padded, int tiles, int warps, int resident>
 bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const direct_work &work,
                  bw_cuda_prepared *out) {
+    auto *function = attention_decode_direct_kernel<T, padded, tiles, warps, resident, false>;
+    if constexpr (warps >= 8) {  // runs.cc's
+        if (plan.runs > 0) function = attention_decode_direct_kernel<T, padded, tiles, warps, resident, true>;
+    }
     bw_cuda_kernel *kernel =
-        bw_choose(out, attention_decode_direct_kernel<T, padded, tiles, warps, resident>,
-                  plan.parts > 0 ? dim3((unsigned)shape.kv_heads, (unsigned)plan.parts)
+        bw_choose(out, function,
+                  plan.parts > 0 ? dim3((unsigned)shape.kv_heads, (unsigned)(plan.runs > 0 ? plan.runs : plan.parts))
                                  : dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
                   dim3(warps * 32), plan.shared_bytes, work);
     bw_decode_place_operands<direct_work>(kernel);

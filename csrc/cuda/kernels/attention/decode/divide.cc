@@ -116,7 +116,11 @@ void choose_combiners(bw_decode_plan *plan, const bw_dims *dims, int64_t block_h
     const bool queue = !plan->direct && bw_decode_blocks(*plan, dims, plan->split_keys) > (double)places;
     const int64_t most = queue ? 1 : 1 + (places - 1) / plan->columns;
     const int64_t items = block_heads * plan->row_records;
-    plan->combiners = (int)bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items));
+    // Runs are blocks that all run at once, and the last of an entry's splits, which a run begins with, waits for none.
+    plan->combiners = (int)(plan->runs > 0 ? bw_min64(bw_min64(plan->splits - 1, 64), items)
+                                           : bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items)));
+    plan->waiting =
+        plan->runs > 0 ? plan->runs * dims->value[BW_DECODE_NUM_KV_HEADS] - 1 : (plan->combiners - 1) * plan->columns;
     if (!plan->wide) plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
 }
 
@@ -134,6 +138,14 @@ void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
     plan->sum_bytes = records.value * (int64_t)sizeof(float2);
     plan->value_bytes = records.value * bw_decode_record_bytes - plan->sum_bytes;
     plan->scratch_bytes = plan->ticket_bytes + plan->value_bytes + plan->sum_bytes;
+}
+
+void count_parts(bw_decode_plan *plan, const bw_dims *dims) {
+    for (int64_t b = 0; b < dims->value[BW_DECODE_BATCH]; b++) {
+        const int64_t splits = bw_decode_divide(dims->list[b], plan->split_keys).splits;
+        plan->parts += splits;
+        if (splits > 1) plan->divided += splits;
+    }
 }
 
 void place_parts(bw_decode_plan *plan) {
@@ -157,8 +169,8 @@ void choose_even(bw_decode_plan *plan, const bw_decode_plan &small, const bw_dim
 // Of many short entries, small blocks with one each; of long rows, two or three on a multiprocessor. (On an H200, 64 x
 // up to 1024 keys of 8 K/V heads of 128 take 33.4 us by two, 36.8 by three, 36.9 by large ones; 128 x 512 34.0, 32.3
 // and 42.3; 64 x 8192 264, 287 and 259.)
-void choose_undivided(bw_decode_plan *plan, const bw_decode_plan &small, const bw_dims *dims, int64_t units,
-                      double large_time) {
+double choose_undivided(bw_decode_plan *plan, const bw_decode_plan &small, const bw_dims *dims, int64_t units,
+                        double large_time) {
     const int least = small.resident == 3 ? 2 : small.resident;
     double best = large_time;
     for (int resident = least; resident <= small.resident; resident++) {
@@ -170,6 +182,7 @@ void choose_undivided(bw_decode_plan *plan, const bw_decode_plan &small, const b
         best = time;
         *plan = one;
     }
+    return best;
 }
 
 // Mirrors decode/direct.cu and oneshot.cu: which shapes they take, and what a block is to meet at a time. Few keys
@@ -214,11 +227,19 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     *plan = only_small ? small : large;
     const bw_decode_timed first = bw_decode_direct_splits(*plan, dims, dtype, units);
     plan->splits = first.splits;
+    double time = first.time;
     if (!only_small && head_dim <= 128) {
         if (dims->list) {
-            choose_undivided(plan, small, dims, units, first.time);
+            time = choose_undivided(plan, small, dims, units, time);
         } else {
             choose_even(plan, small, dims, dtype, units, first.time);
+        }
+    }
+    if (dims->list && dtype != BW_FP32) {
+        const bw_decode_timed_runs runs = bw_decode_choose_runs(large, dims, units);
+        if (runs.limit > 0 && runs.time < time) {
+            *plan = large;
+            plan->run_limit = runs.limit;
         }
     }
     plan->shared_bytes = cell_bytes(plan->warps, 8, (int)bw_decode_round_up(head_dim, 64));
@@ -265,9 +286,18 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         plan.splits = bw_decode_staged_splits(plan, dims, dtype, units);
     }
     const int64_t longest = bw_decode_longest(dims);
-    plan.split_keys = bw_decode_round_up(bw_ceil_div(longest, plan.splits), 16);
-    plan.splits = bw_ceil_div(longest, plan.split_keys);
-    if (dims->list) plan.parts = bw_decode_parts(dims, plan.split_keys);
+    if (plan.run_limit > 0) {
+        const bw_decode_dealt dealt = bw_decode_deal(dims, plan.run_limit);
+        plan.runs = dealt.runs;
+        plan.parts = dealt.parts;
+        plan.divided = dealt.divided;
+        plan.splits = dealt.splits;
+        plan.split_keys = longest;
+    } else {
+        plan.split_keys = bw_decode_round_up(bw_ceil_div(longest, plan.splits), 16);
+        plan.splits = bw_ceil_div(longest, plan.split_keys);
+        if (dims->list) count_parts(&plan, dims);
+    }
     if (plan.splits > 1 && !plan.cluster) {
         // Splitkv's `prepare` asks the driver.
         choose_combiners(&plan, dims, bw_min64(group, plan.block_heads), units * bw_min64(plan.resident, 2));
@@ -278,14 +308,19 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
 }
 
 void bw_decode_plan_parts(const bw_decode_plan &plan, const bw_dims *dims, bw_decode_part *out) {
+    if (plan.runs > 0) return bw_decode_deal_parts(dims, plan.run_limit, plan.runs, out);
     bw_decode_part *end = out;
     for (int entry = 0; entry < (int)dims->value[BW_DECODE_BATCH]; entry++) {
         const int64_t length = dims->list[entry];
         const bw_decode_division even = bw_decode_divide(length, plan.split_keys);
         for (int64_t split = 0; split < even.splits; split++) {
             const int64_t first = split * even.keys;
-            *end++ = {entry, (int)first, (int)bw_min64(even.keys, length - first), (unsigned short)split,
-                      (unsigned short)even.splits};
+            *end++ = {entry,
+                      (int)first,
+                      (int)bw_min64(even.keys, length - first),
+                      (unsigned char)split,
+                      (unsigned char)even.splits,
+                      0};
         }
     }
     std::sort(out, end, [](const bw_decode_part &a, const bw_decode_part &b) {
@@ -295,5 +330,5 @@ void bw_decode_plan_parts(const bw_decode_plan &plan, const bw_dims *dims, bw_de
 }
 
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units) {
-    return plan.combiners <= 1 || (plan.combiners - 1) * plan.columns < (int64_t)resident * units;
+    return plan.waiting == 0 || plan.waiting < (int64_t)resident * units;
 }

@@ -20,7 +20,12 @@ struct bw_decode_plan {
     int64_t columns;  // over all batch entries; INT64_MAX when there are more
     int64_t splits;   // over the longest entry
     int64_t split_keys;
-    int64_t parts;  // of entries with lengths of their own, over all of them; else 0
+    int64_t parts;    // of entries with lengths of their own, over all of them; else 0
+    int64_t divided;  // of these, of entries that have several
+    // Of parts that blocks take one after another, each K/V head's, and among how many they were dealt; 0: a block
+    // takes one part.
+    int64_t runs, run_limit;
+    int64_t waiting;  // blocks that may wait for others that have not begun
     size_t shared_bytes;
     bool direct;         // direct.cu's or oneshot.cu's
     int step_keys;       // direct: keys of a split that a block may meet at one go
@@ -34,11 +39,12 @@ struct bw_decode_plan {
     int64_t ticket_bytes, value_bytes, sum_bytes, parts_at, scratch_bytes;
 };
 
-// Of entries with lengths of their own: the keys that a block takes, of each K/V head. The longest parts come first, so
-// that the last blocks to begin are short ones.
+// Of entries with lengths of their own: keys that a block takes, of each K/V head. The longest parts come first, so
+// that the last blocks to begin are short ones; where blocks take runs of parts, the first ones of all runs do.
 struct alignas(16) bw_decode_part {
     int entry, first, keys;
-    unsigned short split, splits;
+    unsigned char split, splits;
+    unsigned short next;  // of its run, 0: none
 };
 
 // What a kernel needs of it to put splits together.

@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
     const bw_decode_cells<Lanes::heads, Lanes::padded, Lanes::parts, one_slot ? Lanes::warps : 0> cells(
         (float *)bw_dynamic_shared(), Lanes::warps * Lanes::parts, work.shares, work.slot_bits);
     spread(sums, cells, warp * Lanes::parts + part, lane);
-    bw_decode_finish(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
+    bw_decode_finish(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, false, out);
 }
 
 template <int padded>

@@ -351,7 +351,7 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
         const bw_decode_cells<8 * halves, padded, 1, few_heads ? largest_warps : 0> cells(
             (float *)bw_dynamic_shared(), (int)blockDim.x / 32, work.shares, slot_bits);
         spread(sums, cells, warp * 8 * halves);
-        bw_decode_finish(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
+        bw_decode_finish(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, false, out);
     }
 }
 

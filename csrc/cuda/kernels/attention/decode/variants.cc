@@ -50,13 +50,13 @@ bw_status splitkv_choose(const bw_dims *dims, const bw_precision *precision, con
 bw_status check_residents(bw_device *device, const bw_decode_plan &plan, const bw_cuda_prepared *prepared) {
     const int units = device->facts.units;
     int resident = 0;
-    if (plan.combiners <= 1) return BW_OK;
+    if (plan.waiting == 0) return BW_OK;
     BW_TRY(bw_cuda_resident_blocks(device, &prepared->kernel[0], &resident));
     if (bw_decode_plan_holds(plan, resident, units)) return BW_OK;
     return bw_fail(BW_CODE_UNAVAILABLE,
                    "splitkv has %lld blocks that wait for others, and this device runs %d on each of its %d "
                    "multiprocessors at once",
-                   (long long)((plan.combiners - 1) * plan.columns), resident, units);
+                   (long long)plan.waiting, resident, units);
 }
 
 // Tickets start at 0 and records empty; every launch leaves them so. Parts stay as they are.
@@ -115,10 +115,7 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
     const int64_t batch = dims->value[BW_DECODE_BATCH];
     bw_checked parts = bw_num(0);
     if (plan.splits > 1 && !plan.cluster && !dims->list) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
-    for (int64_t b = 0; plan.splits > 1 && dims->list && b < batch; b++) {
-        const int64_t splits = bw_ceil_div(dims->list[b], plan.split_keys);
-        if (splits > 1) parts = bw_add(parts, bw_num(splits));
-    }
+    if (dims->list) parts = bw_num(plan.divided);
     const bw_checked bytes =
         bw_mul(parts, bw_mul3(bw_decode_record_bytes, dims->value[BW_DECODE_NUM_HEADS], plan.row_records));
     const int64_t stored = bytes.overflow ? INT64_MAX : bytes.value;
