@@ -19,6 +19,7 @@ PROGRAMS = {
         "csrc/cuda/kernels/attention/decode/divide.cc",
         "csrc/cuda/kernels/attention/decode/splits/equal.cc",
         "csrc/cuda/kernels/attention/decode/splits/ragged.cc",
+        "csrc/cuda/kernels/attention/decode/splits/runs.cc",
     ),
     "check_prepared": (
         "csrc/base/status.c",
