@@ -236,13 +236,12 @@ static void check_runs(const bw_decode_plan &plan, const bw_dims *dims, const bw
     for (int64_t run = 0; run < plan.runs; run++) {
         int64_t of_run = 0;
         for (int64_t at = run, next = 0;; at = next) {
-            CHECK(at < plan.parts && count < plan.parts);
-            if (at >= plan.parts || ++count > plan.parts) return;
+            CHECK(at < plan.parts && ++count <= plan.parts);
             const bw_decode_part &part = parts[at];
             next = part.next;
             CHECK(part.entry < batch && part.keys > 0 && part.first == keys[part.entry]);
             CHECK(part.split == seen[part.entry] && part.split < part.splits);
-            CHECK(next == 0 ? true : next >= plan.runs && part.split == part.splits - 1);
+            CHECK(next == 0 || (next >= plan.runs && part.split == part.splits - 1));
             keys[part.entry] += part.keys;
             seen[part.entry]++;
             of_run += part.keys;
@@ -288,6 +287,8 @@ static void check_parts() {
         dims.list = lengths;
         static bw_decode_part parts[300 * 128];
         CHECK(plan.parts >= batch && plan.parts <= batch * bw_decode_split_limit && plan.cluster == 0);
+        const int64_t records = plan.ticket_bytes + plan.value_bytes + plan.sum_bytes;
+        CHECK((records > 0) == (plan.splits > 1) && plan.parts_at >= records && plan.parts_at % 16 == 0);
         CHECK(plan.scratch_bytes == plan.parts_at + plan.parts * 16 && sizeof(bw_decode_part) == 16);
         CHECK(bw_decode_plan_holds(plan, plan.resident, 132));
         bw_decode_plan_parts(plan, &dims, parts);
@@ -314,8 +315,6 @@ static void check_parts() {
         for (int64_t b = 0; b < batch; b++) {
             CHECK(keys[b] == lengths[b] && seen[b] == bw_ceil_div(lengths[b], plan.split_keys));
         }
-        const int64_t records = plan.ticket_bytes + plan.value_bytes + plan.sum_bytes;
-        CHECK((records > 0) == (plan.splits > 1) && plan.parts_at >= records && plan.parts_at % 16 == 0);
         divided += plan.splits > 1;
         whole += plan.splits == 1;
     }
@@ -345,7 +344,7 @@ static void check_ragged() {
         CHECK(plan.warps == shape.warps && plan.resident == shape.resident);
         CHECK(plan.splits == shape.splits && plan.runs == shape.runs);
     }
-    // Many short entries: small blocks, a whole one each; of many long ones large blocks do.
+    // Many short entries: small blocks, a whole one each; of many long ones large blocks do, by runs.
     int64_t lengths[128];
     for (int b = 0; b < 128; b++) lengths[b] = 4 + 4 * b;
     const bw_decode_plan many = plan_of(BW_FP16, 128, 512, 32, 8, 128, 0, lengths);
@@ -356,7 +355,7 @@ static void check_ragged() {
     CHECK(fewer.shared_bytes > (227 * 1024) / 4);  // a third block finds no room
     for (int b = 0; b < 64; b++) lengths[b] = 128 + 128 * b;
     const bw_decode_plan longer = plan_of(BW_FP16, 64, 8192, 32, 8, 128, 0, lengths);
-    CHECK(longer.direct && longer.warps == 8 && longer.resident == 1);
+    CHECK(longer.direct && longer.warps == 8 && longer.resident == 1 && longer.splits == 2 && longer.runs == 16);
 }
 
 // FP32: what takes at most 3 % more than the fastest on an H200; heads of a group have a place, blocks fit every card,
