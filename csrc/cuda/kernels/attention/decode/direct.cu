@@ -13,9 +13,8 @@
 //     neighbouring bytes;
 //   - FP32 elements are met as sums of two TF32 ones: three products of them are as exact as an FP32 product;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together);
-//   - of entries with lengths of their own a block takes one part or, where that is faster, a run of them
-//   (splits/runs.cc)
-//     whose next keys are on their way while a part ends.
+//   - of entries with lengths of their own a block takes one part or, where that is faster, a run of them, whose next
+//     keys are on their way while a part ends (splits/runs.cc).
 #include "cuda/kernels/attention/decode/key_tiles.cuh"
 
 namespace {
@@ -53,14 +52,14 @@ __global__ void __launch_bounds__(warps * 32, resident)
     int keys = (int)min((unsigned)work.keys - (unsigned)first, (unsigned)work.split_keys);
     unsigned split_of = blockIdx.y | (unsigned)work.exchange.splits << 16;  // one register for two numbers
     unsigned next = 0;
-    if (runs || work.ragged) {
-        const bw_decode_part part = bw_decode_load_part(work.parts + blockIdx.y);
+    const auto take = [&](const bw_decode_part &part) {
         entry = part.entry;
         first = part.first;
         keys = part.keys;
         split_of = part.split | (unsigned)part.splits << 16;
         if constexpr (runs) next = part.next;
-    }
+    };
+    if (runs || work.ragged) take(bw_decode_load_part(work.parts + blockIdx.y));
 
     // Keys first: everything else happens while they are on their way.
     step_reader<T, padded, tiles> reader;
@@ -108,11 +107,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
         const bool more = runs && next > 0;
         if (more) {  // its keys are on their way while this part ends
             if (!ample) part = bw_decode_load_part(work.parts + next);
-            entry = part.entry;
-            first = part.first;
-            keys = part.keys;
-            split_of = part.split | (unsigned)part.splits << 16;
-            next = part.next;
+            take(part);
             ask_first();
             if constexpr (ample) ask_rest();
         }
