@@ -141,11 +141,10 @@ void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
 }
 
 void count_parts(bw_decode_plan *plan, const bw_dims *dims) {
-    for (int64_t b = 0; b < dims->value[BW_DECODE_BATCH]; b++) {
-        const int64_t splits = bw_decode_divide(dims->list[b], plan->split_keys).splits;
-        plan->parts += splits;
-        if (splits > 1) plan->divided += splits;
-    }
+    const int64_t *const list = dims->list, *const end = list + dims->value[BW_DECODE_BATCH];
+    const auto whole = [&](int64_t length) { return length <= plan->split_keys; };
+    plan->parts = bw_decode_parts(dims, plan->split_keys);
+    plan->divided = plan->parts - std::count_if(list, end, whole);
 }
 
 void place_parts(bw_decode_plan *plan) {
