@@ -239,6 +239,10 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
         if (runs.limit > 0 && runs.time < time) {
             *plan = large;
             plan->run_limit = runs.limit;
+            plan->runs = runs.dealt.runs;
+            plan->parts = runs.dealt.parts;
+            plan->divided = runs.dealt.divided;
+            plan->splits = runs.dealt.splits;
         }
     }
     plan->shared_bytes = cell_bytes(plan->warps, 8, (int)bw_decode_round_up(head_dim, 64));
@@ -285,12 +289,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         plan.splits = bw_decode_staged_splits(plan, dims, dtype, units);
     }
     const int64_t longest = bw_decode_longest(dims);
-    if (plan.run_limit > 0) {
-        const bw_decode_dealt dealt = bw_decode_deal(dims, plan.run_limit);
-        plan.runs = dealt.runs;
-        plan.parts = dealt.parts;
-        plan.divided = dealt.divided;
-        plan.splits = dealt.splits;
+    if (plan.runs > 0) {
         plan.split_keys = longest;
     } else {
         plan.split_keys = bw_decode_round_up(bw_ceil_div(longest, plan.splits), 16);

@@ -48,9 +48,7 @@ void deal(const bw_dims *dims, int64_t runs, Take take) {
     }
 }
 
-}  // namespace
-
-bw_decode_dealt bw_decode_deal(const bw_dims *dims, int64_t limit) {
+bw_decode_dealt count_dealt(const bw_dims *dims, int64_t limit) {
     bw_decode_dealt dealt = {};
     int64_t last_run = -1, last_entry = -1, splits = 0, keys_of_run = 0;
     deal(dims, limit, [&](int64_t run, int64_t entry, int64_t, int64_t keys) {
@@ -69,6 +67,8 @@ bw_decode_dealt bw_decode_deal(const bw_dims *dims, int64_t limit) {
     });
     return dealt;
 }
+
+}  // namespace
 
 // The first part of each run, then all others.
 void bw_decode_deal_parts(const bw_dims *dims, int64_t limit, int64_t runs, bw_decode_part *out) {
@@ -99,11 +99,11 @@ void bw_decode_deal_parts(const bw_dims *dims, int64_t limit, int64_t runs, bw_d
 bw_decode_timed_runs bw_decode_choose_runs(const bw_decode_plan &plan, const bw_dims *dims, int64_t units) {
     const int64_t places = units * plan.resident, kv_heads = dims->value[BW_DECODE_NUM_KV_HEADS];
     const int64_t limit = places / kv_heads;
-    if (limit == 0) return {0, 0};
-    const bw_decode_dealt dealt = bw_decode_deal(dims, limit);
-    if (dealt.splits > bw_decode_split_limit || dealt.parts > UINT16_MAX) return {0, 0};
+    if (limit == 0) return {};
+    const bw_decode_dealt dealt = count_dealt(dims, limit);
+    if (dealt.splits > bw_decode_split_limit || dealt.parts > UINT16_MAX) return {};
     const double key = (double)dims->value[BW_DECODE_HEAD_DIM] * 2 * 2;
     const double blocks = (double)(dealt.runs * kv_heads);
     const double rate = fmin(fastest, (double)places / blocks);
-    return {limit, (double)dealt.longest * plan.resident * key / rate + ends};
+    return {limit, (double)dealt.longest * plan.resident * key / rate + ends, dealt};
 }

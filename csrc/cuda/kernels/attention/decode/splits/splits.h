@@ -47,12 +47,12 @@ struct bw_decode_dealt {
     int64_t divided;              // parts of entries that have several
     int64_t longest;              // keys of a run
 };
-bw_decode_dealt bw_decode_deal(const bw_dims *dims, int64_t limit);
 void bw_decode_deal_parts(const bw_dims *dims, int64_t limit, int64_t runs, bw_decode_part *out);
-// Blocks of `plan` by runs: the time they take, with the runs that they can be.
+// Blocks of `plan` by runs: the time they take, and what they are dealt.
 struct bw_decode_timed_runs {
     int64_t limit;  // 0: none
     double time;
+    bw_decode_dealt dealt;
 };
 bw_decode_timed_runs bw_decode_choose_runs(const bw_decode_plan &plan, const bw_dims *dims, int64_t units);
 
