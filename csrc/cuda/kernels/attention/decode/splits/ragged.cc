@@ -41,6 +41,11 @@ ragged_costs staged_ragged_costs(const bw_decode_plan &plan, const bw_dims *dims
     return {key, 100e3, 1.1, 60e3, 80e3, 30, 0};
 }
 
+// Of direct.cu's, whose blocks take runs of parts: all begin and end together.
+ragged_costs runs_costs(const bw_dims *dims) {
+    return {(double)dims->value[BW_DECODE_HEAD_DIM] * 2 * 2, 90e3, 1.3, 0, 0, 0, 0};
+}
+
 constexpr int ragged_steps = 64;
 
 // Blocks that begin in order of their lengths, counted by these in steps of the longest one, on `places`: how long
@@ -116,4 +121,13 @@ bw_decode_timed bw_decode_ragged_splits(const bw_decode_plan &plan, const bw_dim
         if (time < best.time) best = {splits, time, false};
     }
     return best;
+}
+
+double bw_decode_runs_time(const bw_decode_plan &plan, const bw_dims *dims, int64_t units,
+                           const bw_decode_dealt &dealt) {
+    const ragged_costs costs = runs_costs(dims);
+    const double places = (double)(units * plan.resident);
+    const double blocks = (double)(dealt.runs * dims->value[BW_DECODE_NUM_KV_HEADS]);
+    const double rate = fmin(costs.fastest, places / blocks);
+    return (double)dealt.longest * plan.resident * costs.key / rate + costs.ends;
 }

@@ -10,8 +10,6 @@ namespace {
 
 constexpr int64_t step = 16, least = 64;  // keys: what a cut is a multiple of, and of a part
 constexpr double part_keys = 128;         // a part more takes about as long as so many keys
-// As in ragged.cc: of a block, and where few blocks run, how many times as fast they are.
-constexpr double ends = 90e3, fastest = 1.3;
 
 // take(run, entry, first key, keys) for every part in order: those of an entry but its last one end their runs. Runs
 // may be left out.
@@ -102,8 +100,5 @@ bw_decode_timed_runs bw_decode_choose_runs(const bw_decode_plan &plan, const bw_
     if (limit == 0) return {};
     const bw_decode_dealt dealt = count_dealt(dims, limit);
     if (dealt.splits > bw_decode_split_limit || dealt.parts > UINT16_MAX) return {};
-    const double key = (double)dims->value[BW_DECODE_HEAD_DIM] * 2 * 2;
-    const double blocks = (double)(dealt.runs * kv_heads);
-    const double rate = fmin(fastest, (double)places / blocks);
-    return {limit, (double)dealt.longest * plan.resident * key / rate + ends, dealt};
+    return {limit, bw_decode_runs_time(plan, dims, units, dealt), dealt};
 }

@@ -48,6 +48,9 @@ struct bw_decode_dealt {
     int64_t longest;              // keys of a run
 };
 void bw_decode_deal_parts(const bw_dims *dims, int64_t limit, int64_t runs, bw_decode_part *out);
+// ragged.cc
+double bw_decode_runs_time(const bw_decode_plan &plan, const bw_dims *dims, int64_t units,
+                           const bw_decode_dealt &dealt);
 // Blocks of `plan` by runs: the time they take, and what they are dealt.
 struct bw_decode_timed_runs {
     int64_t limit;  // 0: none
