@@ -12,6 +12,19 @@ namespace {
 // What most devices would do, where no device is given.
 constexpr int64_t default_units = 132, default_shared_bytes = 227 * 1024;
 
+void measure_entries(bw_decode_plan *plan, const bw_dims *dims) {
+    const int64_t batch = dims->value[BW_DECODE_BATCH];
+    plan->longest = dims->list ? 1 : dims->value[BW_DECODE_KV_LEN];
+    plan->entries = (double)batch;
+    if (!dims->list) return;
+    double keys = 0;
+    for (int64_t b = 0; b < batch; b++) {
+        plan->longest = bw_max64(plan->longest, dims->list[b]);
+        keys += (double)dims->list[b];
+    }
+    plan->entries = keys / (double)plan->longest;
+}
+
 // Rows that do not start at multiples of 16 bytes are rare: one kernel, the widest, serves them all.
 int padded_dim(int64_t head_dim, bw_dtype dtype) {
     if (!bw_attention_vectors(head_dim, dtype)) return 256;
@@ -197,8 +210,8 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
         value[BW_DECODE_NUM_KV_HEADS] > INT32_MAX / (1024 * head_dim)) {
         return false;
     }
-    const double columns = bw_decode_entries(dims) * (double)value[BW_DECODE_NUM_KV_HEADS];
-    const int64_t longest = bw_decode_longest(dims);
+    const double columns = plan->entries * (double)value[BW_DECODE_NUM_KV_HEADS];
+    const int64_t longest = plan->longest;
     // FP32's products by three take longer than memory does: many keys are staged_fp32.cu's. (On an H200, head_dim 64:
     // of 34 MB it takes 16.2 us, direct.cu 13.8; of 134 MB 37.8 and 40.3, of 537 MB 124 and 143.)
     if (dtype == BW_FP32 && columns * (double)longest * (double)head_dim > 80e3 * (double)units) return false;
@@ -265,6 +278,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     const int64_t cluster_limit = facts && facts->own && facts->own->major == 9 && !dims->list ? shared_limit : 0;
     const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan plan = {};
+    measure_entries(&plan, dims);
     if (divide_direct(&plan, dims, dtype, units, shared_limit)) {
         // nothing else to divide
     } else if (dtype == BW_FP32) {
@@ -288,12 +302,11 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         plan.resident = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
         plan.splits = bw_decode_staged_splits(plan, dims, dtype, units);
     }
-    const int64_t longest = bw_decode_longest(dims);
     if (plan.runs > 0) {
-        plan.split_keys = longest;
+        plan.split_keys = plan.longest;
     } else {
-        plan.split_keys = bw_decode_round_up(bw_ceil_div(longest, plan.splits), 16);
-        plan.splits = bw_ceil_div(longest, plan.split_keys);
+        plan.split_keys = bw_decode_round_up(bw_ceil_div(plan.longest, plan.splits), 16);
+        plan.splits = bw_ceil_div(plan.longest, plan.split_keys);
         if (dims->list) count_parts(&plan, dims);
     }
     if (plan.splits > 1 && !plan.cluster) {

@@ -18,6 +18,8 @@ struct bw_decode_plan {
     int cluster;      // 0, or as many blocks as there are splits: wide.cuh
     int64_t chunks;   // columns that a group of query heads needs: 1 unless the group is larger than block_heads
     int64_t columns;  // over all batch entries; INT64_MAX when there are more
+    int64_t longest;  // entry's keys
+    double entries;   // all entries' keys as a multiple of the longest one's
     int64_t splits;   // over the longest entry
     int64_t split_keys;
     int64_t parts;    // of entries with lengths of their own, over all of them; else 0

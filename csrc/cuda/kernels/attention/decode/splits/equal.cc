@@ -1,22 +1,6 @@
 // Splits of entries that are equally long (ragged.cc: of others), and what both kinds of batches need.
 #include "cuda/kernels/attention/decode/splits/splits.h"
 
-int64_t bw_decode_longest(const bw_dims *dims) {
-    int64_t longest = dims->list ? 1 : dims->value[BW_DECODE_KV_LEN];
-    for (int64_t b = 0; dims->list && b < dims->value[BW_DECODE_BATCH]; b++) {
-        if (dims->list[b] > longest) longest = dims->list[b];
-    }
-    return longest;
-}
-
-double bw_decode_entries(const bw_dims *dims) {
-    const int64_t batch = dims->value[BW_DECODE_BATCH];
-    if (!dims->list) return (double)batch;
-    double keys = 0;
-    for (int64_t b = 0; b < batch; b++) keys += (double)dims->list[b];
-    return keys / (double)bw_decode_longest(dims);
-}
-
 int64_t bw_decode_parts(const bw_dims *dims, int64_t split_keys) {
     const int64_t *value = dims->value, batch = value[BW_DECODE_BATCH];
     int64_t parts = dims->list ? 0 : batch * bw_ceil_div(value[BW_DECODE_KV_LEN], split_keys);
@@ -141,8 +125,8 @@ bool cluster_pays(const bw_decode_plan &plan, int64_t blocks, double turns) {
 
 bw_decode_timed bw_decode_direct_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype,
                                         int64_t units) {
-    const double columns = bw_decode_entries(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS];
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(bw_decode_longest(dims), plan.step_keys));
+    const double columns = plan.entries * (double)dims->value[BW_DECODE_NUM_KV_HEADS];
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(plan.longest, plan.step_keys));
     if (dims->list) return bw_decode_ragged_splits(plan, dims, dtype, units, limit);
     return choose_timed_splits(plan, direct_costs(plan, dims, dtype), dims, units, columns, limit);
 }
@@ -150,8 +134,8 @@ bw_decode_timed bw_decode_direct_splits(const bw_decode_plan &plan, const bw_dim
 // Of staged blocks, which are to have a step for each of their warps.
 int64_t bw_decode_staged_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units) {
     const int64_t *value = dims->value;
-    const double columns = bw_decode_entries(dims) * (double)value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(bw_decode_longest(dims), 64));
+    const double columns = plan.entries * (double)value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(plan.longest, 64));
     if (dims->list) return bw_decode_ragged_splits(plan, dims, dtype, units, limit).splits;
     if (dtype == BW_FP32 && value[BW_DECODE_NUM_HEADS] <= 8 * value[BW_DECODE_NUM_KV_HEADS]) {
         return choose_timed_splits(plan, float_costs(plan, dims), dims, units, columns, limit).splits;
@@ -168,7 +152,7 @@ int64_t bw_decode_staged_splits(const bw_decode_plan &plan, const bw_dims *dims,
 // cluster's blocks store no records.
 bw_decode_timed bw_decode_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int padded, int64_t units,
                                       int64_t cluster_limit) {
-    const int64_t *value = dims->value, keys = bw_decode_longest(dims), step_keys = 16 * plan.warps;
+    const int64_t *value = dims->value, keys = plan.longest, step_keys = 16 * plan.warps;
     const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
     if (dims->list) return bw_decode_ragged_splits(plan, dims, BW_FP16, units, limit);
     const double group = (double)value[BW_DECODE_NUM_HEADS] / (double)value[BW_DECODE_NUM_KV_HEADS];

@@ -71,11 +71,11 @@ double ordered_time(double (&blocks)[ragged_steps + 1], double step_time, double
 }
 
 double ragged_time(const bw_decode_plan &plan, const ragged_costs &costs, const bw_dims *dims, int64_t units,
-                   int64_t split_keys, int64_t longest) {
+                   int64_t split_keys) {
     const int64_t *value = dims->value;
     const double places = (double)(units * plan.resident), each = (double)(value[BW_DECODE_NUM_KV_HEADS] * plan.chunks);
     const double key_time = plan.resident * costs.key;
-    const int64_t longest_part = bw_min64(bw_decode_divide(longest, split_keys).keys, longest);
+    const int64_t longest_part = bw_min64(bw_decode_divide(plan.longest, split_keys).keys, plan.longest);
     const double step_time = ((double)longest_part * key_time + costs.ends) / ragged_steps;
     double blocks[ragged_steps + 1] = {}, all = 0, work = 0, counted = 0, split_blocks = 0;
     const auto count = [&](int64_t keys, double times) {
@@ -108,16 +108,15 @@ bw_decode_timed bw_decode_ragged_splits(const bw_decode_plan &plan, const bw_dim
                                         int64_t limit) {
     const ragged_costs costs =
         plan.direct ? direct_ragged_costs(plan, dims, dtype) : staged_ragged_costs(plan, dims, dtype);
-    const int64_t longest = bw_decode_longest(dims);
     const double each = (double)(dims->value[BW_DECODE_NUM_KV_HEADS] * plan.chunks);
     bw_decode_timed best = {1, INFINITY, false};
     // A list may be long, and each number takes a walk along it; of many blocks none need be divided.
     for (int64_t splits = 1; splits <= limit;
          splits = splits < limit ? bw_min64(limit, splits + 1 + splits / 16) : limit + 1) {
-        const int64_t split_keys = bw_decode_round_up(bw_ceil_div(longest, splits), 16);
+        const int64_t split_keys = bw_decode_round_up(bw_ceil_div(plan.longest, splits), 16);
         if (splits > 1 && (double)bw_decode_parts(dims, split_keys) * each > 16.0 * (double)(units * plan.resident))
             break;
-        const double time = ragged_time(plan, costs, dims, units, split_keys, longest);
+        const double time = ragged_time(plan, costs, dims, units, split_keys);
         if (time < best.time) best = {splits, time, false};
     }
     return best;

@@ -18,9 +18,6 @@ static inline int64_t bw_decode_round_up(int64_t value, int64_t multiple) {
     return bw_ceil_div(value, multiple) * multiple;
 }
 
-int64_t bw_decode_longest(const bw_dims *dims);
-// All entries' keys as a multiple of the longest one's.
-double bw_decode_entries(const bw_dims *dims);
 // Splits of up to `split_keys`, and the blocks that take them, over all entries.
 int64_t bw_decode_parts(const bw_dims *dims, int64_t split_keys);
 double bw_decode_blocks(const bw_decode_plan &plan, const bw_dims *dims, int64_t split_keys);
@@ -30,8 +27,8 @@ size_t bw_decode_mailbox_bytes(int padded, int64_t blocks);
 // What products of wide blocks take, as a share of what memory does.
 double bw_decode_wide_products(const bw_decode_plan &plan);
 
-// The fastest number of splits for a plan whose blocks are known (warps, resident, chunks and, of direct ones,
-// step_keys).
+// The fastest number of splits for a plan whose entries and blocks are known (longest, entries; warps, resident, chunks
+// and, of direct ones, step_keys).
 bw_decode_timed bw_decode_direct_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units);
 int64_t bw_decode_staged_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units);
 // `cluster_limit`: bytes of shared memory that a cluster's block may have.
