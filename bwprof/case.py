@@ -161,6 +161,7 @@ class Case:
         **arrays : array-like
             By operand name; floats are rounded to the operand's precision. A uint16 array for a 16-bit float type is
             taken as its stored bits, in this machine's byte order. Operands left out get the generated inputs.
+            `kv_lens` can only be the case's own.
 
         Returns
         -------

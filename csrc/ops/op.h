@@ -75,9 +75,8 @@ typedef struct bw_operand {
     int64_t row_elems;          /* so many elements begin with a block of their own; 0: all lie behind each other */
     const char *scale_of;       /* the operand whose elements these multiply, each a stretch of them; NULL = none */
     double value;               /* BW_RECIPE_CONSTANT, BW_RECIPE_POSITIVE */
-    int64_t minimum,
-        maximum;          /* BW_RECIPE_HOST, BW_RECIPE_LIST: what an element may be; a caller's array is held to it */
-    int64_t elems, bytes; /* from the shape and the type, filled by bw_op_operands; 0 of an absent one */
+    int64_t minimum, maximum;   /* BW_RECIPE_HOST, BW_RECIPE_LIST: what an element may be */
+    int64_t elems, bytes;       /* from the shape and the type, filled by bw_op_operands; 0 of an absent one */
 } bw_operand;
 
 /* One stretch of output, as the reference works it out: `count` elements of operand `operand` from `offset` on. */
@@ -153,7 +152,7 @@ bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigne
 /* Of the present ones; -1: there is none of this name. */
 int bw_operand_find(const bw_operand *operands, int count, const char *name);
 
-/* Whether its elements are held to minimum and maximum: they index memory, or say how much of it is used. */
+/* Whether a caller's elements are checked: they index memory, or are the list that the case was made with. */
 static inline bool bw_operand_ranged(const bw_operand *operand) {
     return operand->recipe == BW_RECIPE_HOST || operand->recipe == BW_RECIPE_LIST;
 }

@@ -128,10 +128,18 @@ static int64_t index_at(bw_dtype dtype, const char *data, int64_t i) {
     return narrow;
 }
 
-/* A caller's page and slot ids index memory: they are held to the operand's range. */
-static bw_status check_indices(const bw_operand *operand, const void *data) {
+/* A caller's page and slot ids index memory: they are held to the operand's range. Lengths are the case's own: variants
+ * divide the work by them before there are arrays. */
+static bw_status check_indices(const bw_problem *problem, const bw_operand *operand, const void *data) {
+    const int64_t *list = operand->recipe == BW_RECIPE_LIST ? problem->dims.list : NULL;
     for (int64_t i = 0; i < operand->elems; i++) {
         int64_t value = index_at(operand->dtype, data, i);
+        if (list && value == list[i]) continue;
+        if (list) {
+            return bw_fail(BW_CODE_INVALID,
+                           "%s element %lld is %lld: allowed is the case's own, %lld; make a case of other lengths",
+                           operand->name, (long long)i, (long long)value, (long long)list[i]);
+        }
         if (value >= operand->minimum && value <= operand->maximum) continue;
         return bw_fail(BW_CODE_INVALID, "%s element %lld is %lld: allowed is %lld to %lld", operand->name, (long long)i,
                        (long long)value, (long long)operand->minimum, (long long)operand->maximum);
@@ -156,7 +164,8 @@ static int take_one(core_state *state, const bw_problem *problem, bool outputs, 
     const bw_operand *operand = &problem->operands[index];
     if (take_view(operand, array, &out->views[index]) < 0) return -1;
     out->data[index] = out->views[index].buf;
-    bw_status status = outputs || !bw_operand_ranged(operand) ? BW_OK : check_indices(operand, out->data[index]);
+    bw_status status =
+        outputs || !bw_operand_ranged(operand) ? BW_OK : check_indices(problem, operand, out->data[index]);
     if (status) core_raise(state, status);
     return status ? -1 : 0;
 }
