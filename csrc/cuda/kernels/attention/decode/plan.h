@@ -131,8 +131,8 @@ static inline bw_decode_division bw_decode_divide(int64_t length, int64_t split_
 }
 // Whether the blocks that wait for others leave room for these where `resident` blocks run on a multiprocessor at once.
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
-// direct.cu: up to 8 query heads per K/V head, short rows. For the other shapes staged_fp32.cu; staged_fp16.cu and
-// staged_bf16.cu
+// direct.cu: up to 8 query heads per K/V head, aligned rows of up to 256 elements, in FP32 64 and of few keys. For the
+// other shapes staged_fp32.cu; staged_fp16.cu and staged_bf16.cu
 bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                   const bw_decode_exchange &exchange, bw_cuda_prepared *out);
 // oneshot.cu: of those, where it takes them.

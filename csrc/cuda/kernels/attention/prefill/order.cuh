@@ -1,4 +1,4 @@
-// What both flash kernels share: in which order their blocks take the work.
+// What flash, split and hopper share: in which order their blocks take the work.
 #ifndef BW_CUDA_PREFILL_ORDER_CUH
 #define BW_CUDA_PREFILL_ORDER_CUH
 
