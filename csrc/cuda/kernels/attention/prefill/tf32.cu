@@ -45,13 +45,6 @@ BW_DEVICE void fetch(float *to, const float *from, int64_t stride, int64_t valid
     }
 }
 
-BW_DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 BW_DEVICE uint32_t round_tf32(float value) {
     uint32_t bits;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
@@ -80,11 +73,11 @@ struct sums_of {
     float big[4], small[exact ? 4 : 1];
     __device__ __forceinline__ void multiply_add(const factors<4, exact> &a, const factors<4, exact> &b, int at) {
         if constexpr (exact) {
-            multiply(small, a.low, b.high[at], b.high[at + 1]);
-            multiply(big, a.high, b.high[at], b.high[at + 1]);
-            multiply(small, a.high, b.low[at], b.low[at + 1]);
+            bw_multiply(small, a.low, b.high[at], b.high[at + 1], float());
+            bw_multiply(big, a.high, b.high[at], b.high[at + 1], float());
+            bw_multiply(small, a.high, b.low[at], b.low[at + 1], float());
         } else {
-            multiply(big, a.high, b.high[at], b.high[at + 1]);
+            bw_multiply(big, a.high, b.high[at], b.high[at + 1], float());
         }
     }
     __device__ __forceinline__ float total(int e) const {
@@ -212,7 +205,8 @@ BW_DEVICE void multiply_values(const float (&weights)[blocks][keys / 8][4], cons
                     const float *at = &values[8 * n * stride + g * group + 8 * j];
                     const uint32_t even = __float_as_uint(at[0]), odd = __float_as_uint(at[stride]);
 #pragma unroll
-                    for (int b = 0; b < blocks; b++) multiply(sums[b].out[4 * g + j], left[b][n].high, even, odd);
+                    for (int b = 0; b < blocks; b++)
+                        bw_multiply(sums[b].out[4 * g + j], left[b][n].high, even, odd, float());
                 }
             }
         }
