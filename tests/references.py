@@ -162,9 +162,10 @@ def attention(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -
     q, k, v = x["q"], x["k"], x["v"]
     batch, queries, heads, dim = q.shape
     keys, groups = k.shape[1:3]
-    # The query heads of a K/V head together: batch, K/V head, query head, query, dim or key.
+    # The query heads of a K/V head together: batch, K/V head, query head, query, dim or key. Their rows are one matrix.
+    apart, as_one = (batch, groups, heads // groups, queries, -1), (batch, groups, heads // groups * queries, -1)
     grouped = q.reshape(batch, queries, groups, heads // groups, dim).transpose(0, 2, 3, 1, 4)
-    scores = grouped @ k.transpose(0, 2, 3, 1)[:, :, None] / np.sqrt(dim)
+    scores = (grouped.reshape(as_one) @ k.transpose(0, 2, 3, 1)).reshape(apart) / np.sqrt(dim)
     allowed = np.ones((batch, 1, 1, queries, keys), dtype=bool)
     if p.get("causal"):
         allowed &= np.arange(keys) <= np.arange(queries)[:, None] + keys - queries
@@ -173,7 +174,7 @@ def attention(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -
     scores = np.where(allowed, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
-    out = weights @ v.transpose(0, 2, 1, 3)[:, :, None]
+    out = (weights.reshape(as_one) @ v.transpose(0, 2, 1, 3)).reshape(apart)
     return {"out": out.transpose(0, 3, 1, 2, 4).reshape(q.shape)}
 
 
