@@ -29,6 +29,8 @@ from bwprof.measuring.row import Outcome, unmeasured
 from bwprof.measuring.spec import Spec
 from bwprof.runs.executors import local
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = {"device": "cpu", "cache": "hot", "max_seconds": 0.01, "roofs": False}
 ONE = {**SMALL, "variant": "naive"}
 SHAPE = {"M": 4, "N": 32, "K": 48}

@@ -12,6 +12,8 @@ import pytest
 import bwprof
 from bwprof import _core, hardware
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SHORT: dict[str, Any] = {"cache": "hot", "max_seconds": 0.02}
 
 

@@ -21,6 +21,8 @@ from bwprof.cli import main
 from bwprof.profilers import anything
 from bwprof.profilers.steps import steps
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ROCPROF = """\
 Index,KernelName,gpu-id,grd,wgr,lds,scr,arch_vgpr,sgpr,VALUBusy,WriteSize,FetchSize,MemUnitStalled,LDSBankConflict,\
 DispatchNs,BeginNs,EndNs,CompleteNs

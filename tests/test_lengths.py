@@ -26,6 +26,8 @@ from bwprof.results import compare, frame
 from bwprof.results.jsonfile import parsed_row
 from bwprof.runs.resuming import key_of_row, key_of_spec
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 HEADS: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 8}
 QUICK: dict[str, Any] = {"cache": "hot", "roofs": False, "max_seconds": 0, "device": "cpu", "precision": "fp32"}
 RAGGED = {"operation": "attention_decode", "batch": 3, "kv_len": 64}

@@ -14,6 +14,8 @@ from bwprof import registry, suites
 from bwprof.cli.sweep import options
 from bwprof.text import MOST_IN_RANGE, counts, spread
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 if TYPE_CHECKING:
     from commands import Here
 

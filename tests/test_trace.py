@@ -22,6 +22,8 @@ from bwprof.results.others import prometheus
 from bwprof.results.others.trace import Slice, Trace, pulses
 from bwprof.runs import loop
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 STRANGE = 'a"b\\c\n\t\x00\x1b\u2028é漢🚀\ud800'
 QUICK: dict[str, Any] = {"backend": "cpu", "cache": "hot", "roofs": False, "target_seconds": 0.05}
 
