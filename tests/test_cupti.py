@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -450,13 +451,14 @@ def test_floors_by_timer(gpu: _core.Device) -> None:
 
 
 def counted(gpu: _core.Device, operation: str, precision: str, params: dict[str, int]) -> dict[str, float]:
-    """The least of three counts of one launch: somebody else's hundred kilobytes now and then only add to it."""
+    """The middle one of three counts of one launch: now and then one has somebody else's hundred kilobytes as well, and
+    one had too few."""
     with _core.Case(gpu, operation, precision, params) as case:
         found, cost = [case.count() for _ in range(3)], case.cost
     if found[0]["counters_status"] != "ok":
         pytest.skip(found[0]["counters_status"])
     read, written, l2 = (
-        min(count[name] for count in found) for name in ("dram_bytes_read", "dram_bytes_written", "l2_bytes")
+        median(count[name] for count in found) for name in ("dram_bytes_read", "dram_bytes_written", "l2_bytes")
     )
     return {
         "read": read / max(1, cost["algorithmic_bytes_read"]),
