@@ -98,7 +98,8 @@ def test_bad_arrays_are_refused() -> None:
         own = case.run()["out"]
         assert np.array_equal(case.run(kv_lens=np.array([3, 8]))["out"], own)
         for length in (2, 9):  # a GPU's kernels have divided the work by 3
-            with pytest.raises(ValueError, match=f"element 0 is {length}: allowed is the case's own, 3; make a case"):
+            refused = f"kv_lens element 0 is {length}: allowed is the case's own, 3; make a case of other lengths"
+            with pytest.raises(ValueError, match=refused):
                 case.run(kv_lens=np.array([length, 8]))
         with pytest.raises(ValueError, match=r"q has shape \(1,\), \(2, 1, 2, 4\) is needed"):
             case.run(q=np.zeros(1))
