@@ -29,7 +29,7 @@ from bwprof.runs import plan
 
 API = Path(__file__).resolve().parent / "api"
 HEADER = Path(bwprof.get_include()) / "bwprof.h"
-CHECKS = re.findall(r'\{"(\w+)", \w+\}', (API / "bad_use.c").read_text())
+CHECKS = re.findall(r"NAMED\((\w+)\)[,}]", (API / "bad_use.c").read_text())
 WARNINGS = shlex.split("-g -Wall -Wextra -pedantic -Werror")
 # Leaks of the library are looked for; nothing else may stop a program before it has said what it found.
 SAID = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1", "TSAN_OPTIONS": "die_after_fork=0"}

@@ -475,8 +475,7 @@ static void strange_names(void) {
                                         "-x"};
     bwprof_profiler *profiler = opened();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        OK(bwprof_profiler_start(profiler, names[i], NULL));
-        OK(bwprof_profiler_stop(profiler, names[i], NULL));
+        run_one(profiler, names[i], NULL);
         OK(bwprof_profiler_set_bytes(profiler, names[i], 1500, i));
     }
     setlocale(LC_ALL, "de_DE.UTF-8");
@@ -564,31 +563,22 @@ static void callbacks_that_stop(void) {
     CHECK(access(path_of("stopped.csv"), F_OK) != 0);
 }
 
+#define NAMED(check) \
+    { #check, check }
 static const struct {
     const char *name;
     void (*run)(void);
-} checks[] = {{"stop_without_start", stop_without_start},
-              {"nested_and_overlapping", nested_and_overlapping},
-              {"use_after_destroy", use_after_destroy},
-              {"a_million_ranges", a_million_ranges},
-              {"ranges_without_end", ranges_without_end},
-              {"two_threads_and_one_name", two_threads_and_one_name},
-              {"several_who_report", several_who_report},
-              {"destroyed_under_a_thread", destroyed_under_a_thread},
-              {"fork_is_refused", fork_is_refused},
-              {"no_gpu", no_gpu},
-              {"null_and_bad_arguments", null_and_bad_arguments},
-              {"numbers_of_options", numbers_of_options},
-              {"no_time_and_no_bytes", no_time_and_no_bytes},
-              {"a_name_of_ten_megabytes", a_name_of_ten_megabytes},
-              {"files_and_folders", files_and_folders},
-              {"files_that_are_open", files_that_are_open},
-              {"texts_of_strange_names", texts_of_strange_names},
-              {"strange_names", strange_names},
-              {"a_full_stream", a_full_stream},
-              {"disabled", disabled},
-              {"several_profilers", several_profilers},
-              {"callbacks_that_stop", callbacks_that_stop}};
+} checks[] = {NAMED(stop_without_start),     NAMED(nested_and_overlapping),
+              NAMED(use_after_destroy),      NAMED(a_million_ranges),
+              NAMED(ranges_without_end),     NAMED(two_threads_and_one_name),
+              NAMED(several_who_report),     NAMED(destroyed_under_a_thread),
+              NAMED(fork_is_refused),        NAMED(no_gpu),
+              NAMED(null_and_bad_arguments), NAMED(numbers_of_options),
+              NAMED(no_time_and_no_bytes),   NAMED(a_name_of_ten_megabytes),
+              NAMED(files_and_folders),      NAMED(files_that_are_open),
+              NAMED(texts_of_strange_names), NAMED(strange_names),
+              NAMED(a_full_stream),          NAMED(disabled),
+              NAMED(several_profilers),      NAMED(callbacks_that_stop)};
 
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
