@@ -168,14 +168,15 @@ void place_parts(bw_decode_plan *plan) {
 
 // Small blocks take many columns more evenly, beside each other. With long rows, only where no column is divided; with
 // short ones, also where large blocks would not meet their keys at one go (oneshot.cu).
-void choose_even(bw_decode_plan *plan, const bw_decode_plan &small, const bw_dims *dims, bw_dtype dtype, int64_t units,
-                 double large_time) {
+double choose_even(bw_decode_plan *plan, const bw_decode_plan &small, const bw_dims *dims, bw_dtype dtype,
+                   int64_t units, double large_time) {
     const bw_decode_timed found = bw_decode_direct_splits(small, dims, dtype, units);
     const bool many_steps = plan->splits * plan->step_keys < dims->value[BW_DECODE_KV_LEN];
     const bool fitting = found.splits == 1 || (dims->value[BW_DECODE_HEAD_DIM] <= 64 && many_steps);
-    if (!fitting || 1.01 * found.time >= large_time) return;
+    if (!fitting || 1.01 * found.time >= large_time) return large_time;
     *plan = small;
     plan->splits = found.splits;
+    return found.time;
 }
 
 // Of many short entries, small blocks with one each; of long rows, two or three on a multiprocessor. (On an H200, 64 x
@@ -196,6 +197,10 @@ double choose_undivided(bw_decode_plan *plan, const bw_decode_plan &small, const
     }
     return best;
 }
+
+// Entries that are equally long are dealt to runs only where that is to save a few percent. (Of 719 batches on an H200
+// this takes 185: 8 % less time on average, at best 25 %, at worst 2 % more.)
+constexpr double even_runs = 0.98;
 
 // Mirrors decode/direct.cu and oneshot.cu: which shapes they take, and what a block is to meet at a time. Few keys
 // are spread over as many small blocks as there may be; many go to large ones, which have less to put together, and to
@@ -244,12 +249,12 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
         if (dims->list) {
             time = choose_undivided(plan, small, dims, units, time);
         } else {
-            choose_even(plan, small, dims, dtype, units, first.time);
+            time = choose_even(plan, small, dims, dtype, units, time);
         }
     }
-    if (dims->list && dtype != BW_FP32) {
+    if (dtype != BW_FP32 && (dims->list || !only_small)) {
         const bw_decode_timed_runs runs = bw_decode_choose_runs(large, dims, units);
-        if (runs.limit > 0 && runs.time < time) {
+        if (runs.limit > 0 && runs.time < (dims->list ? 1 : even_runs) * time) {
             *plan = large;
             plan->run_limit = runs.limit;
             plan->runs = runs.dealt.runs;

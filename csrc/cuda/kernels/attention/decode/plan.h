@@ -22,7 +22,7 @@ struct bw_decode_plan {
     double entries;   // all entries' keys as a multiple of the longest one's
     int64_t splits;   // over the longest entry
     int64_t split_keys;
-    int64_t parts;    // of entries with lengths of their own, over all of them; else 0
+    int64_t parts;    // over all entries, where they have lengths of their own or blocks take runs; else 0
     int64_t divided;  // of these, of entries that have several
     // Of parts that blocks take one after another, each K/V head's, and among how many they were dealt; 0: a block
     // takes one part.
@@ -41,8 +41,9 @@ struct bw_decode_plan {
     int64_t ticket_bytes, value_bytes, sum_bytes, parts_at, scratch_bytes;
 };
 
-// Of entries with lengths of their own: keys that a block takes, of each K/V head. The longest parts come first, so
-// that the last blocks to begin are short ones; where blocks take runs of parts, the first ones of all runs do.
+// Where entries have lengths of their own, or blocks take runs: keys that a block takes, of each K/V head. The longest
+// parts come first, so that the last blocks to begin are short ones; where blocks take runs of parts, the first ones of
+// all runs do.
 struct alignas(16) bw_decode_part {
     int entry, first, keys;
     unsigned char split, splits;
@@ -67,7 +68,7 @@ struct bw_decode_row {
 
 // What a kernel gets of it. What it needs to find its keys comes first: parameters are read through a cache, too.
 struct bw_decode_work {
-    const bw_decode_part *parts;     // NULL: every entry has shape.keys
+    const bw_decode_part *parts;     // NULL: a block finds its part by its place
     int64_t batch_elems, key_elems;  // from one batch entry, and from one key, to the next in k and v
     bw_divider by_kv_heads;
     int64_t split_keys;

@@ -114,8 +114,11 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
     const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts);
     const int64_t batch = dims->value[BW_DECODE_BATCH];
     bw_checked parts = bw_num(0);
-    if (plan.splits > 1 && !plan.cluster && !dims->list) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
-    if (dims->list) parts = bw_num(plan.divided);
+    if (plan.parts > 0) {
+        parts = bw_num(plan.divided);
+    } else if (plan.splits > 1 && !plan.cluster) {
+        parts = bw_mul(bw_num(batch), bw_num(plan.splits));
+    }
     const bw_checked bytes =
         bw_mul(parts, bw_mul3(bw_decode_record_bytes, dims->value[BW_DECODE_NUM_HEADS], plan.row_records));
     const int64_t stored = bytes.overflow ? INT64_MAX : bytes.value;

@@ -14,6 +14,10 @@ struct bw_decode_timed {
     bool cluster;  // wide.cuh: they are one
 };
 
+static inline int64_t bw_decode_length(const bw_dims *dims, int64_t entry) {
+    return dims->list ? dims->list[entry] : dims->value[BW_DECODE_KV_LEN];
+}
+
 static inline int64_t bw_decode_round_up(int64_t value, int64_t multiple) {
     return bw_ceil_div(value, multiple) * multiple;
 }
