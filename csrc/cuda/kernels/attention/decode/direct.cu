@@ -27,7 +27,7 @@ struct direct_work {
     int split_keys, keys;
     unsigned kv_heads;
     uint16_t head_dim;
-    uint8_t group, ragged;
+    uint8_t group, by_parts;
     const bw_decode_part *parts;
     void *out;
     float scale;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
         split_of = part.split | (unsigned)part.splits << 16;
         if constexpr (runs) next = part.next;
     };
-    if (runs || work.ragged) take(bw_decode_load_part(work.parts + blockIdx.y));
+    if (runs || work.by_parts) take(bw_decode_load_part(work.parts + blockIdx.y));
 
     // Keys first: everything else happens while they are on their way.
     step_reader<T, padded, tiles> reader;
@@ -149,7 +149,7 @@ bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, co
 bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                   const bw_decode_exchange &exchange, bw_cuda_prepared *out) {
     direct_work work = {};
-    work.ragged = plan.parts > 0;
+    work.by_parts = plan.parts > 0;
     work.batch_elems = shape.keys * shape.kv_heads * shape.head_dim;
     work.split_keys = (int)plan.split_keys;
     work.keys = (int)shape.keys;

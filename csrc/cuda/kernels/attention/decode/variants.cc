@@ -83,8 +83,7 @@ bw_status prepare_scratch(const bw_launch *sets, int64_t set_count, const bw_dec
     if (plan.parts > 0) {
         parts = (bw_decode_part *)malloc((size_t)plan.parts * sizeof *parts);
         if (!parts) {
-            return bw_fail(BW_CODE_MEMORY, "out of host memory for the parts of a ragged batch (%lld)",
-                           (long long)plan.parts);
+            return bw_fail(BW_CODE_MEMORY, "out of host memory for the parts of a batch (%lld)", (long long)plan.parts);
         }
         bw_decode_plan_parts(plan, sets[0].dims, parts);
     }
@@ -107,8 +106,8 @@ int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precis
 }
 
 // Per split and head the records of its output, stored once and read once. That they are emptied after that is not
-// counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none. The parts of a
-// ragged batch are read.
+// counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none. Where the plan has
+// parts, they are read.
 bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                                 bw_cost *cost) {
     const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts);
