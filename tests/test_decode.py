@@ -170,6 +170,29 @@ def test_decode_by_runs_of_parts(precision, shape):
             assert result["rows_checked"] > 0
 
 
+# On an H200 and an H100 an entry's blocks share keys (check_plans.cc): the last tile whole, or of one key, or of 15.
+SHARED_DECODES = [
+    *((1, keys, 32, 8, 128) for keys in (12288, 12289, 20015)),
+    *((3, 40001, group, 1, 128) for group in (1, 3, 7)),
+    *((3, 3500, 40, 8, head_dim) for head_dim in (104, 160, 192, 256)),
+]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("shape", SHARED_DECODES, ids=lambda shape: "x".join(map(str, shape)))
+def test_decode_of_keys_that_blocks_share(precision, shape):
+    params = dict(zip(("batch", "kv_len", "num_heads", "num_kv_heads", "head_dim"), shape, strict=True))
+    with (
+        _core.Device("cuda") as device,
+        _core.Case(device, "attention_decode", precision, params, variant="splitkv") as case,
+    ):
+        for _ in range(3):  # a launch leaves its counts as it found them
+            result = case.verify(1.0)
+            assert result["verified"], result["reason"]
+            assert result["rows_checked"] > 0
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_decode_passes_a_nan_on_whatever_its_bits(kernel_device, precision):
     """All bits set is a NaN, too, and what becomes of it must not look like a mark of the kernel's own."""

@@ -142,7 +142,7 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(warps * 32, res
     bw_cluster_arrive();
 
     decode_sums<padded> sums = {};
-    walk_keys<pace>(reader, step, query, left, work.scale, sums);
+    walk_keys(reader, step, query, left, work.scale, sums, in_strides<pace>());
     const typename memory_type::cells_type cells(memory.cells, warps, warps, 0);
     spread<tile>(sums, cells);
     __syncthreads();

@@ -1,23 +1,36 @@
 // attention_decode for up to 8 query heads per K/V head: K and V go from memory straight into the registers of matrix
 // instructions, as their tall operand, and the group's heads are the 8 columns. No element waits in shared memory, none
 // is read twice, and nothing but memory's own latency stands between a launch and its scores.
-// (Measured on an H200 with 1 x 32768 keys of 8 K/V heads of 128, where this takes 34.9 us and a plain read 31.0. Loads
-// alone take 32.0, their arithmetic 1.0 more; blocks meet their last keys between 28.5 and 32.4, and by clocks the
-// slowest one's way from there to the output is 1.24: its warps' sum 0.31, stores 0.09, polls 0.47, splits' sum 0.25,
-// output 0.12. No faster: keys by TMA's boxes, bulk copies or cp.async; steps dealt to splits in turn; 33 splits of 4
-// warps on all multiprocessors; 12 warps, or 2 tiles each; a warp that runs the end's code beforehand; other cache
-// policies. Tiles handed out by a counter cost 0.4 a step; the last of 16 steps alone, 0.3 less, for sums in any
-// order.)
+// (Measured on an H200 with 1 x 32768 keys of 8 K/V heads of 128, before their blocks shared any: 34.9 us, a plain read
+// 31.0. Loads alone took 32.0, their arithmetic 1.0 more; blocks met their last keys between 28.5 and 32.4, and by
+// clocks the slowest one's way from there to the output was 1.24: its warps' sum 0.31, stores 0.09, polls 0.47, splits'
+// sum 0.25, output 0.12. No faster: keys by TMA's boxes, bulk copies or cp.async; steps dealt to splits in turn; 33
+// splits of 4 warps on all multiprocessors; 12 warps, or 2 tiles each; a warp that runs the end's code beforehand;
+// other cache policies.)
 //   - a warp meets `tiles` x 16 keys at a time; as soon as a tile's keys are used, the next step's are asked for;
 //   - which row of a matrix stands for which key or element is ours to choose: always so that a lane loads 16
 //     neighbouring bytes;
 //   - FP32 elements are met as sums of two TF32 ones: three products of them are as exact as an FP32 product;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together);
+//   - where an entry's blocks have many long rows each, a part of its keys belongs to none of them: warps take these a
+//     tile at a time as they get done, since multiprocessors do not get equal shares of memory. Who takes which is
+//     another in each launch, and so are the last bits of the output. (On an H100, of 1 x 32768 keys of 8 K/V heads of
+//     128, in 16 equal splits, warps are done between 41 and 51 us, and so between 45 and 49; 47.5 -> 46.5 us, 1 x
+//     131072 178 -> 173.5, 5 x 2048 of 64 heads 18.2 -> 17.6, 1 x 32768 of 192 elements 71.1 -> 69.4, of 256 93 -> 91.
+//     By 2 tiles at a time it takes 1 % longer, by 4 2 %. Not of rows of up to 96 elements, 1 to 15 % longer: those of
+//     several heads lie together in memory, which heads that do not keep step read piecemeal.)
 //   - of entries with lengths of their own a block takes one part or, where that is faster, a run of them, whose next
 //     keys are on their way while a part ends (splits/runs.cc).
 #include "cuda/kernels/attention/decode/key_tiles.cuh"
 
 namespace {
+
+// Keys that no block has for its own: `tiles` of them from key `first` on, up to `keys`.
+struct direct_pool {
+    unsigned *taken;  // of each column, by now
+    int first, keys;
+    unsigned tiles, takes;  // takes: of all, one in vain for each warp
+};
 
 // Parameters are read through a cache whose lines are 64 bytes; the first 48 bytes share one with what every kernel
 // reads, and hold all that is needed to ask for the keys of entries that are equally long.
@@ -32,6 +45,33 @@ struct direct_work {
     void *out;
     float scale;
     bw_decode_exchange exchange;
+    direct_pool pool;
+};
+
+template <int padded, int warps>
+constexpr bool shares_keys = bw_decode_shares_keys(padded, warps);
+
+// What a warp takes of its column's pool: it asks for a tile one ahead, so that the answer is there when it is needed.
+struct tile_taker {
+    const direct_pool &pool;
+    int64_t column;
+    unsigned asked;  // lane 0's
+
+    __device__ __forceinline__ tile_taker(const direct_pool &pool_, int64_t column_)
+        : pool(pool_), column(column_), asked(0) {
+        if (pool.tiles > 0) ask();
+    }
+    // A tile's first key, or -1: nothing is left.
+    __device__ __forceinline__ int take() {
+        const unsigned got = __shfl_sync(bw_all_lanes, asked, 0);
+        if (got >= pool.tiles) return -1;
+        ask();
+        return pool.first + (int)got * tile_keys;
+    }
+    // With the last question of all the count comes back to 0.
+    __device__ __forceinline__ void ask() {
+        if (threadIdx.x % 32 == 0) asked = atomicInc(&pool.taken[column], pool.takes - 1);
+    }
 };
 
 // `runs`: a block takes parts one after another. (A kernel of its own: where it could do either, one part of rows of 64
@@ -103,7 +143,23 @@ __global__ void __launch_bounds__(warps * 32, resident)
         if (runs && ample && next > 0) part = bw_decode_load_part(work.parts + next);
 
         decode_sums<padded> sums = {};
-        walk_keys<pace>(reader, step, query, left, work.scale, sums);
+        if constexpr (!runs && shares_keys<padded, warps>) {
+            tile_taker taker(work.pool, column);
+            int at = first + warp * tile_keys, end = first + keys;
+            walk_keys(reader, step, query, left, work.scale, sums, [&](auto &tile_reader, int) {
+                int to = at + pace;
+                if (to >= end) {
+                    to = taker.take();
+                    if (to < 0) return 0;
+                    end = min(to + tile_keys, work.pool.keys);
+                }
+                tile_reader.skip(to - at);
+                at = to;
+                return end - to;
+            });
+        } else {
+            walk_keys(reader, step, query, left, work.scale, sums, in_strides<pace>());
+        }
         const bool more = runs && next > 0;
         if (more) {  // its keys are on their way while this part ends
             if (!ample) part = bw_decode_load_part(work.parts + next);
@@ -141,6 +197,10 @@ bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, co
     bw_decode_place_operands<direct_work>(kernel);
     bw_choose_place(kernel, 0, offsetof(direct_work, parts), bw_decode_from_parts(plan));
     bw_decode_place_exchange(kernel, 0, offsetof(direct_work, exchange), plan);
+    if (plan.own_keys > 0) {  // behind the tickets
+        bw_choose_place(kernel, 0, offsetof(direct_work, pool.taken),
+                        bw_from_scratch(plan.columns * (int64_t)sizeof(unsigned)));
+    }
     return BW_OK;
 }
 
@@ -158,6 +218,13 @@ bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shap
     work.head_dim = (uint16_t)shape.head_dim;
     work.scale = shape.scale;
     work.exchange = exchange;
+    if (plan.own_keys > 0) {
+        work.split_keys = (int)plan.own_keys;
+        work.keys = work.pool.first = (int)(plan.own_keys * plan.splits);
+        work.pool.keys = (int)shape.keys;
+        work.pool.tiles = (unsigned)bw_ceil_div(shape.keys - work.pool.first, tile_keys);
+        work.pool.takes = work.pool.tiles + (unsigned)(plan.splits * plan.warps);
+    }
     if (dtype == BW_FP32) return choose<float, 64, 1, 4, 2>(shape, plan, work, out);
     return bw_cuda_by_half_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;

@@ -236,6 +236,12 @@ struct step_reader {
     const T *from_k, *from_v;
     int key_elems, head_dim;
 
+    // To what lies so many keys further on, or back.
+    __device__ __forceinline__ void skip(int keys) {
+        from_k += (int64_t)keys * key_elems;
+        from_v += (int64_t)keys * key_elems;
+    }
+
     __device__ __forceinline__ void load_k(tile (&to)[tiles], int left) const {
         const int lane = (int)threadIdx.x % 32, r = lane / 4, c = lane % 4;
 #pragma unroll
@@ -322,28 +328,37 @@ BW_DEVICE void weigh(float (&score)[tiles][4], int left, float scale, decode_sum
     }
 }
 
-// This warp's keys from the tiles in `step` on, whose K and V are on their way: `left` of them, in strides of `pace`.
-template <int pace, typename T, int padded, int tiles>
+// This warp's keys from the tiles in `step` on, whose K and V are on their way: `left` of them. `next` moves the reader
+// to those of the next step and says how many there are, 0 where there are none; it is told what is left of these.
+template <typename T, int padded, int tiles, typename Next>
 BW_DEVICE void walk_keys(step_reader<T, padded, tiles> &reader, key_tile<T, padded> (&step)[tiles],
                          const typename key_tile<T, padded>::query &query, int left, float scale,
-                         decode_sums<padded> &sums) {
+                         decode_sums<padded> &sums, Next next) {
     sums.top[0] = sums.top[1] = -INFINITY;
 #pragma unroll 1
     while (left > 0) {
         float score[tiles][4];
 #pragma unroll
         for (int u = 0; u < tiles; u++) step[u].template score<tiles == 1>(query, score[u]);
-        const bool more = left > pace;
-        reader.from_k += (int64_t)pace * reader.key_elems;
-        if (more) reader.load_k(step, left - pace);
+        const int more = next(reader, left);
+        if (more > 0) reader.load_k(step, more);
         weigh<padded>(score, left, scale, sums);
 #pragma unroll
         for (int u = 0; u < tiles; u++) step[u].accumulate(score[u], sums.out, sums.sum);
-        reader.from_v += (int64_t)pace * reader.key_elems;
-        left -= pace;
-        if (more) reader.load_v(step, left);
+        left = more;
+        if (more > 0) reader.load_v(step, more);
     }
 }
+
+// The next step of a warp that takes one of every `pace` keys' steps.
+template <int pace>
+struct in_strides {
+    template <typename Reader>
+    __device__ __forceinline__ int operator()(Reader &reader, int left) const {
+        reader.skip(pace);
+        return left - pace;
+    }
+};
 
 // This warp's registers into its cell.
 template <typename Tile, int padded, typename Cells>

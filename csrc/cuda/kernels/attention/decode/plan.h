@@ -22,6 +22,8 @@ struct bw_decode_plan {
     double entries;   // all entries' keys as a multiple of the longest one's
     int64_t splits;   // over the longest entry
     int64_t split_keys;
+    // Of these, what only the split's block takes, where an entry's blocks share the others (direct.cu); else 0.
+    int64_t own_keys;
     int64_t parts;    // over all entries, where they have lengths of their own or blocks take runs; else 0
     int64_t divided;  // of these, of entries that have several
     // Of parts that blocks take one after another, each K/V head's, and among how many they were dealt; 0: a block
@@ -36,8 +38,8 @@ struct bw_decode_plan {
     int combiners;       // blocks that add up a column's splits
     int combiner_items;  // records of a block's heads, over all splits, that each of them takes; wide blocks divide
                          // them themselves
-    // Scratch: a ticket per column, then the values and the sums of each (row of out, record, split), all 0 when there
-    // is one split; then the parts.
+    // Scratch: a ticket per column and, where blocks share keys, a count of those taken, then the values and the sums
+    // of each (row of out, record, split), all 0 when there is one split; then the parts.
     int64_t ticket_bytes, value_bytes, sum_bytes, parts_at, scratch_bytes;
 };
 
@@ -129,6 +131,10 @@ struct bw_decode_division {
 static inline bw_decode_division bw_decode_divide(int64_t length, int64_t split_keys) {
     const int64_t splits = bw_ceil_div(length, split_keys);
     return {splits, bw_ceil_div(bw_ceil_div(length, splits), 16) * 16};
+}
+// Mirrored by the plan: which blocks of direct.cu may share keys. Those of long rows, alone on their multiprocessors.
+constexpr bool bw_decode_shares_keys(int padded, int warps) {
+    return padded > 64 && warps == 8;
 }
 // Whether the blocks that wait for others leave room for these where `resident` blocks run on a multiprocessor at once.
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
