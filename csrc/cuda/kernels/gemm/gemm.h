@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* ladder.cu: `restrict` refuses what `naive` does, and `padded` what `shared` does */
+/* ladder.cu: `restrict` refuses what `naive` does, and the two after `shared` what it does */
 const char *bw_gemm_naive_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_gemm_naive_choose;
 bw_cuda_choose bw_gemm_restrict_choose;
@@ -17,6 +17,7 @@ bw_cuda_choose bw_gemm_coalesced_choose;
 const char *bw_gemm_shared_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_gemm_shared_choose;
 bw_cuda_choose bw_gemm_padded_choose;
+bw_cuda_choose bw_gemm_swizzled_choose;
 
 /* tiled.cu */
 const char *bw_tiled_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);

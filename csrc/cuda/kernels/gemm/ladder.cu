@@ -5,6 +5,8 @@
 //   shared     32 x 32 tiles through shared memory, read from memory once for 32 products; lanes read the same column
 //              of 32 rows, which all lie in one bank
 //   padded     rows of 33 floats: the same column of 32 rows lies in 32 banks
+//   swizzled   rows of 32 floats whose pieces of 16 bytes change places, another way in each of 8 rows: the same piece
+//              of 8 rows lies in all banks, and rows stay aligned, so that a load brings four elements
 #include "cuda/kernels/gemm/tiles.cuh"
 
 namespace {
@@ -51,11 +53,13 @@ __global__ void __launch_bounds__(coalesced_rows *coalesced_columns * 32)
     if (lane == 0) bw_gemm_store(c, d, row * n + column, sum);
 }
 
-// `stride` is a shared row's, in floats.
-template <int stride, typename T>
+// A row of a tile in shared memory is `stride` floats; element i of row r lies in piece (i / 4) ^ (r & swizzle) of
+// four.
+template <int stride, int swizzle, typename T>
 __global__ void __launch_bounds__(edge *edge)
     gemm_shared_kernel(const T *a, const T *b, const T *c, T *d, int64_t m, int64_t n, int64_t k, int64_t tiles_m) {
-    __shared__ float left[edge * stride], right[edge * stride];
+    __shared__ __align__(16) float left[edge * stride], right[edge * stride];
+    const auto place = [](int row, int i) { return row * stride + (i ^ (row & swizzle) * 4); };
     const int tx = (int)threadIdx.x % edge, ty = (int)threadIdx.x / edge;
     const int64_t row0 = (int64_t)blockIdx.x % tiles_m * edge, column0 = (int64_t)blockIdx.x / tiles_m * edge;
     const bool left_there = row0 + ty < m, right_there = column0 + ty < n;
@@ -63,11 +67,11 @@ __global__ void __launch_bounds__(edge *edge)
     float sum = 0.0f;
     for (int64_t k0 = 0; k0 < k; k0 += edge) {
         const bool inside = k0 + tx < k;
-        left[ty * stride + tx] = left_there && inside ? bw_to_float(left_from[k0 + tx]) : 0.0f;
-        right[ty * stride + tx] = right_there && inside ? bw_to_float(right_from[k0 + tx]) : 0.0f;
+        left[place(ty, tx)] = left_there && inside ? bw_to_float(left_from[k0 + tx]) : 0.0f;
+        right[place(ty, tx)] = right_there && inside ? bw_to_float(right_from[k0 + tx]) : 0.0f;
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < edge; i++) sum = fmaf(left[ty * stride + i], right[tx * stride + i], sum);
+        for (int i = 0; i < edge; i++) sum = fmaf(left[place(ty, i)], right[place(tx, i)], sum);
         __syncthreads();
     }
     if (row0 + ty < m && column0 + tx < n) bw_gemm_store(c, d, (row0 + ty) * n + column0 + tx, sum);
@@ -129,7 +133,7 @@ bw_status bw_gemm_shared_choose(const bw_dims *dims, const bw_precision *precisi
                                 bw_cuda_prepared *out) {
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return bw_gemm_choose_tiles(dims, gemm_shared_kernel<edge, T>, edge, edge, edge * edge, 0, out);
+        return bw_gemm_choose_tiles(dims, gemm_shared_kernel<edge, 0, T>, edge, edge, edge * edge, 0, out);
     });
 }
 
@@ -137,6 +141,14 @@ bw_status bw_gemm_padded_choose(const bw_dims *dims, const bw_precision *precisi
                                 bw_cuda_prepared *out) {
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return bw_gemm_choose_tiles(dims, gemm_shared_kernel<edge + 1, T>, edge, edge, edge * edge, 0, out);
+        return bw_gemm_choose_tiles(dims, gemm_shared_kernel<edge + 1, 0, T>, edge, edge, edge * edge, 0, out);
+    });
+}
+
+bw_status bw_gemm_swizzled_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                  bw_cuda_prepared *out) {
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return bw_gemm_choose_tiles(dims, gemm_shared_kernel<edge, 7, T>, edge, edge, edge * edge, 0, out);
     });
 }
