@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, errors, hardware, registry
 from bwprof.analysis.occupancy import is_known, occupancy
 from bwprof.listing import Listing, html_table, text_table
-from bwprof.text import quoted
+from bwprof.text import gain_text, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -204,12 +204,12 @@ def rung_line(variant: Mapping[str, Any]) -> str:
     Examples
     --------
     >>> rung_line({"changes": "no bank conflicts", "predicted": 3.0, "because": "2 turns, not 8", "at": "fp16 M=1"})
-    'changes: no bank conflicts; predicted 3.00 x at fp16 M=1: 2 turns, not 8'
+    'changes: no bank conflicts; predicted 3.00x at fp16 M=1: 2 turns, not 8'
     """
     said = f"changes: {variant['changes']}"
     if variant["predicted"] is None:
         return said
-    return f"{said}; predicted {variant['predicted']:.2f} x at {variant['at']}: {variant['because']}"
+    return f"{said}; predicted {gain_text(variant['predicted'])} at {variant['at']}: {variant['because']}"
 
 
 def base_name(symbol: str) -> str:

@@ -447,6 +447,20 @@ def short(value: float, spec: str) -> str:
     return text if len(text) <= _LONGEST_NUMBER else f"{value:.3g}"
 
 
+def gain_text(ratio: float, times: str = "x") -> str:
+    """What a change brings, of the time before it divided by the time after: within a factor of two in per cent.
+
+    Examples
+    --------
+    >>> [gain_text(ratio) for ratio in (1.004, 0.8, 0.5, 1.65, 1.996, 12.345, 0.0149)]
+    ['0 %', '-20 %', '-50 %', '+65 %', '2.00x', '12.35x', '0.015x']
+    """
+    percent = 100 * (ratio - 1)
+    if -50 <= percent < 99.5:
+        return f"{percent:+.0f} %" if abs(percent) > 0.5 else "0 %"
+    return f"{short(ratio, '.2f' if ratio >= 0.1 else '.2g')}{times}"
+
+
 class Short(float):
     """A number that a template's own format writes, as `short` does."""
 

@@ -125,12 +125,44 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     "norm": [{"tokens": t, "hidden": h} for t, h in [(1, 1), (3, 37), (5, 896), (64, 16), (2, 4099), (1, 9000)]],
 }
 
-
-MOST_SHAPES = max(map(len, SHAPES.values()))
+# What models have, each with each: query heads of a K/V head, and head_dim.
+GROUPS, HEAD_DIMS = (1, 3, 5, 7, 8), (64, 72, 80, 96, 128, 160, 192, 256)
+# Lengths that no tile divides: of several tiles on a GPU; on a CPU, whose kernels have small ones or none, short.
+# Queries and keys of a prefill; keys of a decode; those of a ragged batch.
+GRID_LENGTHS = {
+    "cpu": ((7, 21), 37, [21, 1, 16]),
+    "cuda": ((139, 331), 1301, [517, 1, 1733, 16, 130]),
+}
 
 
 def shapes_of(operation: str) -> list[dict[str, Any]]:
     return SHAPES.get(operation) or SHAPES[REGISTRY[operation]["family"]]
+
+
+def grid_shapes(operation: str, backend: str) -> list[dict[str, Any]]:
+    """Every group with every head_dim; a GPU's are causal and not, and of entries as long as each other and ragged,
+    while a CPU's are by turns one of the two. Moves know no groups: every head_dim, in pages and not."""
+    (queries, keys), decoded, ragged = GRID_LENGTHS[backend]
+    names = {param["name"] for param in REGISTRY[operation]["params"]}
+    found: list[dict[str, Any]] = []
+    for place, head_dim in enumerate(HEAD_DIMS):
+        if "num_heads" not in names:
+            for page in (0, 7) if operation == "kv_append" else (7,):
+                lengths = {"batch": 2, "seq_len": 5, "kv_len": 23, "page_size": page}
+                shape = {**lengths, "num_kv_heads": 3, "head_dim": head_dim}
+                found.append({name: value for name, value in shape.items() if name in names})
+            continue
+        for turn, group in enumerate(GROUPS, place):
+            heads = {"num_heads": 2 * group, "num_kv_heads": 2, "head_dim": head_dim}
+            if operation == "attention_prefill":
+                both = [{"batch": 1, "seq_len": queries, "kv_len": keys, **heads, "causal": c} for c in (0, 1)]
+            else:
+                both = [{"batch": 2, "kv_len": decoded, **heads}, {**heads, "kv_lens": ragged}]
+            found += both if backend == "cuda" else both[turn % 2 : turn % 2 + 1]
+    return found
+
+
+MOST_SHAPES = max(*map(len, SHAPES.values()), 2 * len(GROUPS) * len(HEAD_DIMS))
 
 
 # ---- references: float64 inputs and the shape in, expected outputs and the largest error allowed out ----

@@ -116,7 +116,8 @@ def test_the_table_is_the_one_that_was_promised(found: pd.DataFrame) -> None:
     assert table.iloc[1].tolist() == ["slow", "0.40x", "12.0 GB/s*", "", "worse"]
     lines = telling.markdown(found).splitlines()
     assert f"| {' | '.join(HEADINGS)} |" in lines
-    assert "| slow | 10 ms | 0.80x | 0.80x | 0.50x | so |" in lines
+    assert "| slow | 10 ms | 0.80x | -20 % | -50 % | so |" in lines
+    assert "| fast | 2 ms | 4.00x | 5.00x | 4.00x | so |" in lines
     assert "| gone |  |  |  | 9.00x | (at fp16 M=2) so |" in lines
     assert "* Speedup vs PyTorch: against A of PyTorch 2.9." in lines
     assert "* In doubt (*): slow: noisy." in lines
@@ -135,6 +136,33 @@ def test_small_ratios_keep_two_digits() -> None:
         "0.10x",
         "12.35x",
     ]
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"),
+    [
+        *((1.0, "0 %"), (1.0049, "0 %"), (0.9951, "0 %"), (1.0051, "+1 %"), (0.97, "-3 %"), (1.06, "+6 %")),
+        *((0.5, "-50 %"), (1.994, "+99 %"), (1.996, "2.00x"), (2.0, "2.00x"), (0.494, "0.49x"), (0.015, "0.015x")),
+    ],
+)
+def test_a_rung_that_brings_nothing_says_so_wherever_it_is_told(found: pd.DataFrame, gain: float, said: str) -> None:
+    """Predicted and measured alike; the numbers stay ratios."""
+    from matplotlib.figure import Figure
+
+    one = found.assign(measured_gain=found["measured_gain"].where(found["version"] != "fast", gain))
+    one["predicted_gain"] = one["predicted_gain"].where(one["version"] != "fast", gain)
+    one.attrs = found.attrs
+    line = telling.gains(one).set_index("Version").loc["fast"]
+    assert (line["Measured gain"], line["Predicted gain"]) == (said, said)
+    assert f"| fast | 2 ms | 4.00x | {said} | {said} | so |" in telling.markdown(one).splitlines()
+    assert one.set_index("version").loc["fast", ["measured_gain", "predicted_gain"]].tolist() == [gain, gain]
+    drawn = [text.get_text() for text in bwprof.plot.ablation(one, Figure().add_subplot()).texts]
+    assert f"4.00x ({said})" in [text.replace("\u00d7", "x") for text in drawn]
+
+
+def test_what_a_gain_is_stands_below_the_table(found: pd.DataFrame) -> None:
+    told = "within a factor of two in per cent, +25 % for 1.25, and 0 % where a rung brings nothing."
+    assert any(note.endswith(told) for note in telling.notes(found))
 
 
 def test_a_peer_that_fails_says_why_the_column_is_empty(found: pd.DataFrame) -> None:
@@ -403,15 +431,17 @@ def test_the_picture(found: pd.DataFrame) -> None:
     ax = Figure().add_subplot()
     assert bwprof.plot.ablation(found, ax) is ax
     assert [label.get_text() for label in ax.get_yticklabels()] == found["version"].tolist()
-    assert ax.get_xlabel() == "times as fast as plain"
+    assert ax.get_xlabel() == "times as fast as plain (and over the rung before)"
+    alone = bwprof.plot.ablation(found[found["version"].isin(["plain", "A"])], Figure().add_subplot())
+    assert alone.get_xlabel() == "times as fast as plain", "no rung is behind another"
     bars = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in ax.patches}
     assert bars == {0: 1.0, 1: 0.8, 4: 4.0, 6: 2.0}
     marks = {int(line.get_ydata()[0]): float(line.get_xdata()[0]) for line in ax.lines if line.get_marker() == "D"}
     assert marks == {1: 0.5, 4: pytest.approx(0.8 * 4)}  # those that are for this shape, of rungs that ran
     said = {text.get_text() for text in ax.texts}
-    assert {"1.00\u00d7", "0.80\u00d7*", "4.00\u00d7", "does not run here: M is 1"} <= said
+    assert {"1.00\u00d7", "0.80\u00d7* (-20 %)", "4.00\u00d7 (5.00\u00d7)", "does not run here: M is 1"} <= said
     assert "not verified: row 3 is wrong" in said
-    struck = [text.get_text() for text in ax.texts if text.get_style() == "italic" and text.get_bbox_patch() is None]
+    struck = [text.get_text() for text in ax.texts if text.get_bbox_patch() is None]
     assert not struck  # by the line of one, which stands behind them
     assert dict(mpl.rcParams) == before
 

@@ -21,6 +21,7 @@ from references import (
     check,
     decode,
     excess,
+    grid_shapes,
     shapes_of,
 )
 
@@ -49,14 +50,16 @@ def test_every_operation_has_a_reference_and_shapes():
     assert all(shapes_of(operation) for operation in REGISTRY)
 
 
-def kernel_params() -> list[Any]:
-    """One parameter per kernel: every variant of every operation, in each precision, on each device it is made for.
+def kernel_params(*families: str) -> list[Any]:
+    """One parameter per kernel: every variant of every operation (of these families), in each precision, on each device
+    it is made for.
 
     Those that share references stand together."""
     found = [
         (operation, precision, variant["name"], (backend, isa))
         for backend, isa in [*(("cpu", isa) for isa in INSTRUCTION_SETS), ("cuda", "")]
         for operation, entry in REGISTRY.items()
+        if not families or entry["family"] in families
         for variant in entry["variants"].get(backend, [])
         for precision in variant["precisions"]
     ]
@@ -93,6 +96,51 @@ def test_kernel_against_float64(kernel_device, operation, variant, precision):
             pytest.skip(str(error))
     if len(refusals) == len(shapes_of(operation)):
         pytest.skip(f"refused every shape: {sorted(set(refusals))}")
+
+
+# Why a kernel may be without a shape of the grid; whatever else refuses one is a gap.
+GRID_REFUSALS = {"head_dim must be 64 or 128", "wgmma and TMA need compute capability 9.0",
+                 "clusters of blocks need compute capability 9.0"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kernel_device", "operation", "variant", "precision"), kernel_params("attention", "kv"), indirect=["kernel_device"]
+)
+def test_every_group_with_every_head_dim(kernel_device, operation, variant, precision):
+    refusals, done = set(), 0
+    for shape in grid_shapes(operation, kernel_device.backend):
+        params = {name: value for name, value in shape.items() if name != "kv_lens"}
+        rows = kernel_device.variants(operation, precision, params, shape.get("kv_lens"))
+        if refusal := next(row["refuses"] for row in rows if row["name"] == variant):
+            assert refusal in GRID_REFUSALS, shape
+            refusals.add(refusal)
+            continue
+        check(kernel_device, operation, variant, precision, shape)
+        done += 1
+    if not done:
+        pytest.skip(f"refused every shape: {sorted(refusals)}")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize(("variant", "head_dim"), [("flash", 64), ("flash", 80), ("flash", 128), ("hopper", 64)])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_prefill_by_the_longer_tiles_of_a_full_grid(variant, head_dim, precision, causal):
+    """Of 128 and 192 queries, which are taken where there are several for each multiprocessor."""
+    one = {"batch": 1, "seq_len": 203, "kv_len": 331, "num_heads": 14, "num_kv_heads": 2, "head_dim": head_dim,
+           "causal": causal}  # fmt: skip
+    with _core.Device("cuda") as device:
+        many = one | {"batch": 1 + 3 * device.facts()["units"] // 28}
+        rows = device.variants("attention_prefill", precision, many)
+        if refusal := next(row["refuses"] for row in rows if row["name"] == variant):
+            pytest.skip(f"{variant}: {refusal}")
+        few_tiles, many_tiles = (
+            [kernel[name] for name in ("symbol", "threads", "dynamic_shared_bytes")]
+            for shape in (one, many)
+            for kernel in device.kernels("attention_prefill", precision, shape, variant)
+        )
+        assert few_tiles != many_tiles, "the same kernel: nothing new is tested"
+        check(device, "attention_prefill", variant, precision, many)
 
 
 @pytest.mark.sanitize

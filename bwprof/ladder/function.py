@@ -74,7 +74,8 @@ def ablation(
     pandas.DataFrame
         A row for each rung, cheapest first, then one for each counterpart (`kind` is "rung" or "peer"): version,
         status, reason, time_ms, speedup_vs_torch (the fastest counterpart's time divided by its own), speedup_vs_first,
-        measured_gain and predicted_gain (over the rung before), predicted_at (the precision and shape that the
+        measured_gain and predicted_gain (the time of the rung before divided by its own: 1.0 where it brings nothing,
+        which tables and pictures call 0 %), predicted_at (the precision and shape that the
         prediction is for), bandwidth_gb_s, occupancy, registers, changes, because and more. A rung that refuses the
         shape says why; ratios are of verified rows alone. ``attrs["run"]`` is the run's metadata, ``attrs["torch"]``
         says which PyTorch there was, or why none.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.ladder.rungs import MISSING, PEER, counts
 from bwprof.results.schema import is_missing
-from bwprof.text import figure_text, seconds_text, short
+from bwprof.text import figure_text, gain_text, seconds_text, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +44,8 @@ def gains(found: pd.DataFrame) -> pd.DataFrame:
             row["version"],
             seconds_text(row["time_ms"] / 1e3) if counts(row) else _NOTHING,
             _times(row["speedup_vs_first"]),
-            _times(row["measured_gain"]),
-            _times(row["predicted_gain"]),
+            _gain(row["measured_gain"]),
+            _gain(row["predicted_gain"]),
             _why(row, place),
         ]
         for row in _records(found)
@@ -70,7 +70,10 @@ def notes(found: pd.DataFrame) -> list[str]:
         said.append(f"Speedup vs PyTorch: against {fastest['version']} of {found.attrs.get('torch') or 'PyTorch'}.")
     if missing := found.attrs.get(MISSING):
         said.append(f"Not measured, as the run ended early: {', '.join(missing)}.")
-    said.append("A gain is the time of the last rung before that ran, divided by the rung's own.")
+    said.append(
+        "A gain is the time of the last rung before that ran, divided by the rung's own: within a factor of two in "
+        "per cent, +25 % for 1.25, and 0 % where a rung brings nothing."
+    )
     if place := _place(found):
         here = found[found["predicted_at"].eq(place)]["predicted_here"].any()
         elsewhere = "" if here else ", which is not what was measured"
@@ -103,6 +106,10 @@ def _times(value: Any) -> str:
     if is_missing(value):
         return _NOTHING
     return f"{short(value, '.2f' if value >= 0.1 else '.2g')}x"
+
+
+def _gain(value: Any) -> str:
+    return _NOTHING if is_missing(value) else gain_text(value)
 
 
 def _bandwidth(row: Mapping[str, Any]) -> str:

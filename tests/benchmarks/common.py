@@ -31,9 +31,10 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) ->
 def measure(
     device: _core.Device, operation: str, precision: str, params: dict[str, int], **options: Any
 ) -> tuple[dict[str, Any], dict[str, int], str]:
-    """(measurement, cost, variant); a wrong result ends the script."""
-    variant = options.pop("variant", None)
-    with _core.Case(device, operation, precision, params, variant=variant) as case:
+    """(measurement, cost, variant); a wrong result ends the script. Options are those of the case's `measure`, and its
+    variant and kv_lens."""
+    of_case = {name: options.pop(name, None) for name in ("variant", "kv_lens")}
+    with _core.Case(device, operation, precision, params, **of_case) as case:
         result = case.measure(**options)
         if not result["verified"]:
             raise SystemExit(f"{operation} {precision} {params}: {result['reason']}")

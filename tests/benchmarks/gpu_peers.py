@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import csv
+import gc
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from common import gb_s, machine, measure, show, table
@@ -61,6 +63,24 @@ class Peers:
         if not result["cold"]:
             raise RuntimeError(f"not cold: {result['cache_note']}")
         return float(result["median_ns"])
+
+    def time_or_why(self, make_set: Callable[[], Callable[[], object]], touched_bytes: int) -> tuple[float | None, str]:
+        """The time, or why there is none: not for this type, head or group; out of memory; what no graph captures.
+
+        An exception holds the frames that it went through, and they the tensors: the memory is given back when it and
+        its frames are gone, before anybody measures again."""
+        try:
+            return self.time_ns(make_set, touched_bytes), ""
+        except (RuntimeError, TypeError, ValueError, _core.UnavailableError) as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0][:100]
+            failure: BaseException | None = error
+            while failure is not None:
+                traceback.clear_frames(failure.__traceback__)
+                failure = failure.__cause__ or failure.__context__
+        gc.collect()  # what refers to itself in a circle
+        self.torch.cuda.synchronize()
+        self.torch.cuda.empty_cache()
+        return None, why
 
 
 def dtype_of(torch: Any, precision: str) -> Any:
@@ -114,6 +134,33 @@ def sdpa_set(
     return make_set
 
 
+def ragged_set(
+    torch: Any, lengths: Sequence[int], heads: tuple[int, int, int], dtype: Any, backend: Any
+) -> Callable[[], Callable[[], object]]:
+    """The same for a decode of entries that have lengths of their own, as PyTorch takes them: in nested tensors, of
+    `heads` query heads, K/V heads and head_dim."""
+    from torch.nn.attention import sdpa_kernel
+
+    query_heads, kv_heads, dim = heads
+
+    def nested(counts: Sequence[int], of: int) -> Any:
+        ends = torch.tensor([0, *counts], device="cuda").cumsum(0)
+        values = torch.rand(sum(counts), of, dim, device="cuda").to(dtype)
+        limits = {"min_seqlen": min(counts), "max_seqlen": max(counts)}
+        return torch.nested.nested_tensor_from_jagged(values, ends, **limits).transpose(1, 2)
+
+    def make_set() -> Callable[[], object]:
+        q, k, v = nested([1] * len(lengths), query_heads), nested(lengths, kv_heads), nested(lengths, kv_heads)
+
+        def launch() -> object:
+            with sdpa_kernel(backend):
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=query_heads != kv_heads)
+
+        return launch
+
+    return make_set
+
+
 def attention_rows(peers: Peers, device: _core.Device, *, decode: bool) -> list[list[object]]:
     from torch.nn.attention import SDPBackend
 
@@ -132,13 +179,9 @@ def attention_rows(peers: Peers, device: _core.Device, *, decode: bool) -> list[
                 backend = getattr(SDPBackend, name)
 
                 make_set = sdpa_set(torch, (batch, queries, length, heads, kv_heads, dim), dtype, backend)
-                try:
-                    peer = peers.time_ns(make_set, cost["bytes_read"] + cost["bytes_written"])
-                # Not for this type, head or group; out of memory (MATH); what cannot be captured in a graph.
-                except (RuntimeError, _core.UnavailableError) as error:
-                    torch.cuda.synchronize()
-                    torch.cuda.empty_cache()
-                    sys.stderr.write(f"{label} {precision}: {name} passed over: {str(error).splitlines()[0][:100]}\n")
+                peer, why = peers.time_or_why(make_set, cost["bytes_read"] + cost["bytes_written"])
+                if peer is None:
+                    sys.stderr.write(f"{label} {precision}: {name} passed over: {why}\n")
                     continue
                 rows.append([label, precision, variant, name, *versus(ours, cost, peer)])
     return rows

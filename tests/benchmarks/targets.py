@@ -2,7 +2,8 @@
 library, all cold, timed by the same code.
 
 `of stream`: the time of a plain read (of a copy, for moves) of as many bytes as the operation must move, over ours.
-`x library`: the time of cuBLASLt (our variant of that name) or of cuDNN (by PyTorch, where that is there) over ours.
+`x library`: the time of cuBLASLt (our variant of that name) or of cuDNN (by PyTorch, where that is there; of a ragged
+batch where it takes nested tensors) over ours.
 
     python tests/benchmarks/targets.py --only decode --csv targets.csv
 """
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import argparse
 import csv
+import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from common import machine, measure, show, table
-from gpu_peers import Peers, dtype_of, sdpa_set
+from gpu_peers import Peers, dtype_of, ragged_set, sdpa_set
 
 from bwprof import _core
 
@@ -33,6 +35,8 @@ DECODES = [
     (4, 4096, 40, 2, 128), (4, 4096, 64, 2, 128), (4, 4096, 128, 2, 128), (16, 8192, 24, 2, 64), (16, 8192, 64, 2, 128),
     (64, 8192, 32, 2, 128), (64, 8192, 64, 2, 128),
 ]  # fmt: skip
+# Batches of entries that have lengths of their own, up to RAGGED_MOST keys.
+RAGGED_BATCHES, RAGGED_MOST, RAGGED_HEADS = (16, 64), 8192, (32, 8, 128)
 WIDE_HEADS = [(16, 8192, 32, 8, dim) for dim in (128, 160, 192, 256)]
 PREFILLS = [
     *((1, length, 14, 2, 64) for length in (2048, 16384)), (4, 4096, 32, 8, 64),
@@ -74,20 +78,18 @@ class Bench:
             sys.stderr.write(f"gemm {params} {precision}: {error}\n")
             return None
 
-    def cudnn_ns(self, shape: tuple[int, int, int, int, int, int], precision: str, ours: Ours) -> float | None:
+    def cudnn_ns(self, made_by: Callable[..., Any], *shape: Any, precision: str, ours: Ours) -> float | None:
+        """The time of what `sdpa_set` or `ragged_set` makes of a shape; None where there is none."""
         if self.peers is None or precision not in HALVES:
             return None
         from torch.nn.attention import SDPBackend
 
         torch = self.peers.torch
-        make_set = sdpa_set(torch, shape, dtype_of(torch, precision), SDPBackend.CUDNN_ATTENTION)
-        try:
-            return self.peers.time_ns(make_set, moved_by(ours))
-        except (RuntimeError, _core.UnavailableError) as error:
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()
-            sys.stderr.write(f"cuDNN {shape} {precision}: {str(error).splitlines()[0][:100]}\n")
-            return None
+        make_set = made_by(torch, *shape, dtype_of(torch, precision), SDPBackend.CUDNN_ATTENTION)
+        found, why = self.peers.time_or_why(make_set, moved_by(ours))
+        if found is None:
+            sys.stderr.write(f"cuDNN {shape} {precision}: {why}\n")
+        return found
 
 
 def row(label: str, precision: str, ours: Ours, stream: float | None, library: float | None) -> Row:
@@ -119,9 +121,31 @@ def decodes(bench: Bench) -> Iterator[Row]:
     for (batch, keys, heads, kv_heads, dim), precision in shapes:
         params = {"batch": batch, "kv_len": keys, "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": dim}
         ours = bench.ours("attention_decode", precision, params)
-        library = bench.cudnn_ns((batch, 1, keys, heads, kv_heads, dim), precision, ours)
+        shape = (batch, 1, keys, heads, kv_heads, dim)
+        library = bench.cudnn_ns(sdpa_set, shape, precision=precision, ours=ours)
         label = f"{batch} x {keys}, {heads}/{kv_heads} x {dim}"
         yield row(label, precision, ours, bench.stream_ns("stream_read", ours), library)
+
+
+def ragged_lengths(batch: int) -> dict[str, list[int]]:
+    """The longest entry has RAGGED_MOST keys, the others evenly less, or one in eight many and the rest few."""
+    chance = random.Random(batch)
+    even = [RAGGED_MOST - (RAGGED_MOST - 12) * entry // (batch - 1) for entry in range(batch)]
+    many = [RAGGED_MOST, *(chance.randint(RAGGED_MOST // 2, RAGGED_MOST) for _ in range(batch // 8 - 1))]
+    few = [chance.randint(16, RAGGED_MOST // 16) for _ in range(batch - len(many))]
+    return {"even": chance.sample(even, batch), "uneven": chance.sample(many + few, batch)}
+
+
+def ragged(bench: Bench) -> Iterator[Row]:
+    params = dict(zip(("num_heads", "num_kv_heads", "head_dim"), RAGGED_HEADS, strict=True))
+    heads, kv_heads, dim = RAGGED_HEADS
+    for batch in RAGGED_BATCHES:
+        for kind, lengths in ragged_lengths(batch).items():
+            label = f"{batch} x {min(lengths)}..{max(lengths)} {kind}, {heads}/{kv_heads} x {dim}"
+            for precision in ("fp32", *HALVES):
+                ours = bench.ours("attention_decode", precision, params, kv_lens=lengths)
+                library = bench.cudnn_ns(ragged_set, lengths, RAGGED_HEADS, precision=precision, ours=ours)
+                yield row(label, precision, ours, bench.stream_ns("stream_read", ours), library)
 
 
 def prefills(bench: Bench) -> Iterator[Row]:
@@ -131,7 +155,8 @@ def prefills(bench: Bench) -> Iterator[Row]:
         label = f"{batch} x {length}, {heads}/{kv_heads} x {dim}"
         for precision in ("fp32", "tf32", *HALVES):
             ours = bench.ours("attention_prefill", precision, params)
-            library = bench.cudnn_ns((batch, length, length, heads, kv_heads, dim), precision, ours)
+            shape = (batch, length, length, heads, kv_heads, dim)
+            library = bench.cudnn_ns(sdpa_set, shape, precision=precision, ours=ours)
             yield row(label, precision, ours, None, library)
         if length <= 4096:
             for precision, variant in (("fp16", "flash"), ("fp16", "unfused"), ("fp32", "unfused")):
@@ -158,7 +183,7 @@ def moves(bench: Bench) -> Iterator[Row]:
 
 
 def main() -> None:
-    work = {"gemm": gemms, "decode": decodes, "prefill": prefills, "moves": moves}
+    work = {"gemm": gemms, "decode": decodes, "ragged": ragged, "prefill": prefills, "moves": moves}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=work, default=list(work), help="what to measure (default: all)")
     parser.add_argument("--csv", metavar="FILE", help="the tables' rows, with their group first")

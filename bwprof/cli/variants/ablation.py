@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 The ladder of an operation's variants on one shape: what each rung changes, what that was predicted to bring, and what
-it brings. Every rung is measured, verified and named, those that refuse the shape with the reason. Without parameters
-and lengths it is the shape that the predictions are for.
+it brings: within a factor of two in per cent, 0 % where it brings nothing (CSV and JSON have ratios). Every rung is
+measured, verified and named, those that refuse the shape with the reason. Without parameters and lengths it is the
+shape that the predictions are for.
 """
 _EPILOG = """\
 examples:

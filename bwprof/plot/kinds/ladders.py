@@ -14,7 +14,7 @@ from bwprof.plot.looks import Ink, dress, ink, style
 from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, save_one
 from bwprof.results.others import ladder
 from bwprof.results.schema import is_missing
-from bwprof.text import measurable, short
+from bwprof.text import gain_text, measurable, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _PEER = "#777777"
+_TIMES = "\u00d7"
 _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.34, 1.7, 9.0
 _LOGARITHMIC = 10.0  # a span from which on the axis is one of factors
-_NEAR = 0.08  # of the axis
+_NEAR = 0.15  # of the axis: as long as a bar's number and its gain
 _DENSE = 100.0  # a span below which each factor of ten has three marks on the axis
 _LONGEST_NAME, _LONGEST_REASON, _LONGEST_TITLE = 32, 90, 110
 
 
 def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -> Axes:
-    """How many times as fast as the first rung each one is, with marks where predictions put it.
+    """How many times as fast as the first rung each one is, with marks where predictions put it; behind that its gain
+    over the rung before, 0 % where it brings nothing.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
     >>> import bwprof
     >>> found = bwprof.ablation("gemm", M=4, N=64, K=64, device="cpu", cache="hot", max_seconds=0.01, roofs=False)
     >>> bwprof.plot.ablation(found).get_xlabel()
-    'times as fast as naive'
+    'times as fast as naive (and over the rung before)'
     """
     return picture(data).on(ax)
 
@@ -124,9 +126,9 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
     else:
         ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.plot([1.0, 1.0], [-0.5, len(rows) - 0.5], color=colors.text, linewidth=0.8, zorder=0.9)
+    ground = {"facecolor": colors.ground, "edgecolor": "none", "pad": 1.0}  # the line of one would strike words
     for place, (row, speed, guess) in enumerate(zip(rows, speeds, predicted, strict=True)):
         if speed is None:
-            ground = {"facecolor": colors.ground, "edgecolor": "none", "pad": 1.0}  # the line of one would strike it
             _write(ax, _why_not(row), (base, place), colors.soft, fontsize=7.5, style="italic", bbox=ground)
             continue
         look = style(str(row["precision"]))
@@ -136,12 +138,15 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
         if guess is not None:
             ax.plot(guess, place, **_mark_look(colors))
             end = max(end, guess) if speed <= guess <= near(speed) else end
-        words = f"{short(speed, '.2f' if speed < 10 else '.0f')}\u00d7{'*' if _flags(row) else ''}"
-        _write(ax, words, (end, place), colors.text, fontsize=8)
+        words = f"{short(speed, '.2f' if speed < 10 else '.0f')}{_TIMES}{'*' if _flags(row) else ''}"
+        gain = measurable(row.get("measured_gain"))
+        words += "" if gain is None else f" ({gain_text(gain, times=_TIMES)})"
+        _write(ax, words, (end, place), colors.text, fontsize=8, bbox=ground)
     names = [cut(str(row["version"]), _LONGEST_NAME) for row in rows]
     ax.set_yticks(range(len(rows)), names, fontsize=9, parse_math=False)
     first = next(name for name, speed in zip(names, speeds, strict=True) if speed)
-    ax.set_xlabel(f"times as fast as {first}", parse_math=False)
+    gains = any(measurable(row.get("measured_gain")) is not None for row in rows)
+    ax.set_xlabel(f"times as fast as {first}{' (and over the rung before)' if gains else ''}", parse_math=False)
     ax.set_title(_title(rows[0], left_out), loc="left", fontsize=11, parse_math=False)
     dress(ax, grid="x")
     ax.tick_params(axis="y", length=0)
@@ -151,10 +156,10 @@ def _axis(ax: Axes, values: Sequence[float]) -> tuple[float, Callable[[float], f
     """Its range; where bars begin, and how far from its end a mark would meet a bar's number."""
     low, high = min(values), max(values)
     if high / low < _LOGARITHMIC:
-        ax.set_xlim(0, right := high * 1.14)
+        ax.set_xlim(0, right := high * (1.02 + _NEAR))
         return 0.0, lambda speed: speed + right * _NEAR
     around = (high / low) ** 0.08
-    left, right = min(low, 1.0) / around, high * around * 1.5
+    left, right = min(low, 1.0) / around, high * around * max(1.5, (high / low) ** 0.12)
     steps = (1, 2, 5) if right / left < _DENSE else (1,)
     factors = [step * 10.0**power for power in range(-6, 9) for step in steps]
     shown = [factor for factor in factors if left <= factor <= right]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FORMAT = "bwprof-ladder"
 # What a ladder cannot do without; a table that lacks one of them is another.
 COLUMNS = ("version", "kind", "status", "speedup_vs_first", "predicted_gain", "precision")
-_NUMBERS = ("speedup_vs_first", "predicted_gain")
+_NUMBERS = ("speedup_vs_first", "measured_gain", "predicted_gain")
 
 
 def read(path: str | PathLike[str]) -> pd.DataFrame:
@@ -50,7 +50,7 @@ def _of_csv(content: str, source: str) -> pd.DataFrame:
         raise _no_ladder(source) from None
     if not set(COLUMNS) <= set(found.columns):
         raise _no_ladder(source)
-    for name in _NUMBERS:  # else one cell of text makes texts of all
+    for name in (name for name in _NUMBERS if name in found):  # else one cell of text makes texts of all
         found[name] = pd.to_numeric(found[name], errors="coerce")
     return found
 
