@@ -59,7 +59,7 @@ template <int stride, int swizzle, typename T>
 __global__ void __launch_bounds__(edge *edge)
     gemm_shared_kernel(const T *a, const T *b, const T *c, T *d, int64_t m, int64_t n, int64_t k, int64_t tiles_m) {
     __shared__ __align__(16) float left[edge * stride], right[edge * stride];
-    const auto place = [](int row, int i) { return row * stride + (i ^ (row & swizzle) * 4); };
+    const auto place = [](unsigned row, unsigned i) { return row * stride + (i / 4 ^ (row & swizzle)) * 4 + i % 4; };
     const int tx = (int)threadIdx.x % edge, ty = (int)threadIdx.x / edge;
     const int64_t row0 = (int64_t)blockIdx.x % tiles_m * edge, column0 = (int64_t)blockIdx.x / tiles_m * edge;
     const bool left_there = row0 + ty < m, right_there = column0 + ty < n;
