@@ -18,7 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,12 +26,24 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Kernels of `source` whose mangled name has `kernel` in it: at least `turns` turns of `loads` loads, which may be
-    worked out from the numbers that `kernel` finds in the name. What counts is whose opcode has `counted` in it."""
+class Named:
+    """Kernels of `source`, the end of a path, whose mangled name has `kernel` in it."""
 
     source: str
     kernel: str
+
+    def of(self, path: str) -> bool:
+        return f"/{path}".endswith(f"/{self.source}")
+
+    def names(self, kernel: str) -> bool:
+        return re.search(self.kernel, kernel) is not None
+
+
+@dataclass(frozen=True)
+class Rule(Named):
+    """They have at least `turns` turns of `loads` loads, a number that may come out of those that `kernel` finds in the
+    name. What counts is whose opcode has `counted` in it."""
+
     loads: int | Callable[..., int]
     turns: int
     why: str
@@ -46,11 +58,9 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Allowance:
-    """Kernels of `source` whose mangled name has `kernel` in it may spill `most` instructions for `archs`."""
+class Allowance(Named):
+    """They may have `most` instructions that spill where they are assembled for `archs`."""
 
-    source: str
-    kernel: str
     archs: tuple[str, ...]
     most: int
     why: str
@@ -168,7 +178,24 @@ RULES = [
         for padded, loads in ((64, 5 * 4), (128, 3 * 8))
     ),
 ]
-ALLOWANCES: list[Allowance] = []
+# nvcc 13.0 runs out of registers for cards that nothing here is tuned for; saving some would change the code of 9.0.
+ALLOWANCES = [
+    Allowance("skinny.cu", r"skinny_kernelI.*Lb0ELi4ELi4ELi2ELb1ELi4ELi4E", ("sm_120",), 20, "6 loads a turn of 16"),
+    Allowance("direct.cu", rf"direct_kernel{HALF}Li128ELi1ELi12ELi1ELb1E", ("sm_80",), 2, "once a part of a run"),
+    Allowance("direct.cu", rf"direct_kernel{HALF}Li128ELi1ELi12ELi1ELb1E", ("sm_120",), 6, "once a part of a run"),
+    Allowance("direct.cu", rf"direct_kernel{HALF}Li256ELi1ELi8ELi1ELb1E", ("sm_120",), 3, "once a part of a run"),
+    *(
+        Allowance(source, r"tensor_kernelILi256ELb[01]ELi0E", ("sm_80", "sm_86"), 7, "2 loads a step of 64 products")
+        for source in ("staged_fp16.cu", "staged_bf16.cu")
+    ),
+    Allowance(
+        "tf32.cu", r"tf32_kernelILi256ELi1ELi32ELb1ELb0ELi1ELi8E", ("sm_86",), 6, "a load a tile of 480 products"
+    ),
+    Allowance("prefill/ladder.cu", r"attention_shared_kernelIfE", ("sm_120",), 4, "a load a tile of keys"),
+    Allowance(
+        "prefill/ladder.cu", r"attention_shared_kernelI13__nv_bfloat16E", ("sm_120",), 6, "2 loads a tile of keys"
+    ),
+]
 USED_FIRST = ("ST", "RED", "BRA", "BAR", "EXIT", "CALL", "RET")  # all of their operands are read
 
 
@@ -273,9 +300,10 @@ class Finding:
         return [f"{source} {short[:80]}", self.arch, " ".join(map(str, self.longest[:4])), spills, said]
 
 
-def judge(source: str, kernels: Iterator[tuple[str, str, str]]) -> Iterator[Finding]:
-    rules = [rule for rule in RULES if rule.source == source]
-    allowances = [allowance for allowance in ALLOWANCES if allowance.source == source]
+def judge(source: str, kernels: Iterable[tuple[str, str, str]]) -> Iterator[Finding]:
+    """`source` is its path; of each kernel its architecture, name and SASS."""
+    rules = [rule for rule in RULES if rule.of(source)]
+    allowances = [allowance for allowance in ALLOWANCES if allowance.of(source)]
     for arch, name, text in kernels:
         wrong = []
         asked = [(rule, loads) for rule in rules if (loads := rule.asks(name)) is not None]
@@ -283,7 +311,7 @@ def judge(source: str, kernels: Iterator[tuple[str, str, str]]) -> Iterator[Find
             if sum(count >= loads for count in counts_of(text, rule.counted)) < rule.turns:
                 wrong.append(f"{rule.why}: {rule.turns} turns of {loads} loads")
         spills = sum(opcode.startswith(("LDL", "STL")) for opcode, _ in instructions(text))
-        granted = sum(a.most for a in allowances if arch in a.archs and re.search(a.kernel, name))
+        granted = max((a.most for a in allowances if arch in a.archs and a.names(name)), default=0)
         if spills > granted:
             wrong.append(f"at most {granted} instructions that spill" if granted else "no registers in local memory")
         counted = COPIES if any(rule.counted == COPIES for rule, _ in asked) else "LDG"
@@ -292,15 +320,11 @@ def judge(source: str, kernels: Iterator[tuple[str, str, str]]) -> Iterator[Find
 
 def unmet(source: str, findings: Sequence[Finding]) -> Iterator[str]:
     """Rules and allowances that name none of an object's kernels: those were renamed."""
-    names, archs = {finding.name for finding in findings}, {finding.arch for finding in findings}
-    for rule in RULES:
-        if rule.source == source and not any(re.search(rule.kernel, name) for name in names):
-            yield f"no kernel of {source} is {rule.kernel} ({rule.why})"
-    for allowance in ALLOWANCES:
-        if allowance.source != source or not archs & set(allowance.archs):
-            continue
-        if not any(re.search(allowance.kernel, name) for name in names):
-            yield f"no kernel of {source} is {allowance.kernel} ({allowance.why})"
+    archs = {finding.arch for finding in findings}
+    named: list[Named] = [*RULES, *(allowance for allowance in ALLOWANCES if archs & set(allowance.archs))]
+    for one in named:
+        if one.of(source) and not any(one.names(finding.name) for finding in findings):
+            yield f"no kernel of {one.source} is {one.kernel}"
 
 
 def main() -> None:
@@ -313,11 +337,11 @@ def main() -> None:
     cuobjdump = find_cuobjdump()
     kernels, broken, rows, missed = 0, 0, list[list[object]](), list[str]()
     for path in paths:
-        source = path.name.removesuffix(".o")
+        source = path.as_posix().removesuffix(".o")
         findings = list(judge(source, kernels_of(cuobjdump, path)))
         kernels += len(findings)
         broken += sum(bool(finding.wrong) for finding in findings)
-        rows += [finding.row(source) for finding in findings if finding.ruled or finding.spills]
+        rows += [finding.row(path.name.removesuffix(".o")) for finding in findings if finding.ruled or finding.spills]
         missed += unmet(source, findings)
     table("Loads in flight", ["kernel", "for", "longest turns", "spills", "should have"], rows)
     for line in missed:
