@@ -191,10 +191,6 @@ ALLOWANCES = [
     Allowance(
         "tf32.cu", r"tf32_kernelILi256ELi1ELi32ELb1ELb0ELi1ELi8E", ("sm_86",), 6, "a load a tile of 480 products"
     ),
-    Allowance("prefill/ladder.cu", r"attention_shared_kernelIfE", ("sm_120",), 4, "a load a tile of keys"),
-    Allowance(
-        "prefill/ladder.cu", r"attention_shared_kernelI13__nv_bfloat16E", ("sm_120",), 6, "2 loads a tile of keys"
-    ),
 ]
 USED_FIRST = ("ST", "RED", "BRA", "BAR", "EXIT", "CALL", "RET")  # all of their operands are read
 
