@@ -184,10 +184,6 @@ ALLOWANCES = [
     Allowance("direct.cu", rf"direct_kernel{HALF}Li128ELi1ELi12ELi1ELb1E", ("sm_80",), 2, "once a part of a run"),
     Allowance("direct.cu", rf"direct_kernel{HALF}Li128ELi1ELi12ELi1ELb1E", ("sm_120",), 6, "once a part of a run"),
     Allowance("direct.cu", rf"direct_kernel{HALF}Li256ELi1ELi8ELi1ELb1E", ("sm_120",), 3, "once a part of a run"),
-    *(
-        Allowance(source, r"tensor_kernelILi256ELb[01]ELi0E", ("sm_80", "sm_86"), 7, "2 loads a step of 64 products")
-        for source in ("staged_fp16.cu", "staged_bf16.cu")
-    ),
     Allowance(
         "tf32.cu", r"tf32_kernelILi256ELi1ELi32ELb1ELb0ELi1ELi8E", ("sm_86",), 6, "a load a tile of 480 products"
     ),
