@@ -36,20 +36,37 @@ BW_DEVICE void bw_tensor_rows(uint32_t (&out)[4], T *tile, int row0, int step) {
     bw_load_matrix(out, bw_tensor_chunk<padded>(tile, row0 + block % 2 * 8 + lane % 8, 2 * step + block / 2));
 }
 
+// Of long rows the places of all steps, which the compiler keeps over a whole loop, take more registers than there are:
+// the first one's tells them all, for tiles begin at a multiple of a row's bytes, and a step's bits are its chunks'
+// alone.
+template <int padded, typename T>
+BW_DEVICE uint32_t bw_tensor_step(T *tile, int row, int chunk, int step) {
+    static_assert((padded & (padded - 1)) == 0, "a row's bytes are a power of 2");
+    return bw_shared_address(bw_tensor_chunk<padded>(tile, row, chunk)) ^ 32 * step;
+}
+
 // Two B fragments whose columns are the tile's rows row0 .. + 15 (K in q k^T): {out[0], out[1]} for the first eight,
 // {out[2], out[3]} for the others.
 template <int padded, typename T>
 BW_DEVICE void bw_tensor_columns(uint32_t (&out)[4], T *tile, int row0, int step) {
     const int lane = (int)threadIdx.x % 32, block = lane / 8;
-    bw_load_matrix(out, bw_tensor_chunk<padded>(tile, row0 + block / 2 * 8 + lane % 8, 2 * step + block % 2));
+    if constexpr (padded > 128) {
+        bw_load_matrix(out, bw_tensor_step<padded>(tile, row0 + block / 2 * 8 + lane % 8, block % 2, step));
+    } else {
+        bw_load_matrix(out, bw_tensor_chunk<padded>(tile, row0 + block / 2 * 8 + lane % 8, 2 * step + block % 2));
+    }
 }
 
 // Two B fragments whose rows are the tile's rows row0 .. + 15 (V in P v), for columns 16 pair .. + 7 and + 8 .. + 15.
 template <int padded, typename T>
 BW_DEVICE void bw_tensor_transposed(uint32_t (&out)[4], T *tile, int row0, int pair) {
     const int lane = (int)threadIdx.x % 32, block = lane / 8;
-    bw_load_matrix_transposed(out,
-                              bw_tensor_chunk<padded>(tile, row0 + block % 2 * 8 + lane % 8, 2 * pair + block / 2));
+    if constexpr (padded > 128) {
+        bw_load_matrix_transposed(out, bw_tensor_step<padded>(tile, row0 + block % 2 * 8 + lane % 8, block / 2, pair));
+    } else {
+        bw_load_matrix_transposed(out,
+                                  bw_tensor_chunk<padded>(tile, row0 + block % 2 * 8 + lane % 8, 2 * pair + block / 2));
+    }
 }
 
 // The A fragment of weights that two neighbouring C fragments hold.

@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(threads, resident)
 
 // The tile's rows that some query of the block attends.
 template <typename T>
-BW_DEVICE void fetch(float *tile, const T *from, int64_t stride, int64_t valid, int head_dim, int shared_stride) {
-    for (int row = (int)threadIdx.x / 32; row < min((int64_t)tile_keys, valid); row += warps) {
+BW_DEVICE void fetch(float *tile, const T *from, int64_t stride, int valid, int head_dim, int shared_stride) {
+    for (int row = (int)threadIdx.x / 32; row < valid; row += warps) {
         for (int d = (int)threadIdx.x % 32; d < head_dim; d += 32) {
             tile[row * shared_stride + d] = bw_to_float(from[row * stride + d]);
         }
@@ -139,8 +139,9 @@ __global__ void __launch_bounds__(threads, resident)
     if (there) load_query(query, q + at.q_at, shape.head_dim);
     for (int64_t key0 = 0; key0 < at.block_end; key0 += tile_keys) {
         const int64_t from = at.kv_at + key0 * at.kv_stride;
-        fetch(keys, k + from, at.kv_stride, at.block_end - key0, shape.head_dim, stride);
-        fetch(values, v + from, at.kv_stride, at.block_end - key0, shape.head_dim, stride);
+        const int valid = (int)min((int64_t)tile_keys, at.block_end - key0);
+        fetch(keys, k + from, at.kv_stride, valid, shape.head_dim, stride);
+        fetch(values, v + from, at.kv_stride, valid, shape.head_dim, stride);
         __syncthreads();
         if (there && key0 < at.end) {
             const int count = (int)min((int64_t)tile_keys, at.end - key0), own = min((int)threadIdx.x % 32, count - 1);
