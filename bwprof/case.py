@@ -77,6 +77,8 @@ class Case:
     True
     """
 
+    _device: _core.Device | None = None  # once closed
+
     def __init__(
         self,
         operation: str,
@@ -113,7 +115,7 @@ class Case:
             except BaseException:
                 hardware.close_device(handle)
                 raise
-        self._device: _core.Device | None = handle
+        self._device = handle
         self.backend = choice.backend
         self.device = choice.name
 
@@ -179,16 +181,14 @@ class Case:
             if name not in known:
                 raise ValueError(unknown(f"input of {self.operation}", name, known))
             encoded[name] = _to_bits(value, known[name])
-        return self._decoded(self._case.run(encoded))
+        operands = self.operands
+        return _decoded(self._case.run(encoded), operands)
 
     @_keeps_current
     def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """The generated inputs, as `run` returns outputs."""
-        return self._decoded(self._case.inputs())
-
-    def _decoded(self, bits: dict[str, bytes]) -> dict[str, np.ndarray[Any, Any]]:
-        shapes = {operand["name"]: operand for operand in self.operands}
-        return {name: _from_bits(data, shapes[name]) for name, data in bits.items()}
+        operands = self.operands
+        return _decoded(self._case.inputs(), operands)
 
     @renamed(budget_s="max_seconds")
     @_keeps_current
@@ -278,10 +278,11 @@ class Case:
             poll=poll,
             timer=timer,
         )
+        variant, cost = result.pop("variant"), result.pop("cost")
         if not result["verified"]:
-            raise RuntimeError(f"{self.operation} ({self.variant}, {self.precision}) is wrong: {result['reason']}")
-        row = spec.blank_row(context) | {"variant": self.variant}
-        add_work(row, self._case.cost)
+            raise RuntimeError(f"{spec.operation} ({variant}, {spec.precision}) is wrong: {result['reason']}")
+        row = spec.blank_row(context) | {"variant": variant}
+        add_work(row, cost)
         outcome = finished(row, result, context)
         return Row(outcome.row, outcome.samples or (), details=result)
 
@@ -305,8 +306,10 @@ class Case:
         )
 
     def _context(self, roofs: Given, cache: str, poll: Callable[[], object] | None) -> Context:
-        assert self._device is not None  # a closed case has no parameters either
-        return Contexts(new_run_id(), self._device, roofs, (cache,), poll=poll).of(None)
+        device = self._device
+        if device is None:  # another thread's doing: a closed case has no parameters either
+            raise ValueError("this Case is closed")
+        return Contexts(new_run_id(), device, roofs, (cache,), poll=poll).of(None)
 
     @_keeps_current
     def count(self, *, metrics: Sequence[str] = ()) -> dict[str, Any]:
@@ -339,8 +342,9 @@ class Case:
         """
         groups = registry.check_metrics(list(metrics), self.backend)
         found = self._case.count()
-        if self._device is not None:
-            hardware.counted(self._device, found)
+        device = self._device
+        if device is not None:
+            hardware.counted(device, found)
         if groups:
             counted = self._case.count_metrics(groups)
             found |= {name: counted.pop(name) for name in ("passes", "metrics_status")}
@@ -349,11 +353,27 @@ class Case:
 
     @_keeps_current
     def close(self) -> None:
-        """Free the case's buffers and its hold on the device; calling it again is fine."""
+        """Free the case's buffers and its hold on the device; calling it again is fine.
+
+        It waits for a call that another thread is making with the case, which gets its result. Ctrl-C ends the wait:
+        the case is then still open, and can be closed later.
+
+        Raises
+        ------
+        ValueError
+            From within a call of the case's own, as its poll function is.
+        RuntimeError
+            While another thread makes its roofs; a later call closes it.
+        """
         self._case.close()
-        handle, self._device = self._device, None
-        if handle is not None:
+        handle = vars(self).pop("_device", None)  # one thread's, of several that close
+        if handle is None:
+            return
+        try:
             hardware.close_device(handle)
+        except BaseException:  # in use still, for what a row is held against: a later call closes it
+            self._device = handle
+            raise
 
     def __enter__(self) -> Case:
         return self
@@ -421,6 +441,11 @@ def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:
         flat = np.frombuffer(_core.decode(dtype, data), dtype=np.float32)
     row = operand["row_elems"] or flat.size
     return flat.reshape(-1, _stored_elems(dtype, row))[:, :row].reshape(operand["shape"]).copy()
+
+
+def _decoded(bits: dict[str, bytes], operands: list[dict[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    shapes = {operand["name"]: operand for operand in operands}
+    return {name: _from_bits(data, shapes[name]) for name, data in bits.items()}
 
 
 def _stored_elems(dtype: str, elems: int) -> int:
