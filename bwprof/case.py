@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -19,7 +19,7 @@ from bwprof.renamed import any_target, renamed
 from bwprof.results.row import Row
 from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_roofs
-from bwprof.text import fraction, seconds, unknown
+from bwprof.text import fraction, seconds, unknown, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -312,12 +312,12 @@ class Case:
         return Contexts(new_run_id(), device, roofs, (cache,), poll=poll).of(None)
 
     @_keeps_current
-    def count(self, *, metrics: Sequence[str] = ()) -> dict[str, Any]:
+    def count(self, *, metrics: str | Iterable[str] | None = ()) -> dict[str, Any]:
         """Count the bytes that one launch moves, in hardware; its inputs are cold, its write-back is counted.
 
         Parameters
         ----------
-        metrics : sequence of str
+        metrics : str or iterable of str, optional
             What else to count, by replaying the launch: "tensor" and "fma" (tensor_pct, fma_pct: how busy the pipes
             are, % of the active cycles' peak), "occupancy" (occupancy_pct: resident warps, % of the most possible),
             "stalls" (stall_*: warps per issued instruction that wait, by reason), "bank_conflicts" (bank_conflicts of
@@ -338,9 +338,10 @@ class Case:
         Raises
         ------
         ValueError
-            For a metric that the backend does not have.
+            For a metric that the backend does not have, and what is no name.
         """
-        groups = registry.check_metrics(list(metrics), self.backend)
+        none = isinstance(metrics, (list, tuple)) and not metrics
+        groups = registry.check_metrics(() if none else words("metrics", metrics), self.backend)
         found = self._case.count()
         device = self._device
         if device is not None:

@@ -24,6 +24,11 @@ def with_run(run: Any) -> pd.DataFrame:
     return data
 
 
+def count(metrics: Any) -> None:
+    with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case:
+        case.count(metrics=metrics)
+
+
 @pytest.mark.parametrize("path", [True, 3, b"x", "a\0b", ""])
 @pytest.mark.parametrize(
     ("name", "call"),
@@ -57,6 +62,12 @@ def test_paths_that_are_none(name: str, call: Callable[[Any], Any], path: Any) -
         (lambda: bwprof.BandwidthReport.from_row(None), "row is None: a row is needed"),
         (lambda: bwprof.BandwidthReport.from_row(with_run({})), "row is .*: a row is needed"),
         (lambda: bwprof.BandwidthReport.from_row({}), "the row has no time$"),
+        (lambda: count([1]), r"metrics is \[1\]: names are needed"),
+        (lambda: count(5), "metrics is 5: names are needed"),
+        (lambda: count("stals"), "the cpu backend counts no metrics"),
+        (lambda: bwprof.ModelStep.from_frame("x"), "a pandas.DataFrame is needed, not str"),
+        (lambda: bwprof.ModelStep.from_frame(None), "a pandas.DataFrame is needed, not NoneType"),
+        (lambda: bwprof.ModelStep.from_frame(with_run(5)), r"attrs\['run'\] is 5: a mapping"),
         (lambda: bwprof.save_baseline("main", with_run({}), force=pd.NA), "force is <NA>: allowed are True and False"),
         (lambda: bwprof.save_proof_bundle(with_run({}), "a", force=1), "force is 1: allowed are True and False"),
     ],
