@@ -14,7 +14,7 @@ from bwprof.hardware import Device
 from bwprof.measuring.case import finished
 from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.row import Context, add_work
-from bwprof.measuring.spec import DEFAULT_CACHE, DEFAULT_REL_CI, Spec
+from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Spec
 from bwprof.renamed import any_target, renamed
 from bwprof.results.row import Row
 from bwprof.roofs import Given
@@ -152,7 +152,7 @@ class Case:
     @_keeps_current
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:
         """Bytes that `measure` would allocate and that are free: needed, free, buffer_sets."""
-        return self._case.memory_needed(cache)
+        return self._case.memory_needed(_checked_cache(cache))
 
     @_keeps_current
     def run(self, /, **arrays: Any) -> dict[str, np.ndarray[Any, Any]]:
@@ -267,7 +267,7 @@ class Case:
         """
         target = fraction(rel_ci, "rel_ci")
         registry.check_timer(timer, self.backend)
-        spec = self._spec(cache, timer, target)
+        spec = self._spec(_checked_cache(cache), timer, target)
         context = self._context(check_roofs(roofs), cache, poll)
         result = self._case.measure(
             cache=cache,
@@ -393,6 +393,13 @@ class Case:
     def _said(self) -> str:
         params = ", ".join(f"{name}={value}" for name, value in self.params.items())
         return f"<bwprof.Case {self.operation} {self.precision} {self.variant} on {self.device}: {params}>"
+
+
+def _checked_cache(given: Any) -> str:
+    """ "cold" or "hot"; ValueError for anything else."""
+    if not isinstance(given, str) or given not in CACHES:
+        raise ValueError(unknown("cache", given, CACHES))
+    return given
 
 
 _NUMPY_TYPES = {

@@ -29,6 +29,11 @@ def count(metrics: Any) -> None:
         case.count(metrics=metrics)
 
 
+def memory(cache: Any) -> None:
+    with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case:
+        case.memory_needed(cache)
+
+
 @pytest.mark.parametrize("path", [True, 3, b"x", "a\0b", ""])
 @pytest.mark.parametrize(
     ("name", "call"),
@@ -64,6 +69,9 @@ def test_paths_that_are_none(name: str, call: Callable[[Any], Any], path: Any) -
         (lambda: bwprof.BandwidthReport.from_row({}), "the row has no time$"),
         (lambda: count([1]), r"metrics is \[1\]: names are needed"),
         (lambda: count(5), "metrics is 5: names are needed"),
+        (lambda: bwprof.Case("gemm", device="cpu", seed=np.array([])), r"seed is array.*: allowed are 0 to"),
+        (lambda: memory(None), "unknown cache 'None': Allowed: cold, hot"),
+        (lambda: memory("\udcff"), "unknown cache .*: Allowed: cold, hot"),
         (lambda: count("stals"), "the cpu backend counts no metrics"),
         (lambda: bwprof.ModelStep.from_frame("x"), "a pandas.DataFrame is needed, not str"),
         (lambda: bwprof.ModelStep.from_frame(None), "a pandas.DataFrame is needed, not NoneType"),
