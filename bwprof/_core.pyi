@@ -273,23 +273,23 @@ class Case:
         most 1 048 576.
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
         buffer_sets, launches_per_sample, late_samples (below), flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns,
-        kernel_sum_ns, kernel_span_ns, kernels_elsewhere (below), footprint_bytes, verified, max_error, tolerance,
-        rows_checked, rows_total, reason, variant_note, conditions, waited_share, stolen_share and pressed_share (of a
-        CPU's sampling time: one of our threads was ready but did not run; the hypervisor ran another guest; somebody
-        waited for memory to become free; NaN = not known), slowed_share (by how much the upper quartile of the
-        reference streams before, between and after the samples is above their lower one, or the lowest median that
-        this Device has seen; NaN = none was run: a GPU, or max_seconds below 0.2), reference_ns and best_reference_ns
-        (that upper quartile, and that lowest median; NaN likewise). A mismatch gives
-        verified = False and no samples. conditions is a dict of what the sensors said during the samples: sm_clock_mhz,
-        mem_clock_mhz and power_w (medians), temperature_c (maximum), energy_j (of one launch), NaN where not known;
-        throttle (every reason seen, as in Device.conditions()); readings, reading_us (the longest one), note. timer:
-        one of the backend's `timers` (None: its own); UnavailableError where it needs a library that cannot be used.
-        flush: with cache "cold", instead of rotating, one set and one launch a sample, after "read", "memset" or
-        "memset+read" of four times the cache. trace (timer cupti always): kernel timestamps, per launch, medians over
-        the samples, NaN without them: kernel_sum_ns, the durations of kernels, copies and memsets; kernel_span_ns,
-        first start to last end of a launch; kernels_elsewhere, how many another GPU ran. late_samples: those that hold
-        some of the host's time, because the GPU waited for it however often the replay was made again. settled: the
-        same was measured a moment ago (a turn of several): one replay warms it up."""
+        kernel_sum_ns, kernel_span_ns, kernels_elsewhere (below), variant, cost, footprint_bytes, verified, max_error,
+        tolerance, rows_checked, rows_total, reason, variant_note, conditions, waited_share, stolen_share and
+        pressed_share (of a CPU's sampling time: one of our threads was ready but did not run; the hypervisor ran
+        another guest; somebody waited for memory to become free; NaN = not known), slowed_share (by how much the upper
+        quartile of the reference streams before, between and after the samples is above their lower one, or the lowest
+        median that this Device has seen; NaN = none was run: a GPU, or max_seconds below 0.2), reference_ns and
+        best_reference_ns (that upper quartile, and that lowest median; NaN likewise). A mismatch gives verified = False
+        and no samples. conditions is a dict of what the sensors said during the samples: sm_clock_mhz, mem_clock_mhz
+        and power_w (medians), temperature_c (maximum), energy_j (of one launch), NaN where not known; throttle (every
+        reason seen, as in Device.conditions()); readings, reading_us (the longest one), note. timer: one of the
+        backend's `timers` (None: its own); UnavailableError where it needs a library that cannot be used. flush: with
+        cache "cold", instead of rotating, one set and one launch a sample, after "read", "memset" or "memset+read" of
+        four times the cache. trace (timer cupti always): kernel timestamps, per launch, medians over the samples, NaN
+        without them: kernel_sum_ns, the durations of kernels, copies and memsets; kernel_span_ns, first start to last
+        end of a launch; kernels_elsewhere, how many another GPU ran. late_samples: those that hold some of the host's
+        time, because the GPU waited for it however often the replay was made again. settled: the same was measured a
+        moment ago (a turn of several): one replay warms it up."""
     def count(self, *, rotated: bool = False) -> dict[str, Any]:
         """One launch that finds its inputs cold, by hardware counter, its write-back included: dram_bytes_read,
         dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).
@@ -303,6 +303,8 @@ class Case:
         buffers before it: a library that would search for its fastest algorithm takes its own first choice."""
     def enqueue(self) -> None:
         """One launch on the generated inputs, on the Device's stream and not waited for."""
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Waits for calls that other threads are making with it; a signal's exception ends the wait, and it stays open.
+        ValueError from within a call of its own (a poll function)."""
     def __enter__(self) -> Case: ...
     def __exit__(self, *exc: object) -> None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -14,12 +14,12 @@ from bwprof.hardware import Device
 from bwprof.measuring.case import finished
 from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.row import Context, add_work
-from bwprof.measuring.spec import DEFAULT_CACHE, DEFAULT_REL_CI, Spec
+from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Spec
 from bwprof.renamed import any_target, renamed
 from bwprof.results.row import Row
 from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_roofs
-from bwprof.text import fraction, seconds, unknown
+from bwprof.text import fraction, seconds, unknown, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,6 +77,8 @@ class Case:
     True
     """
 
+    _device: _core.Device | None = None  # once closed
+
     def __init__(
         self,
         operation: str,
@@ -113,7 +115,7 @@ class Case:
             except BaseException:
                 hardware.close_device(handle)
                 raise
-        self._device: _core.Device | None = handle
+        self._device = handle
         self.backend = choice.backend
         self.device = choice.name
 
@@ -150,7 +152,7 @@ class Case:
     @_keeps_current
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:
         """Bytes that `measure` would allocate and that are free: needed, free, buffer_sets."""
-        return self._case.memory_needed(cache)
+        return self._case.memory_needed(_checked_cache(cache))
 
     @_keeps_current
     def run(self, /, **arrays: Any) -> dict[str, np.ndarray[Any, Any]]:
@@ -179,16 +181,14 @@ class Case:
             if name not in known:
                 raise ValueError(unknown(f"input of {self.operation}", name, known))
             encoded[name] = _to_bits(value, known[name])
-        return self._decoded(self._case.run(encoded))
+        operands = self.operands
+        return _decoded(self._case.run(encoded), operands)
 
     @_keeps_current
     def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """The generated inputs, as `run` returns outputs."""
-        return self._decoded(self._case.inputs())
-
-    def _decoded(self, bits: dict[str, bytes]) -> dict[str, np.ndarray[Any, Any]]:
-        shapes = {operand["name"]: operand for operand in self.operands}
-        return {name: _from_bits(data, shapes[name]) for name, data in bits.items()}
+        operands = self.operands
+        return _decoded(self._case.inputs(), operands)
 
     @renamed(budget_s="max_seconds")
     @_keeps_current
@@ -267,7 +267,7 @@ class Case:
         """
         target = fraction(rel_ci, "rel_ci")
         registry.check_timer(timer, self.backend)
-        spec = self._spec(cache, timer, target)
+        spec = self._spec(_checked_cache(cache), timer, target)
         context = self._context(check_roofs(roofs), cache, poll)
         result = self._case.measure(
             cache=cache,
@@ -278,10 +278,11 @@ class Case:
             poll=poll,
             timer=timer,
         )
+        variant, cost = result.pop("variant"), result.pop("cost")
         if not result["verified"]:
-            raise RuntimeError(f"{self.operation} ({self.variant}, {self.precision}) is wrong: {result['reason']}")
-        row = spec.blank_row(context) | {"variant": self.variant}
-        add_work(row, self._case.cost)
+            raise RuntimeError(f"{spec.operation} ({variant}, {spec.precision}) is wrong: {result['reason']}")
+        row = spec.blank_row(context) | {"variant": variant}
+        add_work(row, cost)
         outcome = finished(row, result, context)
         return Row(outcome.row, outcome.samples or (), details=result)
 
@@ -305,16 +306,18 @@ class Case:
         )
 
     def _context(self, roofs: Given, cache: str, poll: Callable[[], object] | None) -> Context:
-        assert self._device is not None  # a closed case has no parameters either
-        return Contexts(new_run_id(), self._device, roofs, (cache,), poll=poll).of(None)
+        device = self._device
+        if device is None:  # another thread's doing: a closed case has no parameters either
+            raise ValueError("this Case is closed")
+        return Contexts(new_run_id(), device, roofs, (cache,), poll=poll).of(None)
 
     @_keeps_current
-    def count(self, *, metrics: Sequence[str] = ()) -> dict[str, Any]:
+    def count(self, *, metrics: str | Iterable[str] | None = ()) -> dict[str, Any]:
         """Count the bytes that one launch moves, in hardware; its inputs are cold, its write-back is counted.
 
         Parameters
         ----------
-        metrics : sequence of str
+        metrics : str or iterable of str, optional
             What else to count, by replaying the launch: "tensor" and "fma" (tensor_pct, fma_pct: how busy the pipes
             are, % of the active cycles' peak), "occupancy" (occupancy_pct: resident warps, % of the most possible),
             "stalls" (stall_*: warps per issued instruction that wait, by reason), "bank_conflicts" (bank_conflicts of
@@ -335,12 +338,14 @@ class Case:
         Raises
         ------
         ValueError
-            For a metric that the backend does not have.
+            For a metric that the backend does not have, and what is no name.
         """
-        groups = registry.check_metrics(list(metrics), self.backend)
+        none = isinstance(metrics, (list, tuple)) and not metrics
+        groups = registry.check_metrics(() if none else words("metrics", metrics), self.backend)
         found = self._case.count()
-        if self._device is not None:
-            hardware.counted(self._device, found)
+        device = self._device
+        if device is not None:
+            hardware.counted(device, found)
         if groups:
             counted = self._case.count_metrics(groups)
             found |= {name: counted.pop(name) for name in ("passes", "metrics_status")}
@@ -349,11 +354,27 @@ class Case:
 
     @_keeps_current
     def close(self) -> None:
-        """Free the case's buffers and its hold on the device; calling it again is fine."""
+        """Free the case's buffers and its hold on the device; calling it again is fine.
+
+        It waits for a call that another thread is making with the case, which gets its result. Ctrl-C ends the wait:
+        the case is then still open, and can be closed later.
+
+        Raises
+        ------
+        ValueError
+            From within a call of the case's own, as its poll function is.
+        RuntimeError
+            While another thread makes its roofs; a later call closes it.
+        """
         self._case.close()
-        handle, self._device = self._device, None
-        if handle is not None:
+        handle = vars(self).pop("_device", None)  # one thread's, of several that close
+        if handle is None:
+            return
+        try:
             hardware.close_device(handle)
+        except BaseException:  # in use still, for what a row is held against: a later call closes it
+            self._device = handle
+            raise
 
     def __enter__(self) -> Case:
         return self
@@ -372,6 +393,13 @@ class Case:
     def _said(self) -> str:
         params = ", ".join(f"{name}={value}" for name, value in self.params.items())
         return f"<bwprof.Case {self.operation} {self.precision} {self.variant} on {self.device}: {params}>"
+
+
+def _checked_cache(given: Any) -> str:
+    """ "cold" or "hot"; ValueError for anything else."""
+    if not isinstance(given, str) or given not in CACHES:
+        raise ValueError(unknown("cache", given, CACHES))
+    return given
 
 
 _NUMPY_TYPES = {
@@ -421,6 +449,11 @@ def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:
         flat = np.frombuffer(_core.decode(dtype, data), dtype=np.float32)
     row = operand["row_elems"] or flat.size
     return flat.reshape(-1, _stored_elems(dtype, row))[:, :row].reshape(operand["shape"]).copy()
+
+
+def _decoded(bits: dict[str, bytes], operands: list[dict[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    shapes = {operand["name"]: operand for operand in operands}
+    return {name: _from_bits(data, shapes[name]) for name, data in bits.items()}
 
 
 def _stored_elems(dtype: str, elems: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.text import is_truth, several, shown
+from bwprof.text import is_truth, several, shown, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,23 @@ def cost(
     kv_lens = registry.lengths(kv_lens)
     if backend is not None:
         backend = registry.check_backend(backend)
+    if variant is not None:
+        _check_variant(operation, backend, variant)
     if all(_is_single(value) for value in params.values()):
         whole = registry.complete(operation, precision, params, kv_lens)
         return Cost(**_core.cost(operation, precision, whole, kv_lens, backend, variant))
     if kv_lens is not None:
         raise ValueError("kv_lens goes with scalar parameters only")
     return _cost_of_arrays(operation, precision, params, backend, variant)
+
+
+def _check_variant(operation: str, backend: str | None, variant: Any) -> None:
+    """ValueError for what is no variant of the operation on the backend, with the nearest name."""
+    if backend is None:
+        raise ValueError(f"variant is {shown(variant)}: it needs a backend, whose variants differ")
+    known = registry.variant_names(operation, backend)
+    if not isinstance(variant, str) or variant not in known:
+        raise ValueError(unknown(f"variant of {operation} on {backend}", variant, known))
 
 
 def _is_single(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -157,9 +158,13 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
 
 def check_seed(seed: int) -> int:
     """The seed of generated inputs; ValueError when it is not within 0 to 2^63 - 1."""
-    if is_truth(seed) or not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**63:
+    try:
+        found = -1 if is_truth(seed) else operator.index(seed)
+    except TypeError:  # an array's, too
+        found = -1
+    if not 0 <= found < 2**63:
         raise ValueError(f"seed is {shown(seed)}: allowed are 0 to 2^63 - 1")
-    return int(seed)
+    return found
 
 
 @cache

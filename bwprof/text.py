@@ -343,6 +343,13 @@ def truth(value: Any, name: str) -> bool:
     return bool(value)
 
 
+def word(value: Any, name: str) -> str:
+    """A text; TypeError with `name` for anything else."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {shown(value)}: a str is needed")
+    return value
+
+
 def finite_number(value: Any) -> float | None:
     """A finite number, NumPy's too, as a float; None for anything else: text, truth, what no float reaches."""
     if is_truth(value) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):

@@ -176,10 +176,10 @@ def test_markdown_and_json(recorded: Path, tmp_path: Path, capsys: pytest.Captur
 
 def test_filters_and_what_is_left_out(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     complaint = refused(capsys, recorded, "--only", "nothing")
-    assert "--only: none is left of 63 rows: cases are stream_read, stream_write, stream_copy, " in complaint
+    assert "--only 'nothing': none is left of 63 rows: cases are stream_read, stream_write, stream_copy, " in complaint
     assert "and 6 more; precisions are fp32, fp16, bf16, tf32" in complaint
     both = refused(capsys, recorded, "--only", "ffn_gemm", "--precision", "fp23")
-    assert "--only and --precision: none is left of 63 rows" in both
+    assert "--only 'ffn_gemm' and --precision 'fp23': none is left of 63 rows" in both
     short, whole = said(capsys, recorded), said(capsys, recorded, "--all")
     assert "... and 43 cases more: --all, or --only" in short
     assert "more: --all" not in whole

@@ -4,6 +4,8 @@ The same for csrc/measure itself, with a fake backend, is in test_native.py."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,9 +13,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from commands import GIVE_UP_SECONDS
 from small import small_cases
 
-from bwprof import _core
+import bwprof
+from bwprof import _core, hardware
 
 SMALL_COPY = ("stream_copy", "fp32", {"elements": 4096})
 GATHERED = ("stream_copy", "fp32", {"elements": 1 << 19})  # an output too large to be downloaded whole
@@ -168,6 +172,97 @@ def test_closing_waits_for_the_other_thread(slow_case: _core.Case) -> None:
         slow_case.close()
         assert busy.stop.is_set()
     assert isinstance(busy.outcome, InterruptedError)
+
+
+def test_two_threads_that_close() -> None:
+    """Each returns when the case is closed, not while the other one waits for that: the device can be closed then."""
+    device = _core.Device("cpu")
+    case = _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 20})
+    wrong: list[BaseException] = []
+
+    def close() -> None:
+        case.close()
+        try:
+            device.close()
+        except ValueError as error:
+            wrong.append(error)
+
+    closers = [threading.Thread(target=close) for _ in range(3)]
+    with Busy(case) as busy:
+        for closer in closers:
+            closer.start()
+        deadline = time.monotonic() + GIVE_UP_SECONDS
+        with suppress(ValueError):  # closed, as far as others can see
+            while case.operation and time.monotonic() < deadline:
+                time.sleep(0.001)
+        busy.stop.set()
+        for closer in closers:
+            closer.join()
+    assert not wrong
+
+
+def test_a_signal_ends_the_wait_of_closing(slow_case: _core.Case) -> None:
+    """The case is open afterwards, and can be closed later."""
+
+    def handler(*_: object) -> None:
+        raise InterruptedError("a signal")
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with Busy(slow_case) as busy:
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            with pytest.raises(InterruptedError, match="a signal"):
+                slow_case.close()
+            assert not busy.stop.is_set()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert slow_case.verify()["verified"]
+
+
+def test_a_case_that_is_closed_while_it_is_measured() -> None:
+    """Whoever measures it gets the row, and may close it, too."""
+    stop, running = threading.Event(), threading.Event()
+    found: list[object] = []
+
+    def poll() -> None:
+        running.set()
+        stop.wait()
+
+    def measure() -> None:
+        try:
+            with bwprof.Case("stream_copy", elements=4096, device="cpu") as case:
+                cases.append(case)
+                found.append(case.measure(max_seconds=0.01, poll=poll, roofs=False))
+        except BaseException as error:
+            found.append(error)
+
+    cases: list[bwprof.Case] = []
+    thread = threading.Thread(target=measure)
+    thread.start()
+    assert running.wait(300.0)
+    threading.Timer(0.05, stop.set).start()
+    cases[0].close()
+    thread.join()
+    assert isinstance(found[0], bwprof.Row), found
+    assert repr(cases[0]) == "<bwprof.Case, closed>"
+
+
+def test_a_device_in_use_is_closed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = bwprof.Case("stream_copy", elements=4096, device="cpu")
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("this cpu device handle is measuring in another thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hardware, "close_device", refuse)
+        with pytest.raises(RuntimeError, match="another thread"):
+            case.close()
+    handle = case._device
+    case.close()
+    assert handle is not None
+    with pytest.raises(ValueError, match="this Device is closed"):
+        handle.facts()
+    assert case._device is None
 
 
 def test_two_devices_at_once(slow_case: _core.Case) -> None:

@@ -396,6 +396,37 @@ def test_a_prediction_is_kept(tmp_path: Path) -> None:
     bwprof.model_step("qwen2.5-0.5b", device="L4", output=path, force=True)
 
 
+@pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [
+        ("facts", [1], r"facts of the frame's attrs\['run'\] are \[1\]: an object is needed"),
+        ("facts", {"memory_bytes": "many"}, "memory_bytes.*'many' is not a whole number"),
+        ("facts", {"memory_bytes": 10**400}, "memory_bytes.* is 10*.*allowed is a whole number from 0"),
+        ("memory_bytes", 10**30, "memory_bytes is 10*: allowed is a whole number from 0"),
+        ("memory_bytes", -1, "memory_bytes is -1: allowed is a whole number from 0"),
+        ("role", "atention", "column role: unknown role in a decode step 'atention': did you mean 'attention'"),
+        ("role", None, "column role: unknown role in a decode step 'None'"),
+    ],
+)
+def test_a_models_file_that_others_wrote(where: str, value: Any, said: str) -> None:
+    found = bwprof.load_example("h200_llama")
+    run = dict(found.attrs["run"])
+    if where == "role":
+        found = found.assign(role=value)
+    else:
+        run |= {"model": {**run["model"], where: value}} if where == "memory_bytes" else {where: value}
+    found.attrs = {"run": run}
+    with pytest.raises(ValueError, match=said):
+        str(ModelStep.from_frame(found))
+
+
+@pytest.mark.parametrize("roofs", [[1], 5, "x", {"points": [1]}])
+def test_roofs_that_are_none_are_left_aside(roofs: Any) -> None:
+    found = bwprof.load_example("h200_llama")
+    found.attrs = {"run": {**found.attrs["run"], "roofs": roofs}}
+    assert ModelStep.from_frame(found).answer
+
+
 def test_other_frames_are_no_models() -> None:
     with pytest.raises(ValueError, match="column model is missing"):
         ModelStep.from_frame(bwprof.predict("gemm", precision="fp16"))

@@ -24,6 +24,16 @@ def with_run(run: Any) -> pd.DataFrame:
     return data
 
 
+def count(metrics: Any) -> None:
+    with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case:
+        case.count(metrics=metrics)
+
+
+def memory(cache: Any) -> None:
+    with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case:
+        case.memory_needed(cache)
+
+
 @pytest.mark.parametrize("path", [True, 3, b"x", "a\0b", ""])
 @pytest.mark.parametrize(
     ("name", "call"),
@@ -57,6 +67,38 @@ def test_paths_that_are_none(name: str, call: Callable[[Any], Any], path: Any) -
         (lambda: bwprof.BandwidthReport.from_row(None), "row is None: a row is needed"),
         (lambda: bwprof.BandwidthReport.from_row(with_run({})), "row is .*: a row is needed"),
         (lambda: bwprof.BandwidthReport.from_row({}), "the row has no time$"),
+        (lambda: count([1]), r"metrics is \[1\]: names are needed"),
+        (lambda: count(5), "metrics is 5: names are needed"),
+        (lambda: bwprof.Case("gemm", device="cpu", seed=np.array([])), r"seed is array.*: allowed are 0 to"),
+        (lambda: memory(None), "unknown cache 'None': Allowed: cold, hot"),
+        (lambda: memory("\udcff"), "unknown cache .*: Allowed: cold, hot"),
+        (lambda: count("stals"), "the cpu backend counts no metrics"),
+        (lambda: bwprof.ModelStep.from_frame("x"), "a pandas.DataFrame is needed, not str"),
+        (lambda: bwprof.ModelStep.from_frame(None), "a pandas.DataFrame is needed, not NoneType"),
+        (lambda: bwprof.ModelStep.from_frame(with_run(5)), r"attrs\['run'\] is 5: a mapping"),
+        (lambda: bwprof.cost("gemm", variant="simple"), "variant is 'simple': it needs a backend"),
+        (lambda: bwprof.cost("gemm", backend="cpu", variant=5), "unknown variant of gemm on cpu '5'"),
+        (
+            lambda: bwprof.cost("gemm", backend="cpu", variant="sympd\udcff"),
+            "unknown variant of gemm on cpu.*: Allowed: ",
+        ),
+        (lambda: bwprof.compare(with_run({}), with_run({}), metric=np.array([])), "unknown metric .*Allowed: time_ms"),
+        (lambda: bwprof.model_step("llama-3.1-8b", device="H200", layout=ZERO), "unknown layout .*: fused, separate"),
+        (lambda: bwprof.AccessPattern("strid"), "unknown access pattern 'strid': did you mean 'strided'"),
+        (lambda: bwprof.AccessPattern(5), "unknown access pattern '5'.*Allowed: sequential"),
+        (lambda: bwprof.write_report(with_run({}), "never.md", title=5), "title is 5: a str is needed"),
+        (lambda: bwprof.plot.lines(with_run({}), y=[]), r"y is \[\]: a str is needed"),
+        (lambda: bwprof.plot.lines(with_run({}), x={}), r"x is \{\}: a str is needed"),
+        (lambda: bwprof.plot.heatmap(with_run({}), y=set()), r"y is set\(\): a str is needed"),
+        (lambda: bwprof.plot.speedup(with_run({}), to=ZERO), r"to is array\(1.\): a str is needed"),
+        (lambda: bwprof.plot.comparison(with_run({}), layout=np.array([])), "unknown layout .*Allowed: page, slide"),
+        (lambda: bwprof.profilers.ncu_command("a", preset=[]), r"unknown preset '\[\]'.*Allowed: full"),
+        (
+            lambda: bwprof.profilers.ncu_command("a", clock_control=np.array([])),
+            "unknown clock_control .*Allowed: none",
+        ),
+        (lambda: bwprof.profilers.ncu_command(["a", None]), "target holds None: a program is needed"),
+        (lambda: bwprof.efficiency(with_run({"roofs": [1]})), r"\['roofs'\] are \[1\]: an object is needed"),
         (lambda: bwprof.save_baseline("main", with_run({}), force=pd.NA), "force is <NA>: allowed are True and False"),
         (lambda: bwprof.save_proof_bundle(with_run({}), "a", force=1), "force is 1: allowed are True and False"),
     ],

@@ -113,10 +113,10 @@ class AccessPattern(Enum):
     def _missing_(cls, value: object) -> AccessPattern | None:
         """A strided pattern with its stride: a value of its own, by which it is pickled."""
         if not isinstance(value, str):
-            return None
+            raise ValueError(unknown("access pattern", shown(value), [pattern.value for pattern in cls]))
         name, colon, rest = value.partition(":")
         if not colon or name != "strided" or not rest.isdecimal() or not int(rest):
-            return cls.parse(value) if value != value.strip().lower() or colon else None
+            return cls.parse(value)
         made = object.__new__(cls)
         made._name_, made._value_ = "STRIDED", value
         return made

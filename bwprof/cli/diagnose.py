@@ -165,7 +165,8 @@ def _chosen(data: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
         named = [values.words(data, name).astype(str) for name in ("case", "operation", "kernel")]
         kept &= [any(fnmatchcase(name, one) for name in row for one in patterns) for row in zip(*named, strict=True)]
     if len(data) and not kept.any():
-        given = " and ".join(f"--{name}" for name in ("only", "precision") if getattr(options, name) is not None)
+        asked = [(name, getattr(options, name)) for name in ("only", "precision")]
+        given = " and ".join(f"--{name} '{quoted(value)}'" for name, value in asked if value is not None)
         there = [f"{name}s are {_listed(data, name)}" for name in ("case", "precision") if name in data.columns]
         raise ValueError(f"{given}: none is left of {counted(len(data), 'row')}: {'; '.join(there)}")
     return data[kept]

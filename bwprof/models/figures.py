@@ -62,6 +62,7 @@ _POINT = ("phase", "step_batch", "context", "weights", "kv")
 
 
 def _step(question: Question, point: Point, rows: list[Row], fit: storage.Fit | None) -> Step:
+    question.check_roles(point, (row["role"] for row in rows))
     by_part = {(part.role, part.precision): part for part in question.parts(point)}
     read = sum(
         int(row["count"]) * storage.read_by(part, question.model)

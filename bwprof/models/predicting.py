@@ -19,7 +19,7 @@ from bwprof.models.steps import Part
 from bwprof.results.frame import from_rows, to_rows
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
-from bwprof.text import measurable
+from bwprof.text import mapping, measurable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,13 +33,13 @@ def card_of_run(run: Mapping[str, Any]) -> Card | None:
     """
     try:
         if run.get("roofs"):
-            roofs = Roofs.from_dict(dict(run["roofs"]))
+            roofs = Roofs.from_dict(dict(mapping(run["roofs"], "roofs")))
             return card_of(roofs) if roofs.points else None
         asked = run.get("predict_device")
         streams = run.get("predict_streams")
         own = None if streams is None else Streams.from_dict(streams)
         return card_of(asked, own) if isinstance(asked, str) else None
-    except ValueError:
+    except (TypeError, ValueError):  # of a file that is not bwprof's own writing
         return None
 
 

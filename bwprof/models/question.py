@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from bwprof.models import steps, storage
 from bwprof.models.architecture import Architecture
 from bwprof.models.steps import DECODE, KV, PREFILL, WEIGHTS, Part, Point
-from bwprof.text import finite_number, shown, unknown
+from bwprof.text import amount, finite_number, shown, unknown
 
 # The columns that a model's rows have beside the schema's.
 LABELS = ("model", "phase", "role", "count", "step_batch", "context", "weights", "kv")
@@ -50,6 +50,13 @@ class Question:
         plain = Point(point.phase, point.batch, point.context, "fp16", point.kv)
         return steps.parts(self.model, plain, "separate", self.stored.tensors, one_layer=one_layer)
 
+    def check_roles(self, point: Point, roles: Iterable[object]) -> None:
+        """ValueError for a role that no operation of the step has, with the nearest that one has."""
+        known = sorted({part.role for part in self.parts(point)})
+        for role in roles:
+            if role not in known:
+                raise ValueError(f"column role: {unknown(f'role in a {point.phase} step', role, known)}")
+
     def weight_bytes(self, weights: str) -> int:
         """What the weights take in a precision, or as a file stores them."""
         if weights == AS_STORED and self.stored is not None:
@@ -87,7 +94,7 @@ class Question:
                 points,
                 str(found["layout"]),
                 check_reserve(found["reserve"]),
-                None if found.get("memory_bytes") is None else int(found["memory_bytes"]),
+                None if found.get("memory_bytes") is None else amount(found["memory_bytes"], "memory_bytes"),
                 _stored(stored) if stored else None,
                 bool(found.get("chain", False)),
             )

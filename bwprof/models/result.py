@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from bwprof.models import figures, predicting, telling
 from bwprof.models.architecture import Architecture
 from bwprof.models.figures import Estimate, Format, Room, Step
 from bwprof.models.question import LABELS, Question
+from bwprof.text import amount, check_frame, mapping, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -293,18 +294,27 @@ class ModelStep:
 
         Raises
         ------
+        TypeError
+            For what is no frame.
         ValueError
             For a frame that is no model's, or without its metadata (a CSV file has none: load the run's folder).
         """
+        from bwprof.results.frame import check_type
+
+        check_type(frame)
+        check_frame(frame)
         missing = [name for name in LABELS if name not in frame.columns]
-        run = frame.attrs.get("run", {})
+        run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
         if missing or "model" not in run:
             said = f"column {missing[0]} is missing" if missing else "its metadata are missing: load the run's folder"
             raise ValueError(f"no model's frame: {said}")
         facts = run.get("facts") or {}
+        if not isinstance(facts, Mapping):
+            raise ValueError(f"facts of the frame's attrs['run'] are {shown(facts)}: an object is needed")
+        memory = facts.get("memory_bytes")
         return cls(
             Question.from_dict(run["model"]),
             frame.copy(),
-            memory_bytes=facts.get("memory_bytes"),
+            memory_bytes=None if memory is None else amount(memory, "memory_bytes of the frame's facts"),
             card=predicting.card_of_run(run),
         )

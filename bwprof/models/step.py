@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.models import architecture
 from bwprof.models.architecture import Architecture
-from bwprof.text import quoted, seconds, several, shown, spread, truth, whole_number, words
+from bwprof.text import quoted, seconds, several, shown, spread, truth, unknown, whole_number, words
 
 if TYPE_CHECKING:
     from bwprof.hardware import Device
@@ -250,6 +250,7 @@ def ask(
 ) -> Question:
     """What is asked, checked; ValueError for what cannot be."""
     from bwprof.models import question
+    from bwprof.models.steps import LAYOUTS
 
     found, stored = load(model)
     if memory_bytes is not None and not 1 <= memory_bytes < 2**63:
@@ -257,6 +258,8 @@ def ask(
     points = question.points_of(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored is not None
     )
+    if layout is not None and not isinstance(layout, str):
+        raise ValueError(unknown("layout", layout, LAYOUTS))
     if layout == "fused" and all(point.weights == question.AS_STORED for point in points):
         raise ValueError("layout is 'fused': weights as a .gguf file stores them are separate; leave it out")
     if layout is None:

@@ -126,8 +126,9 @@ def need_columns(frame: Any, *names: str, what: str) -> None:
 
 def number_column(name: str, given: str) -> schema.Column:
     """A column with numbers that was asked for; ValueError for another, with the nearest right name."""
-    from bwprof.text import unknown
+    from bwprof.text import unknown, word
 
+    word(given, name)
     known = {column.name: column for column in schema.columns() if column.kind in ("number", "integer")}
     if given not in known:
         raise ValueError(f"{name}: {unknown('column of numbers', given, known, see='bwprof columns')}")

@@ -17,7 +17,7 @@ from bwprof.report.forms.page import page
 from bwprof.report.parts import circumstances, findings, models, several
 from bwprof.report.runs import Run, runs_of
 from bwprof.results.files import atomic_write, holds_something
-from bwprof.text import path_of, quoted, shown, truth, unknown
+from bwprof.text import path_of, quoted, shown, truth, unknown, word
 
 if TYPE_CHECKING:
     from bwprof.report.optimising.goals import Goal
@@ -122,6 +122,8 @@ def write_report(
         check_free(target)
     check_folder(target)
     chosen = check_kind(kind, target)
+    if title is not None:
+        word(title, "title")
     found = runs_of(runs)
     judged: tuple[Goal, ...] = ()
     if chosen == "optimisation":

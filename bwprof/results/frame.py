@@ -155,6 +155,12 @@ def checked_samples(values: Any) -> list[float] | None:
     return found
 
 
+def check_type(frame: Any) -> None:
+    """TypeError for what is no frame."""
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"a pandas.DataFrame is needed, not {type(frame).__name__}; bwprof.load reads one from a file")
+
+
 def to_rows(frame: pd.DataFrame) -> list[Row]:
     """The rows of a frame, also of one that has only the nine classic columns; without their raw samples.
 
@@ -163,8 +169,7 @@ def to_rows(frame: pd.DataFrame) -> list[Row]:
     ValueError
         When a classic column is missing, or two columns have one name.
     """
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"a pandas.DataFrame is needed, not {type(frame).__name__}; bwprof.load reads one from a file")
+    check_type(frame)
     if frame.columns.nlevels > 1:
         check_frame(frame)
     missing = [name for name in schema.CLASSIC_NAMES if name not in frame.columns]

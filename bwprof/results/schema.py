@@ -6,6 +6,7 @@ A row is a plain dict from column to value, with None for "not measured"; frames
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import operator
 import re
@@ -145,7 +146,20 @@ def encodable(text: str) -> str:
 
 
 def free(value: Any) -> Any:
-    """A value of a column that is not the schema's: missing is None, text is `clean`, NumPy's scalars are Python's."""
+    """A value of a column that is not the schema's: missing is None, text is `clean`, NumPy's scalars are Python's.
+
+    What holds several values is text, JSON's, as a key of rows needs it, and a CSV file.
+
+    Raises
+    ------
+    ValueError
+        For what is nested too deep to be gone through.
+
+    Examples
+    --------
+    >>> free([1, "a"]), free({"tile": (64, 64)})
+    ('[1, "a"]', '{"tile": [64, 64]}')
+    """
     if value is None or type(value) is int:  # most are: a key asks for many
         return value
     if is_missing(value):
@@ -154,7 +168,23 @@ def free(value: Any) -> Any:
         return clean(value)
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         return free(value.item())
+    if isinstance(value, (list, tuple, dict)) or type(value).__hash__ is None:
+        return clean(_json_text(value))
     return value
+
+
+def _json_text(value: Any) -> str:
+    """What holds several values as JSON, and what JSON has no word for as Python shows it."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=_simpler)
+    except (TypeError, ValueError):  # keys that are no names, or it holds itself
+        return str(value)
+    except RecursionError:
+        raise ValueError(f"a {type(value).__name__} in a column of your own is nested too deep") from None
+
+
+def _simpler(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def precision_text(given: str, *, bare: bool = False) -> str:

@@ -44,7 +44,8 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
     Parameters
     ----------
     rows : iterable of Row, or one
-        Any mappings with columns of `bwprof.columns()` and labels of your own will do.
+        Any mappings with columns of `bwprof.columns()` and labels of your own will do. A label that holds several
+        values (a list, a dict, an array) is JSON's text in the frame, as it is when a file is read.
 
     Returns
     -------

@@ -67,9 +67,10 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     }
     if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return -1;
     /* Asked last: reading numbers may have run Python code that opened this or closed that. */
-    if (self->content || !device->session) {
+    const bool open = self->content || self->closing;
+    if (open || !device->session) {
         core_dims_free(&dims);
-        PyErr_SetString(PyExc_ValueError, self->content ? "this Case is open already" : "the Device is closed");
+        PyErr_SetString(PyExc_ValueError, open ? "this Case is open already" : "the Device is closed");
         return -1;
     }
     status = bw_case_create(device->session, index, precision, &dims.dims, variant, seed, &self->content);
@@ -84,47 +85,62 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     return 0;
 }
 
-/* Frees the content without the GIL, once no other thread measures on the device. A poll function may drop another
- * case of the device that its own thread measures on: between two batches that is safe, and waiting would never end. */
-static void free_content(bw_case *content) {
-    const struct timespec pause = {.tv_nsec = 1000000};
-    bw_session *session = content->session;
-    if (bw_session_is_foreign(session)) return; /* the memory is the parent's */
-    if (bw_session_is_mine(session)) {
-        bw_case_free(content);
-        return;
-    }
-    for (;;) {
-        bw_status busy = bw_session_enter(session);
-        if (!busy) break;
-        bw_status_free(busy);
-        nanosleep(&pause, NULL);
-    }
-    bw_case_free(content);
-    bw_session_leave(session);
+/* Whether the content may be freed: no call uses it, and no other thread measures on the device, which is then this
+ * thread's. A poll function may drop another case of the device that its own thread measures on: between two batches
+ * that is safe, and waiting would never end. */
+static bool is_alone(const case_object *self, bw_session *session) {
+    if (bw_session_is_foreign(session)) return true;
+    if (self->users) return false;
+    if (bw_session_is_mine(session)) return true;
+    bw_status busy = bw_session_enter(session);
+    bool entered = !busy;
+    bw_status_free(busy);
+    return entered;
 }
 
-/* Closes the case, after other threads that still use it have finished. */
-static void release_content(case_object *self) {
+/* A moment without the GIL; -1 with an exception where `signals` are to be minded and one came. */
+static int pause_for(bool signals) {
     const struct timespec pause = {.tv_nsec = 1000000};
-    bw_case *content = self->content;
-    if (!content) return;
-    self->content = NULL;
-    while (self->users && !bw_session_is_foreign(content->session)) {
-        Py_BEGIN_ALLOW_THREADS;
-        nanosleep(&pause, NULL);
-        Py_END_ALLOW_THREADS;
-    }
     Py_BEGIN_ALLOW_THREADS;
-    free_content(content);
+    nanosleep(&pause, NULL);
     Py_END_ALLOW_THREADS;
+    return signals ? PyErr_CheckSignals() : 0;
+}
+
+/* Closes the case, after other threads that still use it have finished, and returns when it is closed, whoever does it.
+ * -1 with an exception where a signal ended the wait: the case is then as it was. */
+static int release_content(case_object *self, bool signals) {
+    while (!self->content && self->closing && !bw_session_is_mine(self->device->session)) {
+        if (pause_for(signals) < 0) return -1;
+    }
+    bw_case *content = self->content;
+    if (!content) return 0;
+    bw_session *session = content->session;
+    const bool foreign = bw_session_is_foreign(session); /* the memory is the parent's */
+    const bool within = bw_session_is_mine(session);
+    self->content = NULL;
+    self->closing = true;
+    while (!is_alone(self, session)) {
+        if (pause_for(signals) == 0) continue;
+        self->content = content;
+        self->closing = false;
+        return -1;
+    }
+    if (!foreign) {
+        Py_BEGIN_ALLOW_THREADS;
+        bw_case_free(content);
+        Py_END_ALLOW_THREADS;
+        if (!within) bw_session_leave(session);
+    }
     self->device->open_cases--;
+    self->closing = false;
     Py_CLEAR(self->device);
+    return 0;
 }
 
 static void case_dealloc(PyObject *object) {
     PyTypeObject *type = Py_TYPE(object);
-    release_content((case_object *)object);
+    (void)release_content((case_object *)object, false);
     PyMem_Free(((case_object *)object)->holders);
     type->tp_free(object);
     Py_DECREF(type);
@@ -137,7 +153,7 @@ static PyObject *case_close(PyObject *object, PyObject *unused) {
         PyErr_SetString(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
         return NULL;
     }
-    release_content(self);
+    if (release_content(self, true) < 0) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -383,7 +399,8 @@ static PyMethodDef case_methods[] = {
     {"launch", case_launch, METH_NOARGS, "launch($self, /)\n--\n\nOne untimed launch on the generated inputs."},
     {"enqueue", case_enqueue, METH_NOARGS,
      "enqueue($self, /)\n--\n\nOne launch on the generated inputs, on the Device's stream, not waited for."},
-    {"close", case_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the buffers."},
+    {"close", case_close, METH_NOARGS,
+     "close($self, /)\n--\n\nReleases the buffers, when other threads' calls have ended."},
     {"__enter__", case_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
     {"__exit__", case_exit, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
     {NULL, NULL, 0, NULL},

@@ -77,11 +77,12 @@ static PyObject *conditions_dict(const bw_measurement *m) {
                          core_text(sampled ? c->note : ""));
 }
 
-/* What only a case has. */
+/* What only a case has; its variant and cost, too: another thread may close it as soon as it has been measured. */
 static int add_case(PyObject *dict, bw_case *content, const bw_measurement *m) {
     const bw_choice *choice = bw_case_choice(content);
     PyObject *more = Py_BuildValue(
-        "{s:L,s:O,s:d,s:d,s:L,s:L,s:N,s:N}", "footprint_bytes", (long long)choice->cost.footprint_bytes, "verified",
+        "{s:s,s:N,s:L,s:O,s:d,s:d,s:L,s:L,s:N,s:N}", "variant", choice->variant->name, "cost",
+        core_cost_dict(&choice->cost), "footprint_bytes", (long long)choice->cost.footprint_bytes, "verified",
         m->verdict.verified ? Py_True : Py_False, "max_error", m->verdict.max_error, "tolerance", m->verdict.tolerance,
         "rows_checked", (long long)m->verdict.rows_checked, "rows_total", (long long)m->verdict.rows_total, "reason",
         core_text(m->verdict.reason), "variant_note", core_text(choice->note));

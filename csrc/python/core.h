@@ -26,6 +26,7 @@ typedef struct case_object {
     PyObject_HEAD
     device_object *device;
     bw_case *content; /* NULL once closed */
+    bool closing;     /* by a thread that waits for others, or frees the content, and has let go of the GIL */
     Py_ssize_t users; /* calls under way: they let other threads run, which must not free the content under them */
     unsigned long *holders; /* the thread of each of them */
 } case_object;

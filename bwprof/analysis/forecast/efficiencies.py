@@ -21,7 +21,7 @@ from bwprof.analysis.forecast.streams import Streams
 from bwprof.analysis.forecast.work import Estimate, Work, work_of
 from bwprof.roofs.limits import numbers
 from bwprof.roofs.model import Roofs
-from bwprof.text import check_frame, mapping, unknown
+from bwprof.text import check_frame, mapping, shown, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -381,7 +381,9 @@ def _origin(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> Card:
     if not names:
         raise ValueError("the rows do not say of which device they are: name it by device=")
     run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
-    found = mapping(run.get("roofs"), "the frame's attrs['run']['roofs']")
+    found = run.get("roofs") or {}
+    if not isinstance(found, Mapping):
+        raise ValueError(f"the frame's attrs['run']['roofs'] are {shown(found)}: an object is needed")
     roofs = Roofs.from_dict(dict(found)) if found and found.get("device") == names[0] and found.get("points") else None
     entry = datasheets.find(names[0])
     if roofs is not None:

@@ -123,7 +123,7 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
 
 def picture(data: Any, *, layout: str = PAGE) -> Picture:
     """The same as a picture to be drawn or written."""
-    if layout not in (PAGE, SLIDE):
+    if not isinstance(layout, str) or layout not in (PAGE, SLIDE):
         raise ValueError(unknown("layout", layout, (PAGE, SLIDE)))
     rows = rows_of(data)[0]
     groups = compare.groups(rows)

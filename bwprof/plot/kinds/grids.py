@@ -16,7 +16,7 @@ from bwprof.plot.legends import add_title
 from bwprof.plot.looks import dress, ink, readable
 from bwprof.plot.paper import Inches, Picture, cut, width_of
 from bwprof.results.schema import Column, Row
-from bwprof.text import counted, figure_text, measurable, quoted, shown, unknown
+from bwprof.text import counted, figure_text, measurable, quoted, shown, unknown, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -186,7 +186,7 @@ def _of_one(rows: Sequence[Row], precision: str | None) -> list[Row]:
 
 def _parameters(rows: Sequence[Row], x: str | None, y: str | None) -> tuple[str, str]:
     for which, name in (("x", x), ("y", y)):
-        if name is not None and not any(name in row for row in rows):
+        if name is not None and not any(word(name, which) in row for row in rows):
             number_column(which, name)
             raise ValueError(f"{which}: no row has a column {quoted(name)}")
     rest = [name for name in varying(rows) if name not in (x, y)]

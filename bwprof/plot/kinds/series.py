@@ -18,7 +18,7 @@ from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results import schema
 from bwprof.results.schema import Column, Row
-from bwprof.text import bytes_text, measurable, quoted
+from bwprof.text import bytes_text, measurable, quoted, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,7 @@ def _chosen(rows: Sequence[Row], x: str | None, choice: Mapping[str, int]) -> st
         if not choice:
             raise ValueError("no parameter has two values: a line needs a sweep over one (x= names any other column)")
         return next(iter(choice))
-    if not any(x in row for row in rows):
+    if not any(word(x, "x") in row for row in rows):
         number_column("x", x)
         raise ValueError(f"x: no row has a column {quoted(x)}")
     return x

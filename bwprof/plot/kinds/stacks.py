@@ -15,7 +15,7 @@ from bwprof.plot.looks import Ink, dress, ink, part_look, readable, style
 from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, told_apart, width_of
 from bwprof.results.frame import to_rows
 from bwprof.results.schema import Row
-from bwprof.text import counted, figure_text, measurable, seconds_text, short, unknown
+from bwprof.text import counted, figure_text, measurable, seconds_text, short, unknown, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,6 +108,9 @@ def speedup_picture(data: Any, *, from_: str | None = None, to: str | None = Non
 
 
 def _precisions(frame: Any, from_: str | None, to: str | None) -> tuple[str, str]:
+    for given, name in ((from_, "from_"), (to, "to")):
+        if given is not None:
+            word(given, name)
     there = [name for name in precisions_of(frame) if name]
     if from_ is None:
         others = [name for name in there if name != to]
@@ -138,9 +141,9 @@ def _draw_gains(
     ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
     handles: list[Any] = [Bar((0, 0), 1, 1, facecolor=look.color, label="gained by fewer bytes", **ground)]
     more, less = (look.color, _GAIN_HATCH), (_LOSS_COLOR, _LOSS_HATCH)
-    for there, (color, hatch), word in ((gain, more, "gained by a higher"), (loss, less, "lost to a lower")):
+    for there, (color, hatch), told in ((gain, more, "gained by a higher"), (loss, less, "lost to a lower")):
         if there:
-            label = f"{word} bandwidth (efficiency)"
+            label = f"{told} bandwidth (efficiency)"
             handles.append(Bar((0, 0), 1, 1, facecolor=color, hatch=hatch, label=label, **ground))
     rows = [row for pair in found for row in (pair.wide, pair.narrow)]
     handles += _marks(rows, colors)

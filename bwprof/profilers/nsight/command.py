@@ -108,7 +108,7 @@ def ncu_command(
     >>> shlex.join(ncu_command("python3 bench.py", "regex:attention", output="first"))
     'ncu --set full --target-processes all --kernel-name regex:attention -o first python3 bench.py'
     """
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise ValueError(unknown("preset", preset, PRESETS))
     program = _program(target)
     command = ["ncu", *PRESETS[preset], "--target-processes", "all"]
@@ -129,7 +129,7 @@ def ncu_command(
 
 
 def _clocks(given: str) -> str:
-    if given not in CLOCKS:
+    if not isinstance(given, str) or given not in CLOCKS:
         raise ValueError(unknown("clock_control", given, CLOCKS))
     return given
 
@@ -143,7 +143,11 @@ def _program(target: str | PathLike[str] | Sequence[str | PathLike[str]]) -> lis
     elif isinstance(target, bytes) or not isinstance(target, (PathLike, Sequence)):
         raise TypeError(f"target is {shown(target)}: a program is needed, and its arguments: text, or a list of it")
     else:
-        words = [fspath(target)] if isinstance(target, PathLike) else [fspath(word) for word in target]
+        given = [target] if isinstance(target, PathLike) else list(target)
+        for one in given:
+            if not isinstance(one, (str, PathLike)):
+                raise TypeError(f"target holds {shown(one)}: a program is needed, and its arguments: text")
+        words = [fspath(one) for one in given]
     if not words:
         raise ValueError("target is empty: the program that ncu runs, and its arguments, are needed")
     _word(words[0], "target")

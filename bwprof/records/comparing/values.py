@@ -30,7 +30,7 @@ class Value:
 
 def check_metric(given: Any) -> str:
     """One of `METRICS`; ValueError for anything else."""
-    if given not in METRICS:
+    if not isinstance(given, str) or given not in METRICS:
         raise ValueError(unknown("metric", given, METRICS))
     return str(given)
 
