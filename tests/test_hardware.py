@@ -178,7 +178,8 @@ def thread(monkeypatch: pytest.MonkeyPatch) -> Thread:
                 thread.use(self.device.index)
                 if name == "inputs":
                     raise _core.DeviceError("lost")
-                return {} if name != "measure" else MEASURED | {"verified": True}
+                told = {"verified": True, "variant": self.variant, "cost": self.cost}
+                return {} if name != "measure" else MEASURED | told
 
             return work
 
