@@ -53,24 +53,23 @@ constexpr bool shares_keys = bw_decode_shares_keys(padded, warps);
 
 // What a warp takes of its column's pool: it asks for a tile one ahead, so that the answer is there when it is needed.
 struct tile_taker {
-    const direct_pool &pool;
-    int64_t column;
+    const direct_work &work;
     unsigned asked;  // lane 0's
 
-    __device__ __forceinline__ tile_taker(const direct_pool &pool_, int64_t column_)
-        : pool(pool_), column(column_), asked(0) {
-        if (pool.tiles > 0) ask();
+    __device__ __forceinline__ explicit tile_taker(const direct_work &work_) : work(work_), asked(0) {
+        if (work.pool.tiles > 0) ask();
     }
     // A tile's first key, or -1: nothing is left.
     __device__ __forceinline__ int take() {
         const unsigned got = __shfl_sync(bw_all_lanes, asked, 0);
-        if (got >= pool.tiles) return -1;
+        if (got >= work.pool.tiles) return -1;
         ask();
-        return pool.first + (int)got * tile_keys;
+        return work.pool.first + (int)got * tile_keys;
     }
-    // With the last question of all the count comes back to 0.
+    // With the last question of all the count comes back to 0. (The column is worked out anew: registers are short.)
     __device__ __forceinline__ void ask() {
-        if (threadIdx.x % 32 == 0) asked = atomicInc(&pool.taken[column], pool.takes - 1);
+        unsigned *taken = work.pool.taken + (blockIdx.z * work.kv_heads + blockIdx.x);
+        if (threadIdx.x % 32 == 0) asked = atomicInc(taken, work.pool.takes - 1);
     }
 };
 
@@ -144,18 +143,19 @@ __global__ void __launch_bounds__(warps * 32, resident)
 
         decode_sums<padded> sums = {};
         if constexpr (!runs && shares_keys<padded, warps>) {
-            tile_taker taker(work.pool, column);
-            int at = first + warp * tile_keys, end = first + keys;
+            tile_taker taker(work);
+            const int end = first + keys;
+            int at = first + warp * tile_keys;
             walk_keys(reader, step, query, left, work.scale, sums, [&](auto &tile_reader, int) {
-                int to = at + pace;
-                if (to >= end) {
+                int to = at + pace, count = end - to;
+                if (count <= 0) {
                     to = taker.take();
                     if (to < 0) return 0;
-                    end = min(to + tile_keys, work.pool.keys);
+                    count = work.pool.keys - to;
                 }
                 tile_reader.skip(to - at);
                 at = to;
-                return end - to;
+                return count;
             });
         } else {
             walk_keys(reader, step, query, left, work.scale, sums, in_strides<pace>());
