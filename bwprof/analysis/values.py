@@ -160,6 +160,12 @@ def attained(data: pd.DataFrame) -> NDArray[np.float64]:
     return np.where(np.isnan(own), made, own)
 
 
+def above_roof(data: pd.DataFrame) -> NDArray[np.bool_]:
+    """Where a row is faster than a stream of the same bytes, or theory, allows: suspect, and no success."""
+    with np.errstate(invalid="ignore"):
+        return has_flag(data, "above_attainable") | (attained(data) > 100 * limits.ABOVE_ROOF)
+
+
 def stored_ratio(data: pd.DataFrame) -> NDArray[np.float64]:
     """Bytes that the variant moves, intermediates included, over the compulsory ones."""
     read, written = numbers(data, "algorithmic_bytes_read"), numbers(data, "algorithmic_bytes_written")
