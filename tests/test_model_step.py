@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -487,3 +488,23 @@ def test_streams_are_written_and_read() -> None:
     again = Streams.from_dict(json.loads(json.dumps(default().to_dict())))
     assert again.seconds(1e6, 2e6) == pytest.approx(default().seconds(1e6, 2e6), rel=1e-12)
     assert (again.measured_on, again.floor_seconds) == (default().measured_on, default().floor_seconds)
+
+
+def test_the_answer_offers_what_helps_most() -> None:
+    """Of a long context it is the cache, whose bytes an FP8 one halves; what others bring stands behind it."""
+    long = bwprof.model_step("llama-3.1-8b", batch=16, context=32768, kv=["fp16", "fp8"], device="H200")
+    now, narrow = long.steps["time_ms"]
+    found = re.search(
+        r"; FP8 KV cache would bring (\S+) \u00d7 \(FP8 weights (\S+) \u00d7, both (\S+) \u00d7\)\.", long.answer
+    )
+    assert found is not None, long.answer
+    assert float(found[1]) == pytest.approx(now / narrow, abs=0.06)
+    both = bwprof.model_step("llama-3.1-8b", batch=16, context=32768, weights="fp8", kv="fp8", device="H200").time_ms
+    assert float(found[3]) == pytest.approx(now / both, abs=0.06)
+    assert float(found[2]) < float(found[1]) < float(found[3])
+    short = bwprof.model_step("llama-3.1-8b", device="H200").answer
+    assert "; FP8 weights would bring 1.8 \u00d7. " in short, "a cache of 0.5 GB beside 16 GB of weights"
+    cached = bwprof.model_step("llama-3.1-8b", context=32768, weights="q4_0", device="H200").answer
+    assert "; FP8 KV cache would bring 1.3 \u00d7. " in cached, "no weights are narrower"
+    done = bwprof.model_step("llama-3.1-8b", context=32768, weights="q4_0", kv="fp8", device="H200").answer
+    assert " bring " not in done

@@ -7,7 +7,7 @@ from typing import Any
 
 from bwprof.models import figures
 from bwprof.models.architecture import Architecture
-from bwprof.models.figures import Estimate, Format, Layer, Room, Step
+from bwprof.models.figures import BOTH, Estimate, Format, Layer, Offer, Room, Step
 from bwprof.models.question import AS_STORED, Question
 from bwprof.models.steps import DECODE, PREFILL
 from bwprof.text import figure_text, short
@@ -29,8 +29,10 @@ def may_fit(step: Step) -> bool:
 # ---- the answer ----
 
 
-def answer(step: Step, model: Architecture, formats: Sequence[Format], steps: Sequence[Step]) -> str:
-    """What limits a step, how fast it is, and what narrower weights would bring; or that it, or others, do not fit."""
+def answer(
+    step: Step, model: Architecture, formats: Sequence[Format], steps: Sequence[Step], offers: Sequence[Offer]
+) -> str:
+    """What limits a step, how fast it is, and what narrower formats would bring; or that it, or others, do not fit."""
     name, point = model.name, step.point
     if step.fit is not None and not may_fit(step):
         return _does_not_fit(step, name, formats)
@@ -48,7 +50,7 @@ def answer(step: Step, model: Architecture, formats: Sequence[Format], steps: Se
         elif step.mbu_pct is not None:
             said[0] += f": {short(step.mbu_pct, '.0f')} % of the theoretical bandwidth"
         said.append(tokens)
-    brings = _gain(step, formats)
+    brings = _gain(offers)
     if brings:
         said.append(brings)
     formats_said = f"weights {format_name(point.weights)}, cache {format_name(point.kv)}"
@@ -64,17 +66,26 @@ def _too_large(steps: Sequence[Step]) -> str:
     return f" Too large for the memory: {'; '.join(names[:2])}{more}." if names else ""
 
 
-def _gain(step: Step, formats: Sequence[Format]) -> str:
-    """What the next narrower weights bring."""
-    found = figures.narrower(step.point.weights, {line.weights for line in formats if line.source == figures.NO_KERNEL})
-    line = next((line for line in formats if found and line.weights == found[0] and line.time_ms), None)
-    if found is None or line is None or line.time_ms is None or step.time_ms is None:
+def _gain(offers: Sequence[Offer]) -> str:
+    """What narrower weights or a narrower cache bring: the one that brings more, and the others where they matter."""
+    single = [offer for offer in offers if offer.said != BOTH]
+    if not single:
         return ""
-    times = step.time_ms / line.time_ms
-    verb = "bring" if line.source == "measured" else "would bring"
-    if times < 1.005:
-        return f"{found[1]} weights {verb} nothing"
-    return f"{found[1]} weights {verb} {times:.2g} \u00d7"
+    best = max(single, key=lambda offer: offer.times)
+    best = single[0] if best.times < single[0].times * _WORTH else best
+    verb = "bring" if best.is_measured else "would bring"
+    if best.times < 1.005:
+        return f"{best.said} {verb} nothing"
+    told = [f"{offer.said} {_times(offer)}" for offer in offers if offer is not best]
+    matter = any(offer.times >= _WORTH for offer in single if offer is not best)
+    return f"{best.said} {verb} {_times(best)}" + (f" ({', '.join(told)})" if matter else "")
+
+
+_WORTH = 1.05  # a gain that is worth its words
+
+
+def _times(offer: Offer) -> str:
+    return f"{offer.times:.2g} \u00d7"
 
 
 def _does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
