@@ -508,3 +508,34 @@ def test_the_answer_offers_what_helps_most() -> None:
     assert "; FP8 KV cache would bring 1.3 \u00d7. " in cached, "no weights are narrower"
     done = bwprof.model_step("llama-3.1-8b", context=32768, weights="q4_0", kv="fp8", device="H200").answer
     assert " bring " not in done
+
+
+def test_contexts_that_a_model_was_not_made_for_are_named() -> None:
+    """Both numbers, of a known name and of a config; they are computed all the same."""
+
+    def told(model: Any, *contexts: int) -> str:
+        found = bwprof.model_step(model, context=contexts, device="H200")
+        assert found.steps["time_ms"].notna().all()
+        return found.answer.partition("cache FP16.")[2].strip()
+
+    assert told("llama-3.1-8b", 131072) == ""
+    said = "beyond the 131072 tokens that llama-3.1-8b was made for (max_position_embeddings)."
+    assert told("llama-3.1-8b", 4096, 131073) == f"Context 131073 is {said}"
+    many = [200000 + number for number in range(5)]
+    assert told("llama-3.1-8b", *many) == f"Contexts 200000, 200001, 200002 and 2 more are {said}"
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    tiny = {"model_type": "llama", "num_key_value_heads": 2, "vocab_size": 100, **sizes}
+    assert told(tiny, 10**6) == "", "nobody says what it was made for"
+    assert told({**tiny, "max_position_embeddings": "many"}, 10**6) == ""
+    limited = {**tiny, "max_position_embeddings": 2048}
+    assert (
+        told(limited, 4096)
+        == "Context 4096 is beyond the 2048 tokens that llama was made for (max_position_embeddings)."
+    )
+    found = bwprof.model_step(limited, context=4096, device="H200")
+    assert ModelStep.from_frame(found.frame).answer == found.answer
+    large = bwprof.model_step("llama-3.1-70b", context=10**6, device="L4").answer
+    assert "does not fit" in large
+    assert large.endswith(
+        "Context 1000000 is beyond the 131072 tokens that llama-3.1-70b was made for (max_position_embeddings)."
+    )

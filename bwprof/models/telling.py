@@ -32,8 +32,24 @@ def may_fit(step: Step) -> bool:
 def answer(
     step: Step, model: Architecture, formats: Sequence[Format], steps: Sequence[Step], offers: Sequence[Offer]
 ) -> str:
-    """What limits a step, how fast it is, and what narrower formats would bring; or that it, or others, do not fit."""
-    name, point = model.name, step.point
+    """What limits a step, how fast it is, and what narrower formats would bring; or that it, or others, do not fit; and
+    which contexts the model was not made for.
+    """
+    return _of_first(step, model.name, formats, steps, offers) + _too_long(model, steps)
+
+
+def _too_long(model: Architecture, steps: Sequence[Step]) -> str:
+    """The contexts beyond what the model was made for, which are computed all the same."""
+    beyond = sorted({step.point.context for step in steps if 0 < model.max_context < step.point.context})
+    if not beyond:
+        return ""
+    more = f" and {len(beyond) - 3} more" if len(beyond) > 3 else ""
+    which = f"Context {beyond[0]} is" if len(beyond) == 1 else f"Contexts {', '.join(map(str, beyond[:3]))}{more} are"
+    return f" {which} beyond the {model.max_context} tokens that {model.name} was made for (max_position_embeddings)."
+
+
+def _of_first(step: Step, name: str, formats: Sequence[Format], steps: Sequence[Step], offers: Sequence[Offer]) -> str:
+    point = step.point
     if step.fit is not None and not may_fit(step):
         return _does_not_fit(step, name, formats)
     if step.time_ms is None or step.tokens_s is None:
