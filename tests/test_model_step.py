@@ -248,8 +248,9 @@ def test_a_model_that_does_not_fit_has_no_tokens() -> None:
     assert not any(spec.precision == "fp16" and spec.operation == "gemm" for spec in executor.measured)
     large = answered(Question(LLAMA, (point(),)), Pretended(facts={"memory_bytes": 17_000_000_000}))
     assert large.tokens_s is None
+    device = large.frame["device"].iloc[0]
     assert large.answer.startswith(
-        "llama-3.1-8b, weights FP16, does not fit: 16.1 GB of weights and 0.537 GB of KV cache"
+        f"llama-3.1-8b, weights FP16, on {device}, does not fit: 16.1 GB of weights and 0.537 GB of KV cache"
     )
     assert "tokens/s" not in large.answer
     assert "of 17 GB of memory 15.3 GB can be used" in large.answer
@@ -516,7 +517,7 @@ def test_contexts_that_a_model_was_not_made_for_are_named() -> None:
     def told(model: Any, *contexts: int) -> str:
         found = bwprof.model_step(model, context=contexts, device="H200")
         assert found.steps["time_ms"].notna().all()
-        return found.answer.partition("cache FP16.")[2].strip()
+        return found.answer.partition("cache FP16, on H200.")[2].strip()
 
     assert told("llama-3.1-8b", 131072) == ""
     said = "beyond the 131072 tokens that llama-3.1-8b was made for (max_position_embeddings)."
@@ -539,3 +540,14 @@ def test_contexts_that_a_model_was_not_made_for_are_named() -> None:
     assert large.endswith(
         "Context 1000000 is beyond the 131072 tokens that llama-3.1-70b was made for (max_position_embeddings)."
     )
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [("A100-80GB", "on A100-80GB"), ("bandwidth=3200,fp16=400,memory=80", "on the device given"), ("L4", "on L4")],
+)
+def test_the_answer_names_the_device(device: str, said: str) -> None:
+    answer = bwprof.model_step("llama-3.1-8b", device=device).answer
+    assert answer.endswith(f"llama-3.1-8b, batch 1, context 4096, weights FP16, cache FP16, {said}.")
+    large = bwprof.model_step("llama-3.1-70b", device=device).answer
+    assert large.startswith(f"llama-3.1-70b, weights FP16, {said}, does not fit: ")

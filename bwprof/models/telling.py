@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bwprof.analysis.forecast.cards import GIVEN
 from bwprof.models import figures
 from bwprof.models.architecture import Architecture
 from bwprof.models.figures import BOTH, Estimate, Format, Layer, Offer, Room, Step
@@ -70,8 +71,14 @@ def _of_first(step: Step, name: str, formats: Sequence[Format], steps: Sequence[
     if brings:
         said.append(brings)
     formats_said = f"weights {format_name(point.weights)}, cache {format_name(point.kv)}"
-    which = f"{name}, batch {point.batch}, context {point.context}, {formats_said}"
+    which = f"{name}, batch {point.batch}, context {point.context}, {formats_said}{_on(step)}"
     return f"{'; '.join(said)}. {which}.{_too_large(steps)}"
+
+
+def _on(step: Step) -> str:
+    """The device that the rows are of, or for; "" where they do not say it."""
+    device = next((row["device"] for row in step.rows if row.get("device")), "")
+    return f", on {'the device given' if device == GIVEN else device}" if device else ""
 
 
 def _too_large(steps: Sequence[Step]) -> str:
@@ -110,8 +117,8 @@ def _does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
     needed = (
         f"{_gb(fit.weights)} of weights and {_gb(fit.kv)} of KV cache (batch {point.batch}, context {point.context})"
     )
-    said = f"{name}, weights {format_name(point.weights)}, does not fit: {needed}, of {_gb(fit.memory)} of memory "
-    said += f"{_gb(fit.usable)} can be used ({fit.reserve:.0%} is left for activations and scratch)."
+    said = f"{name}, weights {format_name(point.weights)}{_on(step)}, does not fit: {needed}, of {_gb(fit.memory)} of "
+    said += f"memory {_gb(fit.usable)} can be used ({fit.reserve:.0%} is left for activations and scratch)."
     others = [line for line in formats if line.fits and line.weight_bytes < fit.weights]
     if others:
         widest = max(others, key=lambda line: line.weight_bytes)
