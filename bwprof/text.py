@@ -73,6 +73,35 @@ def nearest(given: str, allowed: Iterable[str], *, likeness: float) -> str | Non
     return next(iter(difflib.get_close_matches(given, list(allowed), n=1, cutoff=likeness)), None)
 
 
+_MOST_ALIKE = 12
+_HARDLY_LESS = 0.1  # alike, of two letters' order: then the numbers decide
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def _by_numbers(typed: str, names: list[str]) -> list[str]:
+    """Names that resemble what was typed, the nearest first: of those that hardly differ in that, by their numbers.
+
+    Of 70B and 8B it is 8B that somebody means who types 7B, though 70B has more letters of it.
+    """
+    import difflib
+
+    asked = [float(number) for number in _NUMBER.findall(typed)]
+    if not asked or not names:
+        return names
+
+    def likeness(name: str) -> float:
+        return difflib.SequenceMatcher(None, name, typed).ratio()
+
+    def apart(name: str) -> float:
+        own = [float(number) for number in _NUMBER.findall(name)]
+        pairs = list(zip(own, asked, strict=False))
+        return sum(abs(math.log1p(one) - math.log1p(other)) for one, other in pairs) if pairs else math.inf
+
+    least = likeness(names[0]) - _HARDLY_LESS
+    near = [name for name in names if likeness(name) >= least]
+    return sorted(near, key=apart) + names[len(near) :]
+
+
 def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = "", see: str = "") -> str:
     """One sentence for a name that is not known; of names too many for it the nearest three, and where to `see` all.
 
@@ -84,6 +113,8 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
     "unknown precision 'fp61': did you mean 'fp16'? Allowed: fp32, fp16"
     >>> unknown("precision", "fp8", ["fp32", "fp16", "fp8_e4m3"])
     "unknown precision 'fp8': did you mean 'fp8_e4m3'? Allowed: fp32, fp16, fp8_e4m3"
+    >>> unknown("precision", "fp4", ["fp32", "fp16", "fp8_e4m3"])
+    "unknown precision 'fp4': did you mean 'fp8_e4m3'? Allowed: fp32, fp16, fp8_e4m3"
     >>> unknown("device", "h100", ["H100-PCIe", "H100-SXM", "H200"])
     "unknown device 'h100': did you mean 'H100-PCIe' or 'H100-SXM'? Allowed: H100-PCIe, H100-SXM, H200"
     >>> unknown("column", "tims", ["time", "times", "case"], see="bwprof columns")
@@ -95,7 +126,7 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
     lowered = {choice.lower(): choice for choice in choices}
     typed = str(given)[:_LONGEST_QUOTE].lower()
     begun = [name for name in lowered if typed and name.startswith(typed)]
-    alike = difflib.get_close_matches(typed, lowered, 3 if see else 1, cutoff=0.5)
+    alike = _by_numbers(typed, difflib.get_close_matches(typed, lowered, _MOST_ALIKE, cutoff=0.5))[: 3 if see else 1]
     begun = [name for name in begun if not any(name != other and name.startswith(other) for other in begun)]
     first = 1 if see else 3
     several = [*dict.fromkeys(begun[:first] + alike)][: 3 if see else max(1, len(begun[:first]))]

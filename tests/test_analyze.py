@@ -271,6 +271,20 @@ def test_one_of_a_kind_is_told_as_one() -> None:
     assert "; 1 already runs at" in Answer(frame.from_rows([near, far])).lines()[0]
 
 
+def test_what_is_faster_than_its_roof_is_no_success() -> None:
+    """It is counted apart, with the flag and, in a file that has none, without."""
+    near = row("a", "fp16", gb_s=950.0, peak_gb_s=1100.0, **ROOFS)
+    beyond = row("b", "fp16", gb_s=1300.0, peak_gb_s=1100.0, pct_attainable=130.0, **ROOFS)
+    for flags in ("above_attainable", ""):
+        answer = Answer(frame.from_rows([near, {**beyond, "flags": flags}]))
+        assert answer.lines()[0].endswith(
+            "; 1 already runs at 90 % or more of what the device allows; 1 is faster than it allows, which cannot be: "
+            "check before use (above_attainable)."
+        )
+        assert answer.utilization()["Status"].tolist() == ["excellent", "in doubt"]
+        assert "none runs at" in Answer(frame.from_rows([{**beyond, "flags": flags}] * 2)).lines()[0]
+
+
 def test_strengths_in_few_lines() -> None:
     data = frame.from_rows([*pair("a b", 990.0, 980.0, **ROOFS), *pair("c", 990.0, 100.0, **ROOFS)])
     assert grouped_strengths(data) == ["at the memory roof: a b, c (fp32)"]

@@ -57,6 +57,28 @@ def test_a_rate_far_beyond_the_best_one_is_no_evidence() -> None:
     assert held({**row, "tflops": 770.0}, "compute_bound")["verdict"] == "supported"  # 110 %: the clock was higher
 
 
+@pytest.mark.parametrize(("tflops", "peak"), [(798.0, 1071.0), (798.0, None), (847.0, 1071.0)])
+def test_a_best_rate_that_was_beaten_is_said_to_be(tflops: float, peak: float | None) -> None:
+    """114 and 121 % of the best rate, within theory: one yardstick, and no gain beyond it."""
+    row = {**ROOFS, "time_ms": 1.0, "flops": tflops * 1e9, "tflops": tflops, "peak_tflops": peak, "fma_pct": 40.0}
+    found = held(row, "compute_bound")
+    assert (found["verdict"], found["expected_gain"]) == ("supported", 1.0)
+    said = f"FMA pipe 40 %; {tflops / 7:.3g} % of the best arithmetic rate measured, which it beats"
+    assert found["evidence"] == said
+    assert "theoretical" not in " ".join(bwprof.diagnose(row)["evidence"])
+    within = {**row, "tflops": 686.0, "flops": 686e9}
+    assert held(within, "compute_bound")["evidence"].endswith("98 % of the best arithmetic rate")
+
+
+def test_more_than_theory_is_no_best_rate_beaten() -> None:
+    row = {**ROOFS, "time_ms": 1.0, "flops": 1100e9, "tflops": 1100.0, "peak_tflops": 1071.0}
+    found = held(row, "compute_bound")
+    assert (found["verdict"], found["evidence"]) == (
+        "cannot tell",
+        "contradictory: its FLOPs would be 157 % of the best arithmetic rate",
+    )
+
+
 def test_the_gain_of_arithmetic_is_what_the_nearer_roof_leaves() -> None:
     row = {**ROOFS, "time_ms": 1.0, "flops": 448e9, "tflops": 448.0, "fma_pct": 55.0}
     found = held({**row, "stall_reasons": "not_selected=50;wait=50"}, "compute_bound")

@@ -174,6 +174,10 @@ def test_rows_in_doubt_are_not_learnt_from() -> None:
     assert model.rows == len(rows)
     # Throttled by its power limit is how a card works.
     assert bwprof.efficiency(rows.assign(flags="throttled;not_converged")).rows == len(rows)
+    # A roof in doubt, but where that says no more than that a row beats the best product.
+    assert bwprof.efficiency(pd.concat([rows, rows.assign(flags="noisy_roof")])).rows == len(rows)
+    faster = rows.assign(flags="noisy_roof", tflops=60.0, measured_tflops=50.0, peak_tflops=67.0)
+    assert bwprof.efficiency(faster).rows == len(rows)
 
 
 def test_a_file_with_nine_columns(tmp_path: Path) -> None:

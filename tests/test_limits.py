@@ -12,6 +12,7 @@ import pytest
 
 import bwprof
 from bwprof import _core, analysis, hardware
+from bwprof.analysis.values import limits_of
 from bwprof.roofs import Rate, RoofPoint, Roofs, limits
 
 # An FP16 row of an H200: 4301 GB/s of streams, 718 TFLOP/s of the best product, 1071 in theory.
@@ -150,8 +151,8 @@ ROWS = [
     # Between both ridges, 167 and 249: the measured arithmetic rate is the nearer roof.
     pytest.param(row(0.3000, 10**9, 2 * 10**11), "compute", 92.85, id="between the ridges"),
     pytest.param(row(0.3000, 10**9, 2 * 10**11, measured_tflops=None), "memory", 78.08, id="theory's side"),
-    # 800 TFLOP/s beats the best product: its rate was no roof, and the theoretical one is.
-    pytest.param(row(1.2500, 10**9, 10**12), "compute", 74.70, id="faster than the best product"),
+    # 800 TFLOP/s beats the best product: one yardstick for all rows of a precision says so.
+    pytest.param(row(1.2500, 10**9, 10**12), "compute", 111.42, id="faster than the best product"),
     pytest.param(row(0.3500, 10**9, None), "memory", 66.93, id="no FLOPs, above 60 %"),
     pytest.param(row(0.4000, 10**9, None), None, None, id="no FLOPs, below"),
     pytest.param(row(0.0029, 10**6, None), "latency", None, id="no FLOPs, near the floor"),
@@ -298,6 +299,24 @@ def test_a_run_of_the_first_schema(source_tree: Path) -> None:
     assert found["limiter"].tolist() == ["kernel", "kernel", "memory", "memory"]
     assert found["pct_limit"][2:].tolist() == pytest.approx(old["pct_attainable"][2:].tolist())
     assert bwprof.summary(old)["limiter"].tolist() == ["kernel", "memory"]
+
+
+def test_one_yardstick_for_all_rows_of_a_table() -> None:
+    """The faster of two rows has the larger share, whatever a file of the version before says of it."""
+    more = {"flags": "throttled", "reason": "hot"}
+    slow, fast = row(1.45, 10**9, 10**12, **more), row(1.25, 10**9, 10**12, **more)
+    old = pd.DataFrame([{**slow, "pct_limit": 96.05}, {**fast, "pct_limit": 74.70}]).assign(limiter="compute")
+    found = analysis.with_limits(old)
+    assert found["pct_limit"].tolist() == pytest.approx([96.05, 111.42], abs=0.006)
+    assert found["flags"].tolist() == ["throttled", "throttled;noisy_roof"]
+    assert found["reason"].tolist()[0] == "hot"
+    assert found["reason"].tolist()[1].startswith("hot; 111 % of the best arithmetic rate measured, 718 TFLOP/s")
+    pd.testing.assert_frame_equal(analysis.with_limits(found), found)
+    assert limits_of(old).pct_limit.tolist() == pytest.approx([96.05, 111.42], abs=0.006)
+    # Beyond theory it is the row that is in doubt.
+    assert not limits.beaten({"tflops": 1072.0, "measured_tflops": 718.0, "peak_tflops": 1071.0})
+    assert limits.beaten({"tflops": 1072.0, "measured_tflops": 718.0})
+    assert limits.why_beaten({"tflops": 750.0, "measured_tflops": 718.0}) is None
 
 
 def test_a_rows_grade() -> None:

@@ -141,7 +141,7 @@ def test_a_run_of_other_operations_does_not_go_on(quick: Path, capsys: pytest.Ca
 
 def test_the_command_predicts(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert model_command.main(["llama-3.1-70b", "--device", "RTX-4090"]) == 0
-    assert capsys.readouterr().out.startswith("llama-3.1-70b, weights FP16, does not fit")
+    assert capsys.readouterr().out.startswith("llama-3.1-70b, weights FP16, on RTX-4090, does not fit")
     given = ["config.json", "--device", "H200", "--csv", "-", "--json", "step.json"]
     assert model_command.main(given) == 0
     out, err = capsys.readouterr()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -247,8 +248,9 @@ def test_a_model_that_does_not_fit_has_no_tokens() -> None:
     assert not any(spec.precision == "fp16" and spec.operation == "gemm" for spec in executor.measured)
     large = answered(Question(LLAMA, (point(),)), Pretended(facts={"memory_bytes": 17_000_000_000}))
     assert large.tokens_s is None
+    device = large.frame["device"].iloc[0]
     assert large.answer.startswith(
-        "llama-3.1-8b, weights FP16, does not fit: 16.1 GB of weights and 0.537 GB of KV cache"
+        f"llama-3.1-8b, weights FP16, on {device}, does not fit: 16.1 GB of weights and 0.537 GB of KV cache"
     )
     assert "tokens/s" not in large.answer
     assert "of 17 GB of memory 15.3 GB can be used" in large.answer
@@ -518,3 +520,65 @@ def test_streams_are_written_and_read() -> None:
     again = Streams.from_dict(json.loads(json.dumps(default().to_dict())))
     assert again.seconds(1e6, 2e6) == pytest.approx(default().seconds(1e6, 2e6), rel=1e-12)
     assert (again.measured_on, again.floor_seconds) == (default().measured_on, default().floor_seconds)
+
+
+def test_the_answer_offers_what_helps_most() -> None:
+    """Of a long context it is the cache, whose bytes an FP8 one halves; what others bring stands behind it."""
+    long = bwprof.model_step("llama-3.1-8b", batch=16, context=32768, kv=["fp16", "fp8"], device="H200")
+    now, narrow = long.steps["time_ms"]
+    found = re.search(
+        r"; FP8 KV cache would bring (\S+) \u00d7 \(FP8 weights (\S+) \u00d7, both (\S+) \u00d7\)\.", long.answer
+    )
+    assert found is not None, long.answer
+    assert float(found[1]) == pytest.approx(now / narrow, abs=0.06)
+    both = bwprof.model_step("llama-3.1-8b", batch=16, context=32768, weights="fp8", kv="fp8", device="H200").time_ms
+    assert float(found[3]) == pytest.approx(now / both, abs=0.06)
+    assert float(found[2]) < float(found[1]) < float(found[3])
+    short = bwprof.model_step("llama-3.1-8b", device="H200").answer
+    assert "; FP8 weights would bring 1.8 \u00d7. " in short, "a cache of 0.5 GB beside 16 GB of weights"
+    cached = bwprof.model_step("llama-3.1-8b", context=32768, weights="q4_0", device="H200").answer
+    assert "; FP8 KV cache would bring 1.3 \u00d7. " in cached, "no weights are narrower"
+    done = bwprof.model_step("llama-3.1-8b", context=32768, weights="q4_0", kv="fp8", device="H200").answer
+    assert " bring " not in done
+
+
+def test_contexts_that_a_model_was_not_made_for_are_named() -> None:
+    """Both numbers, of a known name and of a config; they are computed all the same."""
+
+    def told(model: Any, *contexts: int) -> str:
+        found = bwprof.model_step(model, context=contexts, device="H200")
+        assert found.steps["time_ms"].notna().all()
+        return found.answer.partition("cache FP16, on H200.")[2].strip()
+
+    assert told("llama-3.1-8b", 131072) == ""
+    said = "beyond the 131072 tokens that llama-3.1-8b was made for (max_position_embeddings)."
+    assert told("llama-3.1-8b", 4096, 131073) == f"Context 131073 is {said}"
+    many = [200000 + number for number in range(5)]
+    assert told("llama-3.1-8b", *many) == f"Contexts 200000, 200001, 200002 and 2 more are {said}"
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    tiny = {"model_type": "llama", "num_key_value_heads": 2, "vocab_size": 100, **sizes}
+    assert told(tiny, 10**6) == "", "nobody says what it was made for"
+    assert told({**tiny, "max_position_embeddings": "many"}, 10**6) == ""
+    limited = {**tiny, "max_position_embeddings": 2048}
+    assert (
+        told(limited, 4096)
+        == "Context 4096 is beyond the 2048 tokens that llama was made for (max_position_embeddings)."
+    )
+    found = bwprof.model_step(limited, context=4096, device="H200")
+    assert ModelStep.from_frame(found.frame).answer == found.answer
+    large = bwprof.model_step("llama-3.1-70b", context=10**6, device="L4").answer
+    assert "does not fit" in large
+    assert large.endswith(
+        "Context 1000000 is beyond the 131072 tokens that llama-3.1-70b was made for (max_position_embeddings)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [("A100-80GB", "on A100-80GB"), ("bandwidth=3200,fp16=400,memory=80", "on the device given"), ("L4", "on L4")],
+)
+def test_the_answer_names_the_device(device: str, said: str) -> None:
+    answer = bwprof.model_step("llama-3.1-8b", device=device).answer
+    assert answer.endswith(f"llama-3.1-8b, batch 1, context 4096, weights FP16, cache FP16, {said}.")
+    large = bwprof.model_step("llama-3.1-70b", device=device).answer
+    assert large.startswith(f"llama-3.1-70b, weights FP16, {said}, does not fit: ")

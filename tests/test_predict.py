@@ -306,3 +306,18 @@ def test_other_bad_input() -> None:
         bwprof.predict("gemm", efficiency="much")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="hold no stream"):
         bwprof.predict("gemm", device=Roofs("Bare GPU", "", "", "0", 1e-6, ()))
+
+
+def test_lower_bounds_are_compared_with_nothing() -> None:
+    """Ratios of times need both; that of bytes does not."""
+
+    def ratios(device: str, op: str = "gemm") -> pd.DataFrame:
+        found = bwprof.predict(op, precision=["fp32", "fp16", "fp8_e4m3"], device=device)
+        return found.set_index("precision")[["speedup_vs_fp32", "bandwidth_vs_fp32", "byte_ratio_vs_fp32"]]
+
+    assert ratios("bandwidth=3200,fp16=400").isna().any(axis=1).all()
+    assert ratios("bandwidth=3200,fp16=400")["byte_ratio_vs_fp32"].notna().all()
+    assert ratios("bandwidth=3200,fp16=400", "kv_copy").notna().all(axis=None)
+    assert ratios("H200").notna().all(axis=None)
+    known = ratios("bandwidth=3200,fp32=40")
+    assert known.loc["fp32"].notna().all()

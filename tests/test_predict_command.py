@@ -38,6 +38,23 @@ def test_reasons_that_differ_say_of_what_they_are(capsys: pytest.CaptureFixture[
     )
 
 
+def test_times_that_are_lower_bounds_look_like_none_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a rate of FP32 its product seems faster than FP16's, by memory alone; a copy calculates nothing."""
+    asked = ["gemm", "kv_copy", "-p", "M=1,4096", "--precision", "fp32,fp16", "--device", "bandwidth=3200,fp16=400"]
+    assert main(["predict", *asked]) == 0
+    out = capsys.readouterr().out
+    cells = {tuple(map(str.strip, line.split("|")))[:2]: line.split("|")[2:] for line in out.splitlines()[2:8]}
+    gemm, half, copy = (cells[name] for name in (("gemm M=4096", "fp32"), ("gemm M=4096", "fp16"), ("kv_copy", "fp32")))
+    assert gemm[0].strip().startswith(">= ")
+    assert gemm[1].strip().startswith("<= ")
+    assert [cell.strip() for cell in gemm[2:]] == ["-", "-"]
+    assert "=" not in "".join([*half, *copy])
+    assert ">=: no less than that" in out
+    assert "by memory alone, a lower bound of what calculates" in " ".join(out.split())
+    assert main(["predict", *asked[:-1], "H200"]) == 0
+    assert ">=" not in capsys.readouterr().out
+
+
 def test_rows_as_data(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     arguments = ["predict", "gemm", "-p", "M=1,16", "--precision", "fp16", "--device", "bandwidth=3200,fp16=400"]
     assert main([*arguments, "--csv", "-"]) == 0

@@ -228,6 +228,16 @@ def test_the_measured_rate_stands_beside_the_peak() -> None:
     rates = (Rate("fp32", "a", "v", 8, 0.75, 0.7, 0.01), Rate("fp16", "a", "v", 8, 3.0, 2.9, 0.01))
     made = finished(600_000.0, roofs=replace(ROOFS, rates=rates))
     assert (made["peak_tflops"], made["measured_tflops"]) == (1.0, 0.75)
+
+
+@pytest.mark.parametrize(("share", "flags"), [(1.04, ""), (1.14, "noisy_roof")])
+def test_a_row_that_beats_the_measured_rate_says_so(share: float, flags: str) -> None:
+    """One yardstick: the rate that was measured, which a kernel may beat up to the theoretical one."""
+    best = 10**6 / 600e-6 / 1e12 / share  # 10^6 FLOP in 600 us
+    made = finished(600_000.0, roofs=replace(ROOFS, rates=(Rate("fp32", "a", "v", 8, best, best, 0.01),)))
+    assert (made["flags"], made["pct_limit"]) == (flags, pytest.approx(100 * share))
+    said = f"114 % of the best arithmetic rate measured, {best:.4g} TFLOP/s: that is no roof for it (1 in theory)"
+    assert made["reason"] == (said if flags else None)
     assert finished(600_000.0)["measured_tflops"] is None
 
 

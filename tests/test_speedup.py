@@ -213,6 +213,28 @@ def test_a_line_for_many_cases() -> None:
     assert ": not known (stream_read has no" in speedup_line(data[data["case"] == "c"])
 
 
+def test_a_line_tells_slower_from_no_gain() -> None:
+    """Measured in both: 0.78 times as fast is not "nothing"."""
+
+    def both(name: str, gain: float) -> list[dict[str, Any]]:
+        wide = case(name, timestamp="t")
+        then = {"bytes_read": NARROW - 8192, "bytes_written": 8192, "time_ms": wide["time_ms"] / gain}
+        return [wide, {**wide, "precision": "fp8_e4m3", **then, "bandwidth_gb_s": NARROW / then["time_ms"] / 1e6}]
+
+    quick, same, slow, slower = both("a", 1.5), both("b", 1.0), both("c", 0.78), both("d", 0.5)
+    what = "storing numbers in fp8_e4m3 instead of fp16"
+    assert speedup_line(frame.from_rows([*quick, *same, *slow])) == (
+        f"{what} makes 1 of 3 cases 1.50 times as fast; 1 gains nothing (limited: 1 by memory); "
+        "1 becomes slower, 0.78 times as fast"
+    )
+    assert speedup_line(frame.from_rows([*quick, *slow, *slower])) == (
+        f"{what} makes 1 of 3 cases 1.50 times as fast; 2 become slower, 0.50 to 0.78 times as fast"
+    )
+    assert speedup_line(frame.from_rows(slow)) == (
+        f"{what} would win nothing as the kernels are; 1 becomes slower, 0.78 times as fast"
+    )
+
+
 def test_a_line_says_of_how_many_cases_it_is_not_known() -> None:
     """Nothing is promised, nor denied, of those whose limit nobody knows."""
     without = {**case("d"), "attainable_gb_s": None, "ceiling_gb_s": None}

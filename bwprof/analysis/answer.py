@@ -14,7 +14,7 @@ from bwprof.analysis import values
 from bwprof.analysis.causes.checks import checklist
 from bwprof.analysis.causes.losses import losses
 from bwprof.analysis.causes.ranking import LEAST, Finding, bottlenecks, ranked, strengths, strong
-from bwprof.analysis.causes.rules import AT_ROOF
+from bwprof.analysis.causes.rules import AT_ROOF, at_a_roof
 from bwprof.analysis.improvement import improvement_table, precisions_of, why_the_same
 from bwprof.analysis.narrowing import NOTHING, limited_by, speedup_line
 from bwprof.analysis.utilization import utilization_table
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
 _WITHOUT = ("failed", "skipped")  # rows that have no time
 _MOST_FLAGS = 3  # named
+_ABOVE = "faster than it allows, which cannot be: check before use (above_attainable)"
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,10 @@ class Answer:
                 f"What limits {'the ' if total > 1 else ''}{what} is not known: what the device allows (its roofs) was "
                 "not measured beside (measure without --no-roofs)."
             )
-        at_roof = int(((self.limits.pct_limit >= AT_ROOF) & self.limits.by("memory", "compute")).sum())
+        at_roof, above = int(at_a_roof(self.usable, self.limits).sum()), int(values.above_roof(self.usable).sum())
+        beyond = f"; {above} {'is' if above == 1 else 'are'} {_ABOVE}" if above else ""
         left = f"; of {open_} it is not known what limits {'it' if open_ == 1 else 'them'}" if open_ else ""
-        return f"{self._limited()}; {_at_roof(at_roof, total, predicted=self._is_predicted())}{left}."
+        return f"{self._limited()}; {_at_roof(at_roof, total, predicted=self._is_predicted())}{beyond}{left}."
 
     def _limited(self) -> str:
         """What limits how many of them."""

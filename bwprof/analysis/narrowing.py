@@ -20,6 +20,7 @@ from bwprof.text import counted, measurable, quoted, seconds_text, short
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
 COLUMNS = (
     "case",
@@ -267,27 +268,44 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
         cached = " (weights and cache)" if "kv" in data.columns else ""
         return f"{what}{cached} would make a step {_gain(steps[0] / steps[1])}, {then} instead of {now}{assumed}"
     gains = known["speedup"].to_numpy(float)
-    more = gains > 1.005
-    held = known["limiter"][~more].fillna("").value_counts()
+    more, less = gains > _SAME_TIME, gains < 1 / _SAME_TIME
+    held = known["limiter"][~more & ~less].fillna("").value_counts()
     told = [
         f"{count} by {_briefly(str(name), count)}" if name else f"{count} not known" for name, count in held.items()
     ]
-    held_by = ", ".join(told)
+    held_by = f" (limited: {', '.join(told)})" if told else ""
+    measured = bool((known["status"] == MEASURED).all())
+    slower = _slower(gains[less], measured=measured)
     unknown = int((found["speedup"].isna() & found["byte_ratio"].notna()).sum())  # there, but not what limits them
     total = len(known) + unknown
     left = f"; of {unknown} it is not known" if unknown else ""
     if not more.any():
         where = f" for {len(known)} of {counted(total, 'case')}" if unknown else ""
-        return f"{what} {NOTHING}{where} (limited: {held_by}){left}"
-    least, most = (f"{short(found, '.2f')}" for found in (gains[more].min(), gains[more].max()))
-    span = _gain(gains[more].max()) if least == most else f"{least} to {_gain(gains[more].max())}"
-    measured = (known["status"] == MEASURED).all()
+        return f"{what} {NOTHING}{where}{held_by}{slower}{left}"
+    span = _span(gains[more])
     every = more.sum() == total > 1
     cases = f"all {counted(total, 'case')}" if every else f"{more.sum()} of {counted(total, 'case')}"
     said = f"{what} {'makes' if measured else 'would make'} {cases if total > 1 else 'the case'} {span}{assumed}"
-    rest = int((~more).sum())
+    rest = int((~more & ~less).sum())
     gain = ("gains" if rest == 1 else "gain") if measured else "would gain"
-    return (said if more.all() else f"{said}; {rest} {gain} nothing (limited: {held_by})") + left
+    return (f"{said}; {rest} {gain} nothing{held_by}" if rest else said) + slower + left
+
+
+_SAME_TIME = 1.005
+
+
+def _slower(gains: NDArray[np.float64], *, measured: bool) -> str:
+    """How many become slower, and by how much; "" for none."""
+    if not len(gains):
+        return ""
+    become = ("becomes" if len(gains) == 1 else "become") if measured else "would become"
+    return f"; {len(gains)} {become} slower, {_span(gains)}"
+
+
+def _span(gains: NDArray[np.float64]) -> str:
+    """'1.11 to 1.89 times as fast'."""
+    least, most = (short(found, ".2f") for found in (gains.min(), gains.max()))
+    return _gain(gains.max()) if least == most else f"{least} to {_gain(gains.max())}"
 
 
 def limited_by(limiter: str, count: int) -> str:

@@ -31,7 +31,8 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
     -------
     pandas.DataFrame
         Columns Kernel, Measured BW, Utilization, Status (excellent above 80 % of the peak, good above 60 %, fair above
-        40 %, else poor); "-" for what is not known, and for hot rows, whose bytes come out of a cache.
+        40 %, else poor; "in doubt" for what is faster than a stream of its bytes); "-" for what is not known, and for
+        hot rows, whose bytes come out of a cache.
 
     Examples
     --------
@@ -47,7 +48,7 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
     seconds = values.numbers(frame, "time_ms") / 1e3
     speed = np.where(np.isnan(own), values.moved_bytes(frame) / seconds / 1e9, own)
     used = values.numbers(frame, "utilization")
-    status = values.words(frame, "rating")
+    status = np.where(values.above_roof(frame), "in doubt", values.words(frame, "rating").astype(object))
     return pd.DataFrame(
         {
             "Kernel": values.labels(frame),

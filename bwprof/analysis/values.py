@@ -128,8 +128,11 @@ class Limits:
 
 
 def limits_of(data: pd.DataFrame) -> Limits:
-    """The columns of limits of a frame, worked out for the rows that have none."""
+    """The columns of limits of a frame, worked out for the rows that have none, or beat the rate measured."""
     found = Limits(numbers(data, "ridge"), numbers(data, "pct_limit"), word_codes(data, "limiter", LIMITERS))
+    if "measured_tflops" in data.columns:
+        faster = limits.beaten({name: numbers(data, name) for name in _SPEEDS})
+        found.pct_limit[faster], found.limiter[faster] = math.nan, 0
     missing = (numbers(data, "time_ms") > 0) & (np.isnan(found.pct_limit) | (found.limiter == 0))
     if missing.any():
         names = [name for name in _limiting() if name in data.columns]  # without texts, which only cost time
@@ -138,6 +141,9 @@ def limits_of(data: pd.DataFrame) -> Limits:
             own[missing] = np.where(np.isnan(own[missing]), made, own[missing])
         found.limiter[missing] = np.where(found.limiter[missing] == 0, rest.limiter_code, found.limiter[missing])
     return found
+
+
+_SPEEDS = ("time_ms", "flops", "tflops", "measured_tflops", "peak_tflops")
 
 
 @cache
@@ -152,6 +158,12 @@ def attained(data: pd.DataFrame) -> NDArray[np.float64]:
     own, roof = numbers(data, "pct_attainable"), numbers(data, "attainable_gb_s")
     made = 100 * numbers(data, "bandwidth_gb_s") / np.where(roof > 0, roof, math.nan)
     return np.where(np.isnan(own), made, own)
+
+
+def above_roof(data: pd.DataFrame) -> NDArray[np.bool_]:
+    """Where a row is faster than a stream of the same bytes, or theory, allows: suspect, and no success."""
+    with np.errstate(invalid="ignore"):
+        return has_flag(data, "above_attainable") | (attained(data) > 100 * limits.ABOVE_ROOF)
 
 
 def stored_ratio(data: pd.DataFrame) -> NDArray[np.float64]:

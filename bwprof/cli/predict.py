@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
-from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, predict_rows
+from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, lower_bounds, predict_rows
 from bwprof.analysis.forecast.work import Case
 from bwprof.cli.shared.arguments import Parser, refuse_others, run
 from bwprof.cli.shared.options import add_cases, add_efficiency, add_files, add_operations
@@ -113,6 +113,7 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     return list(seen.values())
 
 
+_LEAST = ">=: no less than that: what its arithmetic takes is not known, so do not compare it with other precisions"
 _TOLD = ("device", "reason", "operation", "precision")
 
 
@@ -123,7 +124,8 @@ def _print(found: pd.DataFrame) -> None:
     learnt = bool(found["time_ms_lo"].notna().any())
     numbers = [name for name in _NUMBERS if learnt or name != "between"]
     grid = table(screen, "", ["case", "precision", *numbers, "limiter"], numbers=numbers)
-    for row in found.to_dict(orient="records"):
+    least = lower_bounds(found)
+    for row, bound in zip(found.to_dict(orient="records"), least, strict=True):
         cells = {
             "time": seconds_text(row["time_ms"] / 1e3),
             "between": f"{seconds_text(row['time_ms_lo'] / 1e3)} - {seconds_text(row['time_ms_hi'] / 1e3)}",
@@ -131,6 +133,9 @@ def _print(found: pd.DataFrame) -> None:
             "% limit": f"{short(row['pct_limit'], '.0f')}",
         }
         limiter = row["limiter"] if isinstance(row["limiter"], str) else "-"
+        if bound:
+            cells |= {"time": f">= {cells['time']}", "between": "-", "GB/s": f"<= {cells['GB/s']}", "% limit": "-"}
+            limiter = "-"
         grid.add_row(str(row["case"]), str(row["precision"]), *(cells[name] for name in numbers), limiter)
     show(screen, grid)
     said: dict[str, dict[str, None]] = {}  # what each is of, where not all have the same
@@ -139,6 +144,8 @@ def _print(found: pd.DataFrame) -> None:
     for line, whose in said.items():
         told = line.replace("{}", f", {', '.join(whose)}" if len(said) > 1 else "", 1)
         screen.print(textwrap.fill(told, PLAIN_WIDTH, subsequent_indent="  "))
+    if least.any():
+        screen.print(_LEAST)
     if learnt:
         screen.print("between: what nine of ten times should lie between, by what was learnt")
 

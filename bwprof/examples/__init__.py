@@ -36,7 +36,7 @@ def load_example(name: str) -> pd.DataFrame:
         ``attrs["run"]`` holds the run's metadata, and ``attrs["run"]["commit"]`` the commit of bwprof that measured it.
         Where a later one made anew what a model's run predicted, ``attrs["run"]["predicted_again"]`` says which.
         Nothing in it names the machine; `bwprof.save` keeps the raw samples. Rows to be read with care have `flags`, as
-        everywhere: 7 of the H200's 63 rows, 15 of the H100's.
+        everywhere: 8 of the H200's 63 rows, 15 of the H100's.
 
     Raises
     ------

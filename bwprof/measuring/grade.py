@@ -71,6 +71,10 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
         if doubt:
             flags.append("noisy_roof")
             reasons.append(doubt)
+    beaten = limits.why_beaten(row)
+    if beaten:
+        flags += [] if "noisy_roof" in flags else ["noisy_roof"]
+        reasons.append(beaten)
     if _near_floor(row):
         flags.append("near_timer_floor")
     held = throttle_reasons(result["conditions"])

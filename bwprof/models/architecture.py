@@ -22,7 +22,7 @@ class Architecture:
     `ffn` is the inner size of the MLP, of one expert where there are `experts`; `dense_layers` have an ordinary MLP of
     `dense_ffn` instead, and every token passes one of `shared_ffn` beside its `experts_per_token`. `window_layers`
     attend to the last `window` tokens, the others to all. `gated`: gate, up and down; else up and down. `positions`:
-    rows of learned position embeddings. `norms`: of a layer.
+    rows of learned position embeddings. `norms`: of a layer. `max_context`: tokens that it was made for (0: not known).
 
     Raises
     ------
@@ -50,6 +50,7 @@ class Architecture:
     rotary: bool = True
     positions: int = 0
     norms: int = 2
+    max_context: int = 0
 
     def __post_init__(self) -> None:
         needed = ("hidden", "ffn", "layers", "num_heads", "num_kv_heads", "head_dim", "vocab")

@@ -122,9 +122,16 @@ def _from_dict(config: object, name: str) -> Architecture:
         rotary=rules.get("rotary", True),
         positions=size("n_positions") if "n_positions" in rules.get("defaults", {}) else 0,
         norms=rules.get("norms", 2),
+        max_context=_max_context(found),
         **_experts(found, rules, ffn, layers, size),
         **window,
     )
+
+
+def _max_context(found: Mapping[str, Any]) -> int:
+    """The tokens that its positions are for; 0 where that is not said. No operation of a step depends on it."""
+    value = found.get("max_position_embeddings", found.get("n_positions"))
+    return value if type(value) is int and 0 < value < 2**31 else 0
 
 
 Size = Callable[..., int]

@@ -211,6 +211,51 @@ def formats_of(question: Question, found: Sequence[Step], base: Step, best: Best
     if base.point.weights not in names:
         names.append(base.point.weights)
     pairs = [(name, base.point.kv if name == base.point.weights else _kv_beside(name, base.point.kv)) for name in names]
+    return _in_formats(question, found, base, pairs, best)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What narrower weights, a narrower cache, or both (as people call them) make a step: so many times as fast."""
+
+    said: str
+    times: float
+    is_measured: bool
+
+
+def offers_of(
+    question: Question, found: Sequence[Step], base: Step, formats: Sequence[Format], best: Best | None = None
+) -> list[Offer]:
+    """What the next narrower weights, an eight-bit cache, and both bring; those that are not known are left out."""
+    point = base.point
+    weights = narrower(point.weights, {line.weights for line in formats if line.source == NO_KERNEL})
+    caches = [] if registry.is_narrow(point.kv) or point.kv == "fp32" else list(_CACHES)
+    cached = dict(
+        zip(caches, _in_formats(question, found, base, [(point.weights, kv) for kv in caches], best), strict=True)
+    )
+    kv = next((kv for kv, line in cached.items() if line.source != NO_KERNEL and line.time_ms), None)
+    lines: list[tuple[str, Format | None]] = []
+    if weights is not None:
+        lines.append((f"{weights[1]} weights", next((line for line in formats if line.weights == weights[0]), None)))
+    if kv is not None:
+        lines.append((f"{_CACHES[kv]} KV cache", cached[kv]))
+    if weights is not None and kv is not None:
+        lines.append((BOTH, _in_formats(question, found, base, [(weights[0], kv)], best)[0]))
+    return [
+        Offer(said, base.time_ms / line.time_ms, line.source == "measured")
+        for said, line in lines
+        if line is not None and line.time_ms and base.time_ms
+    ]
+
+
+BOTH = "both"
+_CACHES = {"fp8_e4m3": "FP8", "int8": "INT8"}
+
+
+def _in_formats(
+    question: Question, found: Sequence[Step], base: Step, pairs: Sequence[tuple[str, str]], best: Best | None
+) -> list[Format]:
+    """A step with its weights and its cache in pairs of formats: measured, else predicted."""
     projected = projected_ms(question, base, pairs, best)
     result = []
     for (weights, kv), other in zip(pairs, projected, strict=True):

@@ -119,6 +119,7 @@ def _architecture(reader: Any, name: str) -> Architecture:
         rotary=kind != "gpt2",
         positions=shapes.get("position_embd.weight", [0, 0])[1],
         norms=4 if kind in _FOUR_NORMS else 2,
+        max_context=max(0, min(size("context_length", 0), 2**31 - 1)),
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bwprof.analysis.forecast.cards import GIVEN
 from bwprof.models import figures
 from bwprof.models.architecture import Architecture
-from bwprof.models.figures import Estimate, Format, Layer, Room, Step
+from bwprof.models.figures import BOTH, Estimate, Format, Layer, Offer, Room, Step
 from bwprof.models.question import AS_STORED, Question
 from bwprof.models.steps import DECODE, PREFILL
 from bwprof.text import figure_text, short
@@ -29,9 +30,27 @@ def may_fit(step: Step) -> bool:
 # ---- the answer ----
 
 
-def answer(step: Step, model: Architecture, formats: Sequence[Format], steps: Sequence[Step]) -> str:
-    """What limits a step, how fast it is, and what narrower weights would bring; or that it, or others, do not fit."""
-    name, point = model.name, step.point
+def answer(
+    step: Step, model: Architecture, formats: Sequence[Format], steps: Sequence[Step], offers: Sequence[Offer]
+) -> str:
+    """What limits a step, how fast it is, and what narrower formats would bring; or that it, or others, do not fit; and
+    which contexts the model was not made for.
+    """
+    return _of_first(step, model.name, formats, steps, offers) + _too_long(model, steps)
+
+
+def _too_long(model: Architecture, steps: Sequence[Step]) -> str:
+    """The contexts beyond what the model was made for, which are computed all the same."""
+    beyond = sorted({step.point.context for step in steps if 0 < model.max_context < step.point.context})
+    if not beyond:
+        return ""
+    more = f" and {len(beyond) - 3} more" if len(beyond) > 3 else ""
+    which = f"Context {beyond[0]} is" if len(beyond) == 1 else f"Contexts {', '.join(map(str, beyond[:3]))}{more} are"
+    return f" {which} beyond the {model.max_context} tokens that {model.name} was made for (max_position_embeddings)."
+
+
+def _of_first(step: Step, name: str, formats: Sequence[Format], steps: Sequence[Step], offers: Sequence[Offer]) -> str:
+    point = step.point
     if step.fit is not None and not may_fit(step):
         return _does_not_fit(step, name, formats)
     if step.time_ms is None or step.tokens_s is None:
@@ -48,12 +67,18 @@ def answer(step: Step, model: Architecture, formats: Sequence[Format], steps: Se
         elif step.mbu_pct is not None:
             said[0] += f": {short(step.mbu_pct, '.0f')} % of the theoretical bandwidth"
         said.append(tokens)
-    brings = _gain(step, formats)
+    brings = _gain(offers)
     if brings:
         said.append(brings)
     formats_said = f"weights {format_name(point.weights)}, cache {format_name(point.kv)}"
-    which = f"{name}, batch {point.batch}, context {point.context}, {formats_said}"
+    which = f"{name}, batch {point.batch}, context {point.context}, {formats_said}{_on(step)}"
     return f"{'; '.join(said)}. {which}.{_too_large(steps)}"
+
+
+def _on(step: Step) -> str:
+    """The device that the rows are of, or for; "" where they do not say it."""
+    device = next((row["device"] for row in step.rows if row.get("device")), "")
+    return f", on {'the device given' if device == GIVEN else device}" if device else ""
 
 
 def _too_large(steps: Sequence[Step]) -> str:
@@ -64,17 +89,26 @@ def _too_large(steps: Sequence[Step]) -> str:
     return f" Too large for the memory: {'; '.join(names[:2])}{more}." if names else ""
 
 
-def _gain(step: Step, formats: Sequence[Format]) -> str:
-    """What the next narrower weights bring."""
-    found = figures.narrower(step.point.weights, {line.weights for line in formats if line.source == figures.NO_KERNEL})
-    line = next((line for line in formats if found and line.weights == found[0] and line.time_ms), None)
-    if found is None or line is None or line.time_ms is None or step.time_ms is None:
+def _gain(offers: Sequence[Offer]) -> str:
+    """What narrower weights or a narrower cache bring: the one that brings more, and the others where they matter."""
+    single = [offer for offer in offers if offer.said != BOTH]
+    if not single:
         return ""
-    times = step.time_ms / line.time_ms
-    verb = "bring" if line.source == "measured" else "would bring"
-    if times < 1.005:
-        return f"{found[1]} weights {verb} nothing"
-    return f"{found[1]} weights {verb} {times:.2g} \u00d7"
+    best = max(single, key=lambda offer: offer.times)
+    best = single[0] if best.times < single[0].times * _WORTH else best
+    verb = "bring" if best.is_measured else "would bring"
+    if best.times < 1.005:
+        return f"{best.said} {verb} nothing"
+    told = [f"{offer.said} {_times(offer)}" for offer in offers if offer is not best]
+    matter = any(offer.times >= _WORTH for offer in single if offer is not best)
+    return f"{best.said} {verb} {_times(best)}" + (f" ({', '.join(told)})" if matter else "")
+
+
+_WORTH = 1.05  # a gain that is worth its words
+
+
+def _times(offer: Offer) -> str:
+    return f"{offer.times:.2g} \u00d7"
 
 
 def _does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
@@ -83,8 +117,8 @@ def _does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
     needed = (
         f"{_gb(fit.weights)} of weights and {_gb(fit.kv)} of KV cache (batch {point.batch}, context {point.context})"
     )
-    said = f"{name}, weights {format_name(point.weights)}, does not fit: {needed}, of {_gb(fit.memory)} of memory "
-    said += f"{_gb(fit.usable)} can be used ({fit.reserve:.0%} is left for activations and scratch)."
+    said = f"{name}, weights {format_name(point.weights)}{_on(step)}, does not fit: {needed}, of {_gb(fit.memory)} of "
+    said += f"memory {_gb(fit.usable)} can be used ({fit.reserve:.0%} is left for activations and scratch)."
     others = [line for line in formats if line.fits and line.weight_bytes < fit.weights]
     if others:
         widest = max(others, key=lambda line: line.weight_bytes)

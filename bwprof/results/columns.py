@@ -355,7 +355,7 @@ _LATEST = [
         "roofs",
         "%",
         "higher",
-        pct_limit="share of the roof that is nearer: of a stream of these bytes, or of the arithmetic rate",
+        pct_limit="share of the nearer roof: of a stream of these bytes, or of the best arithmetic rate measured",
     ),
     *_columns(
         "text",

@@ -44,6 +44,7 @@ _NUMBERS = (
     "measured_tflops",
     "peak_tflops",
 )
+_RATES = ("measured_tflops", "peak_tflops")
 _UNKNOWN = "what limits it is not known: "
 _FAR = _UNKNOWN + "it is far below a stream of its bytes"
 _WHY_NO_BYTES = _UNKNOWN + "its bytes are not: bytes_read= and bytes_written= say them, counters=True counts them"
@@ -288,12 +289,48 @@ def graded(row: Mapping[str, Any]) -> tuple[float, bool] | None:
     return limit, word == "compute" or (word != "memory" and limit > stream * (1 + 1e-9))
 
 
+def beaten(columns: Mapping[str, Numbers]) -> Any:
+    """Where the arithmetic is faster than the best rate that was measured, and no faster than theory: that was no roof.
+
+    Of columns as rows have them, NaN for what is not known.
+    """
+    row = {name: columns.get(name, math.nan) for name in _NUMBERS}
+    reached = _reached(row)
+    return (reached > ABOVE_ROOF * row["measured_tflops"]) & _not(reached > row["peak_tflops"])
+
+
+def why_beaten(row: Mapping[str, Any]) -> str | None:
+    """What to say of a row that is faster than the best rate that was measured; None for any other.
+
+    Examples
+    --------
+    >>> why_beaten({"tflops": 57.0, "measured_tflops": 50.0, "peak_tflops": 67.0})
+    '114 % of the best arithmetic rate measured, 50 TFLOP/s: that is no roof for it (67 in theory)'
+    """
+    found = {name: measured_or_nan(row.get(name)) for name in _NUMBERS}
+    if not beaten(found):
+        return None
+    best, theory = found["measured_tflops"], found["peak_tflops"]
+    most = "" if math.isnan(theory) else f" ({theory:.4g} in theory)"
+    said = f"{100 * _reached(found) / best:.0f} {_BEATEN}, {best:.4g} TFLOP/s"
+    return f"{said}: that is no roof for it{most}"
+
+
+_BEATEN = "% of the best arithmetic rate measured"
+
+
+def _reached(row: Mapping[str, Numbers]) -> Numbers:
+    return _first(row["tflops"], _ratio(row["flops"] * 1e-9, _where(row["time_ms"] > 0, row["time_ms"], math.nan)))
+
+
 def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame with the columns `ridge`, `pct_limit` and `limiter`, filled from its own columns where they are empty.
 
     Any frame will do: of a run written before these columns existed, of predicted rows, of a file that others wrote
     (with the nine classic columns alone nothing is known). A row with a time whose limiter cannot be told says why not,
-    in `reason`.
+    in `reason`. One that beats the best arithmetic rate measured is held against that rate all the same, as every row
+    of its precision is, whatever its file says (versions before took the theoretical rate): it has more than 100 %,
+    and where the frame has flags, `noisy_roof`.
 
     Raises
     ------
@@ -316,13 +353,14 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     check_frame(frame)
     numpy = _numpy()
     found = of_frame(frame)
+    faster = beaten({name: numbers(frame, name) for name in ("time_ms", "flops", "tflops", *_RATES)})
     made: dict[str, Any] = {}
-    for name, values in (("ridge", found.ridge), ("pct_limit", found.pct_limit)):
+    for name, values, anew in (("ridge", found.ridge, False), ("pct_limit", found.pct_limit, faster)):
         before = numbers(frame, name)
-        made[name] = numpy.where(numpy.isnan(before), values, before)
+        made[name] = numpy.where(numpy.isnan(before) | anew, values, before)
     limiter, unknown = found.limiter, found.why_code > 0
     if "limiter" in frame.columns:
-        told = frame["limiter"].notna().to_numpy(bool) & ~frame["limiter"].isin([""]).to_numpy(bool)
+        told = frame["limiter"].notna().to_numpy(bool) & ~frame["limiter"].isin([""]).to_numpy(bool) & ~faster
         limiter = numpy.where(told, frame["limiter"].to_numpy(object), limiter)
         unknown &= ~told
     made["limiter"] = pd.Series(limiter, frame.index, dtype="string")
@@ -330,16 +368,28 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     untold = numpy.flatnonzero(unknown)
     why = _worded(found.why_code[untold], _WHY)
     reasons[untold] = [_joined(before, said) for before, said in zip(reasons[untold], why, strict=True)]
-    if len(untold) or "reason" in frame.columns:
+    if "flags" in frame.columns and faster.any():
+        flags = frame["flags"].to_numpy(object, copy=True)
+        for place in numpy.flatnonzero(faster):
+            said = why_beaten(frame.iloc[place])
+            flags[place], reasons[place] = _flagged(flags[place]), _joined(reasons[place], said or "", _BEATEN)
+        made["flags"] = pd.Series(flags, frame.index, dtype="string")
+    if len(untold) or faster.any() or "reason" in frame.columns:
         made["reason"] = pd.Series(reasons, frame.index, dtype="string")
     return frame.assign(**made)
 
 
-def _joined(before: Any, why: str) -> str:
-    """A row's reason, with why there is no limiter; that is said once, however often one asks."""
+def _joined(before: Any, why: str, mark: str = _UNKNOWN) -> str:
+    """A row's reason, with why there is no limiter, say; that is said once, however often one asks."""
     if not isinstance(before, str) or not before:
         return why
-    return before if _UNKNOWN in before else f"{before}; {why}"
+    return before if mark in before else f"{before}; {why}"
+
+
+def _flagged(before: Any) -> str:
+    """A row's flags, with the one of a roof in doubt."""
+    flags = before.split(";") if isinstance(before, str) and before else []
+    return ";".join([*flags, *(["noisy_roof"] if "noisy_roof" not in flags else [])])
 
 
 def of_columns(columns: Mapping[str, Numbers], *, hot: Any = False, predicted: Any = False) -> Limits:
@@ -360,9 +410,7 @@ def of_columns(columns: Mapping[str, Numbers], *, hot: Any = False, predicted: A
     rate = _first(row["measured_tflops"], row["peak_tflops"])
     bend = _where(hot, math.nan, _ratio(1e3 * rate, ceiling))
     intensity = _where(idle, 0.0, _first(row["arithmetic_intensity"], _ratio(row["flops"], moved)))
-    reached = _first(row["tflops"], _ratio(row["flops"] * 1e-12, seconds))
-    # What a row beats was no roof: then it is the theoretical rate that holds.
-    rate = _where((reached > ABOVE_ROOF * rate) & (row["peak_tflops"] > rate), row["peak_tflops"], rate)
+    reached = _reached(row)
     bandwidth = _first(row["bandwidth_gb_s"], _ratio(moved * 1e-9, seconds))
     memory = _where(still, 0.0, _where(hot, math.nan, _ratio(bandwidth, stream)))
     arithmetic = _where(idle, 0.0, _ratio(reached, rate))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bwprof.analysis import values
-from bwprof.analysis.causes.rules import AT_ROOF, Facts
+from bwprof.analysis.causes.rules import Facts, at_a_roof
 from bwprof.text import Short
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _tail(facts: Facts) -> NDArray[np.float64]:
 
 
 def _at_a_roof(facts: Facts) -> NDArray[np.bool_]:
-    return facts.limits.by("memory", "compute") & (facts.limits.pct_limit >= AT_ROOF)
+    return at_a_roof(facts.data, facts.limits)
 
 
 def _build(facts: Facts) -> NDArray[np.float64]:

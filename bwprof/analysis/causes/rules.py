@@ -27,6 +27,11 @@ _ALSO = {
 _COMPARE = {"<": operator.lt, ">": operator.gt, ">=": operator.ge}
 
 
+def at_a_roof(data: pd.DataFrame, limits: values.Limits) -> NDArray[np.bool_]:
+    """Where a row is as fast as its roof allows: not where it is faster, which says that something is wrong."""
+    return limits.by("memory", "compute") & (limits.pct_limit >= AT_ROOF) & ~values.above_roof(data)
+
+
 class Facts:
     """What rules look at: the columns of a frame, each read once, as floats with NaN for what is not known."""
 

@@ -21,6 +21,7 @@ WARP = 32
 LATENCY_US = 0.7  # of DRAM under load where nobody says it: between 0.6 and 0.8 us on GPUs of these years
 _HARMLESS = {"near_timer_floor", ""}  # of the flags those that doubt no figure
 BEYOND = 115.0  # percent of a roof: what is counted and what is stated do not belong together
+_ABOVE = 100.5  # percent that are more than 100 where they are told
 _OF_DRAM = {"dram_bytes_read", "pct_attainable", "traffic_ratio"}
 _MOST = 105.0  # percent that a counter tells of what is full, counted in another pass than its whole
 _SMALL = 0.6  # of the theoretical bandwidth
@@ -33,13 +34,20 @@ _LONG_MS = 0.5
 class Share:
     """Percent of a roof, which roof that is in words, whether it was measured or is theory. NaN: not known.
 
-    `least`: it is at least this, by the bytes that were stated; how many were moved was not counted.
+    `least`: it is at least this, by the bytes that were stated; how many were moved was not counted. `beaten`: more
+    than 100 %, which may be, as the rate was measured.
     """
 
     pct: float
     of: str = ""
     measured: bool = False
     least: bool = False
+    beaten: bool = False
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether it is so far beyond the roof that something is counted, or stated, wrong."""
+        return self.pct > BEYOND and not self.beaten
 
     @property
     def known(self) -> bool:
@@ -230,15 +238,17 @@ class Figures:
 
     @cached_property
     def arithmetic(self) -> Share:
-        """How near its FLOPs are to the arithmetic roof."""
+        """How near its FLOPs are to the arithmetic roof: the best rate measured, the theoretical one where none was."""
         if self.number("flops") == 0:
             return Share(0.0, "of the arithmetic rate: it has no FLOPs", measured=True)
         own = self.number("tflops")
         rate = ratio(self.number("flops"), self.number("time_ms")) / 1e9 if math.isnan(own) else own
-        best = 100 * ratio(rate, self.number("measured_tflops"))
-        if best <= BEYOND or (not math.isnan(best) and not self.has("peak_tflops")):  # a product's; loops may beat it
-            return Share(best, "of the best arithmetic rate", measured=True)
-        return Share(100 * ratio(rate, self.number("peak_tflops")), "of the theoretical arithmetic rate")
+        best, theory = 100 * ratio(rate, self.number("measured_tflops")), 100 * ratio(rate, self.number("peak_tflops"))
+        if math.isnan(best):
+            return Share(theory, "of the theoretical arithmetic rate")
+        beaten = best >= _ABOVE and (theory <= 100 or best <= BEYOND)  # a product's; loops may
+        told = "of the best arithmetic rate" + (" measured, which it beats" if beaten else "")
+        return Share(best, told, measured=True, beaten=beaten)
 
     def bounded(self, gain: float, *, useless: bool = False) -> float:
         """A gain, at most what the nearer roof leaves room for, and no loss.
@@ -249,7 +259,8 @@ class Figures:
         if useless:
             excess = ratio(self.counted, self.moved)
             memory = memory / max(1.0, excess) if not math.isnan(excess) else math.nan if self.hot else self.attained
-        near = max((pct for pct in (memory, self.arithmetic.pct) if 0 < pct <= BEYOND), default=math.nan)
+        rate = math.nan if self.arithmetic.contradicts else self.arithmetic.pct
+        near = max((pct for pct in (memory if memory <= BEYOND else math.nan, rate) if pct > 0), default=math.nan)
         known = [value for value in (gain, 100 / near) if not math.isnan(value)]
         return max(1.0, min(known)) if known else math.nan
 
@@ -396,7 +407,7 @@ class Figures:
             found.append(({"pct_attainable"}, f"faster than a stream of its bytes ({share:.0f} %)"))
         if self.memory.pct > BEYOND:
             found.append((_OF_DRAM, f"DRAM would be {self.memory.pct:.0f} % {self.memory.of}"))
-        if self.arithmetic.pct > BEYOND:
+        if self.arithmetic.contradicts:
             found.append(({"tflops"}, f"its FLOPs would be {self.arithmetic.pct:.0f} % {self.arithmetic.of}"))
         excess = ratio(self.counted, self.moved)
         if share >= 50 and excess < 0.5 and not self.hot:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bwprof.analysis.diagnosis.figures import BEYOND, Figures, Share
+from bwprof.analysis.diagnosis.figures import Figures, Share
 
 SUPPORTED, REFUTED, CANNOT_TELL = "supported", "refuted", "cannot tell"
 _CREDIBLE = 1e4  # times as fast: a figure of more says that it is nearly all of the time, not what would be left
@@ -113,7 +113,7 @@ def untold(evidence: str, *needs: Need) -> Judgement:
 
 def near(share: Share, measured: Band, theory: Band, *, doubted: bool = False) -> str:
     """Whether a share of a roof is near it; one far beyond it tells nothing."""
-    if share.pct > BEYOND:
+    if share.contradicts:
         return CANNOT_TELL
     return (measured if share.measured else theory).place(share.pct, doubted=doubted)
 

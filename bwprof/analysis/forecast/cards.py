@@ -65,7 +65,7 @@ class Card:
             said += f"; streams over size scaled from those of {self.streams.measured_on}"
         kind = self.rate(precision)[1]
         if not kind:
-            said += f"; no arithmetic rate is known for {precision}: by memory alone"
+            said += f"; no arithmetic rate is known for {precision}: by memory alone, a lower bound of what calculates"
         elif kind not in (precision, compute_type(precision)):
             said += f"; {precision} calculated at the rate of {kind}"
         return said

@@ -16,7 +16,9 @@ from bwprof.roofs import limits
 from bwprof.text import finite_number, listed, shown, words
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
     from bwprof.roofs.model import Roofs
 
@@ -66,7 +68,9 @@ def predict(
     -------
     pandas.DataFrame
         Rows as a sweep's, status "predicted". `time_ms_lo` and `time_ms_hi` are what nine of ten times should lie
-        between, where the efficiency was learnt. `reason` says what was used.
+        between, where the efficiency was learnt. `reason` says what was used. Where the device's arithmetic rate in a
+        precision is not known, `time_ms` of what calculates is a lower bound: `reason` says so, and it is compared with
+        no other precision.
 
     Raises
     ------
@@ -231,11 +235,25 @@ def _joined(frames: list[pd.DataFrame], card: Card) -> pd.DataFrame:
         compare.fill(rows)
         for name in schema.COMPARISON_NAMES:
             whole[name] = [math.nan if row[name] is None else row[name] for row in rows]
+        # Of a lower bound no ratio is known; where FP32 has no rate, all that is calculated is held against bounds.
+        least = lower_bounds(whole)
+        if (least & (whole["precision"] == compare.BASELINE).to_numpy(bool)).any():
+            least |= limits.numbers(whole, "flops") > 0
+        whole.loc[least, ["speedup_vs_fp32", "bandwidth_vs_fp32"]] = math.nan
     whole.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": Run(run)}
     return whole
 
 
 MOST_COMPARED = 20_000  # rows that are also compared with FP32, one by one
+
+
+def lower_bounds(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Where a predicted time is a lower bound: it has arithmetic whose rate on the device nobody knows."""
+    import numpy as np
+
+    flops, dense, best = (limits.numbers(frame, name) for name in ("flops", "peak_tflops", "measured_tflops"))
+    found: NDArray[np.bool_] = (flops > 0) & np.isnan(dense) & np.isnan(best)
+    return found
 
 
 def _by_share(work: Work, card: Card, share: float, stream: Any) -> Estimate:

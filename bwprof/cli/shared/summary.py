@@ -104,7 +104,8 @@ def _graded(line: dict[str, Any], precisions: Sequence[str]) -> str:
 _LEGEND = (
     "GB/s ratio: FP16 / FP32.  bytes ratio: FP32 / FP16.  time gain = GB/s ratio x bytes ratio.",
     "% limit: of the nearer roof, per precision: what a plain stream of the same bytes and mix reaches, or (c) the "
-    "best arithmetic rate.  kernel: below half of both roofs.",
+    "best arithmetic rate measured, one for all rows of a precision (above 100: beaten).  kernel: below half of both "
+    "roofs.",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwprof.analysis.causes.rules import AT_ROOF
+from bwprof.analysis.causes.rules import AT_ROOF, at_a_roof
 from bwprof.analysis.improvement import improvement_table, precisions_of, why_the_same
 from bwprof.analysis.summary import PAIR
 from bwprof.analysis.values import once
@@ -70,7 +70,7 @@ def _figures(run: Run) -> Figures | None:
     cases = len({(row["case"], row["operation"]) for row in run.rows})
     whole = len(timed) + sum(row["status"] in ("failed", "skipped") for row in to_rows(once(run.data)))
     limits = run.answer.limits
-    high = int(((limits.pct_limit >= AT_ROOF) & limits.by("memory", "compute")).sum())
+    high = int(at_a_roof(run.answer.usable, limits).sum())
     checked = sum(row["verified"] is True for row in timed)
     flagged = sum(bool(row["flags"]) for row in timed)
     best = max((row for row in timed if row["bandwidth_gb_s"] and row["cache"] != "hot"), key=_speed, default=None)
