@@ -170,11 +170,13 @@ def test_decode_by_runs_of_parts(precision, shape):
             assert result["rows_checked"] > 0
 
 
-# On an H200 and an H100 an entry's blocks share keys (check_plans.cc): the last tile whole, or of one key, or of 15.
+# On an H200 and an H100 an entry's blocks share keys (check_plans.cc): the last tile whole, or of one key, or of 15;
+# all at once, or in turns.
 SHARED_DECODES = [
     *((1, keys, 32, 8, 128) for keys in (12288, 12289, 20015)),
     *((3, 40001, group, 1, 128) for group in (1, 3, 7)),
     *((3, 3500, 40, 8, head_dim) for head_dim in (104, 160, 192, 256)),
+    *((11, 8191, 8, 8, 128), (21, 8192, 16, 4, 128)),
 ]
 
 

@@ -287,15 +287,15 @@ static void check_even_runs() {
     }
 }
 
-// Blocks of one K/V head share keys only where nothing else divides them and all run at once. Each has whole steps of
-// its own first, the pool has as many keys again at least, and its counts lie behind the tickets.
+// Blocks of one K/V head share keys only where nothing else divides them. Each has whole steps of its own first, at
+// most half of all are anybody's own, and the counts of those taken lie behind the tickets.
 static void check_shared_keys() {
     const struct {
         int64_t batch, keys, heads, kv_heads, head_dim, own_keys;
     } shapes[] = {{1, 32768, 32, 8, 128, 512}, {1, 131072, 32, 8, 128, 2048}, {5, 2048, 64, 8, 128, 128},
                   {1, 32768, 32, 8, 192, 512}, {1, 32768, 32, 8, 104, 512},   {1, 8192, 32, 8, 128, 0},
                   {1, 131072, 32, 8, 96, 0},   {1, 131072, 14, 2, 64, 0},     {16, 8192, 32, 8, 128, 0},
-                  {1, 32768, 72, 8, 128, 0}};
+                  {1, 32768, 72, 8, 128, 0},   {11, 8192, 32, 8, 128, 640}};
     for (const auto &shape : shapes) {
         const bw_decode_plan plan =
             plan_of(BW_FP16, shape.batch, shape.keys, shape.heads, shape.kv_heads, shape.head_dim);
@@ -303,7 +303,7 @@ static void check_shared_keys() {
     }
     CHECK(plan_of(BW_FP32, 1, 32768, 32, 8, 128).own_keys == 0);
     const int64_t head_dims[] = {64, 72, 96, 104, 128, 160, 192, 256}, groups[] = {1, 4, 8}, kv_heads[] = {1, 2, 5, 8};
-    int64_t shared = 0, others = 0;
+    int64_t shared = 0, turns = 0, others = 0;
     for (int64_t batch = 1; batch < 40; batch += 3)
         for (int64_t keys = 100; keys < 200000; keys = keys * 5 / 3 + 7)
             for (int64_t head_dim : head_dims)
@@ -318,11 +318,12 @@ static void check_shared_keys() {
                         if (plan.own_keys == 0) continue;
                         const int64_t pace = 16 * plan.warps;
                         CHECK(plan.direct && plan.warps == 8 && plan.resident == 1 && head_dim > 96);
-                        CHECK(plan.parts == 0 && plan.splits > 1 && plan.columns * plan.splits <= 132);
+                        CHECK(plan.parts == 0 && plan.splits > 1);
+                        turns += plan.columns * plan.splits > 132;
                         CHECK(plan.own_keys % pace == 0 && plan.own_keys >= pace);
                         CHECK(2 * plan.own_keys * plan.splits <= keys);
                     }
-    CHECK(shared > 100 && others > 100);
+    CHECK(shared > 100 && turns > 50 && others > 100);
 }
 
 // Entries of different lengths: parts hold each entry's keys once, in even splits, long ones first; they and the
