@@ -48,16 +48,13 @@ struct direct_work {
     direct_pool pool;
 };
 
-template <int padded, int warps>
-constexpr bool shares_keys = bw_decode_shares_keys(padded, warps);
-
 // What a warp takes of its column's pool: it asks for a tile one ahead, so that the answer is there when it is needed.
 struct tile_taker {
     const direct_work &work;
     unsigned asked;  // lane 0's
 
     __device__ __forceinline__ explicit tile_taker(const direct_work &work_) : work(work_), asked(0) {
-        if (work.pool.tiles > 0) ask();
+        ask();
     }
     // A tile's first key, or -1: nothing is left.
     __device__ __forceinline__ int take() {
@@ -73,9 +70,10 @@ struct tile_taker {
     }
 };
 
-// `runs`: a block takes parts one after another. (A kernel of its own: where it could do either, one part of rows of 64
-// elements took 1 to 3 % longer.)
-template <typename T, int padded, int tiles, int warps, int resident, bool runs>
+// `runs`: a block takes parts one after another; `shares`: it takes of its column's pool, too. (Kernels of their own:
+// where one could do either of the first two, one part of rows of 64 elements took 1 to 3 % longer, and where it could
+// share but had nothing to, 4 steps of rows of 128 1 %.)
+template <typename T, int padded, int tiles, int warps, int resident, bool runs, bool shares>
 __global__ void __launch_bounds__(warps * 32, resident)
     attention_decode_direct_kernel(const __grid_constant__ direct_work work) {
     using tile = key_tile<T, padded>;
@@ -142,7 +140,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
         if (runs && ample && next > 0) part = bw_decode_load_part(work.parts + next);
 
         decode_sums<padded> sums = {};
-        if constexpr (!runs && shares_keys<padded, warps>) {
+        if constexpr (shares) {
             tile_taker taker(work);
             const int end = first + keys;
             int at = first + warp * tile_keys;
@@ -185,9 +183,13 @@ __global__ void __launch_bounds__(warps * 32, resident)
 template <typename T, int padded, int tiles, int warps, int resident>
 bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const direct_work &work,
                  bw_cuda_prepared *out) {
-    auto *function = attention_decode_direct_kernel<T, padded, tiles, warps, resident, false>;
+    auto *function = attention_decode_direct_kernel<T, padded, tiles, warps, resident, false, false>;
     if constexpr (warps >= 8) {  // runs.cc's
-        if (plan.runs > 0) function = attention_decode_direct_kernel<T, padded, tiles, warps, resident, true>;
+        if (plan.runs > 0) function = attention_decode_direct_kernel<T, padded, tiles, warps, resident, true, false>;
+    }
+    if constexpr (bw_decode_shares_keys(padded, warps)) {
+        if (plan.own_keys > 0)
+            function = attention_decode_direct_kernel<T, padded, tiles, warps, resident, false, true>;
     }
     bw_cuda_kernel *kernel =
         bw_choose(out, function,
