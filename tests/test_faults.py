@@ -219,6 +219,81 @@ def test_a_signal_ends_the_wait_of_closing(slow_case: _core.Case) -> None:
     assert slow_case.verify()["verified"]
 
 
+def test_a_signal_handler_closes_what_is_being_closed(slow_case: _core.Case) -> None:
+    """It does not wait for the call that it interrupts."""
+    handled = threading.Event()
+
+    def handler(*_: object) -> None:
+        slow_case.close()
+        handled.set()
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with Busy(slow_case) as busy:
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            threading.Thread(target=lambda: handled.wait(60.0) and busy.stop.set()).start()
+            slow_case.close()
+            assert handled.is_set()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_fork_while_another_thread_closes() -> None:
+    """Of that thread the child has nothing: it closes the case itself, and the device."""
+    device = _core.Device("cpu")
+    case = _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 20})
+    with Busy(case) as busy:
+        closer = threading.Thread(target=case.close)
+        closer.start()
+        with suppress(ValueError):  # closed, as far as others can see
+            while case.operation:
+                time.sleep(0.001)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            try:
+                case.close()
+                device.close()
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        busy.stop.set()
+        closer.join()
+    device.close()
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_case_is_closed_beside_a_thread_that_never_rests(dropped: bool) -> None:
+    """Between its calls the thread lets whoever closes another case of the device have it, and is not refused."""
+    wrong: list[BaseException] = []
+    closed = threading.Event()
+
+    with _core.Device("cpu") as device, _core.Case(device, *SMALL_COPY) as busy:
+
+        def call() -> None:
+            end = time.monotonic() + GIVE_UP_SECONDS
+            try:
+                while not closed.is_set() and time.monotonic() < end:
+                    busy.launch()
+            except BaseException as error:
+                wrong.append(error)
+
+        cases = [_core.Case(device, *SMALL_COPY) for _ in range(20)]
+        thread = threading.Thread(target=call)
+        thread.start()
+        while cases:
+            case = cases.pop()
+            if not dropped:
+                case.close()
+            del case
+        in_time = thread.is_alive() or bool(wrong)
+        closed.set()
+        thread.join()
+    assert in_time
+    assert not wrong
+
+
 def test_a_case_that_is_closed_while_it_is_measured() -> None:
     """Whoever measures it gets the row, and may close it, too."""
     stop, running = threading.Event(), threading.Event()

@@ -35,9 +35,30 @@ bw_case *core_case_hold(case_object *self) {
     return self->content;
 }
 
+/* A moment without the GIL; -1 with an exception where `signals` are to be minded and one came. */
+static int pause_for(bool signals) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    Py_BEGIN_ALLOW_THREADS;
+    nanosleep(&pause, NULL);
+    Py_END_ALLOW_THREADS;
+    return signals ? PyErr_CheckSignals() : 0;
+}
+
+/* Lets those who close a case of the device find it free: a thread that calls again and again holds the GIL between its
+ * calls, and they need both. Not for long, lest others keep the device. */
+static void give_way(const device_object *device) {
+    for (int i = 0; i < 10 && device->closers > 0; i++) {
+        if (bw_session_is_foreign(device->session) || bw_session_is_mine(device->session)) return;
+        (void)pause_for(false);
+    }
+}
+
 void core_case_let_go(case_object *self) {
     Py_ssize_t at = place_of(self);
+    device_object *device = (device_object *)Py_XNewRef((PyObject *)self->device);
     self->holders[at] = self->holders[--self->users];
+    if (device) give_way(device); /* else a child forked in this call has closed it in another thread */
+    Py_XDECREF(device);
 }
 
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -98,32 +119,33 @@ static bool is_alone(const case_object *self, bw_session *session) {
     return entered;
 }
 
-/* A moment without the GIL; -1 with an exception where `signals` are to be minded and one came. */
-static int pause_for(bool signals) {
-    const struct timespec pause = {.tv_nsec = 1000000};
-    Py_BEGIN_ALLOW_THREADS;
-    nanosleep(&pause, NULL);
-    Py_END_ALLOW_THREADS;
-    return signals ? PyErr_CheckSignals() : 0;
+/* Whether another thread closes the case, which neither waits for this one nor was lost in a fork. */
+static bool is_closed_elsewhere(const case_object *self) {
+    if (!self->closing || self->closer == PyThread_get_thread_ident()) return false;
+    return !bw_session_is_foreign(self->device->session) && !bw_session_is_mine(self->device->session);
 }
 
 /* Closes the case, after other threads that still use it have finished, and returns when it is closed, whoever does it.
  * -1 with an exception where a signal ended the wait: the case is then as it was. */
 static int release_content(case_object *self, bool signals) {
-    while (!self->content && self->closing && !bw_session_is_mine(self->device->session)) {
+    while (is_closed_elsewhere(self)) {
         if (pause_for(signals) < 0) return -1;
     }
+    if (!self->device) return 0;
     bw_case *content = self->content;
-    if (!content) return 0;
-    bw_session *session = content->session;
+    bw_session *session = self->device->session;
     const bool foreign = bw_session_is_foreign(session); /* the memory is the parent's */
     const bool within = bw_session_is_mine(session);
+    if (self->closing && !foreign) return 0; /* by a call that this one interrupts, or that waits for this thread's */
     self->content = NULL;
     self->closing = true;
+    self->closer = PyThread_get_thread_ident();
+    self->device->closers++;
     while (!is_alone(self, session)) {
         if (pause_for(signals) == 0) continue;
         self->content = content;
         self->closing = false;
+        self->device->closers--;
         return -1;
     }
     if (!foreign) {
@@ -132,6 +154,7 @@ static int release_content(case_object *self, bool signals) {
         Py_END_ALLOW_THREADS;
         if (!within) bw_session_leave(session);
     }
+    self->device->closers--;
     self->device->open_cases--;
     self->closing = false;
     Py_CLEAR(self->device);

@@ -20,14 +20,16 @@ typedef struct device_object {
     bool opening;        /* by a thread that has let go of the GIL */
     int index;
     Py_ssize_t open_cases, open_profilers;
+    Py_ssize_t closers; /* threads that close a case */
 } device_object;
 
 typedef struct case_object {
     PyObject_HEAD
     device_object *device;
-    bw_case *content; /* NULL once closed */
-    bool closing;     /* by a thread that waits for others, or frees the content, and has let go of the GIL */
-    Py_ssize_t users; /* calls under way: they let other threads run, which must not free the content under them */
+    bw_case *content;     /* NULL once closed */
+    bool closing;         /* by a thread that waits for others, or frees the content, and has let go of the GIL */
+    unsigned long closer; /* that thread */
+    Py_ssize_t users;     /* calls under way: they let other threads run, which must not free the content under them */
     unsigned long *holders; /* the thread of each of them */
 } case_object;
 
