@@ -10,7 +10,7 @@ from bwprof.models import figures
 from bwprof.models.architecture import Architecture
 from bwprof.models.figures import BOTH, Estimate, Format, Layer, Offer, Room, Step
 from bwprof.models.question import AS_STORED, Question
-from bwprof.models.steps import DECODE, PREFILL
+from bwprof.models.steps import DECODE, PREFILL, Point
 from bwprof.text import figure_text, short
 
 _BOUND = {
@@ -31,12 +31,17 @@ def may_fit(step: Step) -> bool:
 
 
 def answer(
-    step: Step, model: Architecture, formats: Sequence[Format], steps: Sequence[Step], offers: Sequence[Offer]
+    step: Step,
+    model: Architecture,
+    formats: Sequence[Format],
+    steps: Sequence[Step],
+    offers: Sequence[Offer],
+    cached: Format | None,
 ) -> str:
     """What limits a step, how fast it is, and what narrower formats would bring; or that it, or others, do not fit; and
     which contexts the model was not made for.
     """
-    return _of_first(step, model.name, formats, steps, offers) + _too_long(model, steps)
+    return _of_first(step, model.name, formats, steps, offers, cached) + _too_long(model, steps)
 
 
 def _too_long(model: Architecture, steps: Sequence[Step]) -> str:
@@ -49,10 +54,17 @@ def _too_long(model: Architecture, steps: Sequence[Step]) -> str:
     return f" {which} beyond the {model.max_context} tokens that {model.name} was made for (max_position_embeddings)."
 
 
-def _of_first(step: Step, name: str, formats: Sequence[Format], steps: Sequence[Step], offers: Sequence[Offer]) -> str:
+def _of_first(
+    step: Step,
+    name: str,
+    formats: Sequence[Format],
+    steps: Sequence[Step],
+    offers: Sequence[Offer],
+    cached: Format | None,
+) -> str:
     point = step.point
     if step.fit is not None and not may_fit(step):
-        return _does_not_fit(step, name, formats)
+        return _does_not_fit(step, name, formats, cached)
     if step.time_ms is None or step.tokens_s is None:
         return f"{name}: no time for a step of {point.phase} ({step.missing})"
     phase = _PHASES[point.phase]
@@ -84,9 +96,15 @@ def _on(step: Step) -> str:
 def _too_large(steps: Sequence[Step]) -> str:
     """Which of the steps that were asked for do not fit, where others do."""
     refused = [step.point for step in steps if not may_fit(step)]
-    names = [*dict.fromkeys(f"weights {format_name(p.weights)}, batch {p.batch}, context {p.context}" for p in refused)]
+    caches = {step.point.kv for step in steps}
+    names = [*dict.fromkeys(_named(point, with_cache=len(caches) > 1) for point in refused)]
     more = f"; and {len(names) - 2} more" if len(names) > 2 else ""
     return f" Too large for the memory: {'; '.join(names[:2])}{more}." if names else ""
+
+
+def _named(point: Point, *, with_cache: bool) -> str:
+    cache = f"cache {format_name(point.kv)}, " if with_cache else ""
+    return f"weights {format_name(point.weights)}, {cache}batch {point.batch}, context {point.context}"
 
 
 def _gain(offers: Sequence[Offer]) -> str:
@@ -108,10 +126,13 @@ _WORTH = 1.05  # a gain that is worth its words
 
 
 def _times(offer: Offer) -> str:
-    return f"{offer.times:.2g} \u00d7"
+    return f"{offer.times:{'.3g' if offer.times < _LEAST_OF_TWO_FIGURES else '.2g'}} \u00d7"
 
 
-def _does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
+_LEAST_OF_TWO_FIGURES = 1.05  # below it two figures say 1, and that is nothing
+
+
+def _does_not_fit(step: Step, name: str, formats: Sequence[Format], cached: Format | None) -> str:
     fit, point = step.fit, step.point
     assert fit is not None
     needed = (
@@ -123,6 +144,9 @@ def _does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
     if others:
         widest = max(others, key=lambda line: line.weight_bytes)
         return f"{said} With weights {format_name(widest.weights)} it does: {_gb(widest.weight_bytes)}."
+    if cached is not None:
+        weights = "" if cached.weights == point.weights else f"weights {format_name(cached.weights)} and "
+        return f"{said} With {weights}cache {format_name(cached.kv)} it does: {_gb(cached.kv_bytes)} of KV cache."
     count = -(-(fit.weights + fit.kv) // max(1, fit.usable))
     return f"{said} It would take {count} such devices, or a smaller model."
 
@@ -200,9 +224,26 @@ def tokens_s(step: Step, time_ms: float | None) -> float | None:
 
 # ---- lines of tables ----
 
-# Headings whose columns are words.
 # Columns that a narrow screen does without, the first ones first; none that tells what is only predicted.
-SPARE = ("GB moved", "MBU %", "precision", "count", "share %", "KB of cache a token", "context", "limiter")
+_SPARE = (
+    *("GB moved", "MBU %", "precision", "count", "share %"),
+    *("KB of cache a token", "context", "limiter", "% of limit"),
+)
+
+
+def spare(grid: object) -> list[str]:
+    """Those of a table: one that tells its lines apart is none of them."""
+    told = {
+        str(column.header) for column in getattr(grid, "columns", ()) if column.header == "context" and _differ(column)
+    }
+    return [name for name in _SPARE if name not in told]
+
+
+def _differ(column: Any) -> bool:
+    return len(set(column.cells)) > 1
+
+
+# Headings whose columns are words.
 WORDS = {"phase", "weights", "cache", "limiter", "role", "shape", "precision", "status", "source", "type", "fits"}
 
 
@@ -382,7 +423,7 @@ def _figure(value: float) -> str:
 
 
 def _gb(count: float) -> str:
-    return f"{count / 1e9:.3g} GB"
+    return f"{short(count / 1e9, '.3g' if count < 999.5e9 else '.0f')} GB"
 
 
 def format_name(name: str) -> str:
