@@ -538,6 +538,10 @@ def test_the_answer_offers_what_helps_most() -> None:
     assert "; FP8 weights would bring 1.8 \u00d7. " in short, "a cache of 0.5 GB beside 16 GB of weights"
     cached = bwprof.model_step("llama-3.1-8b", context=32768, weights="q4_0", device="H200").answer
     assert "; FP8 KV cache would bring 1.3 \u00d7. " in cached, "no weights are narrower"
+    near = bwprof.model_step("llama-3.1-8b", context=131072, device="H200").answer
+    assert "; FP8 KV cache would bring 1.3 \u00d7 (FP8 weights 1.3 \u00d7, both 1.9 \u00d7). " in near, (
+        "17 GB beside 16"
+    )
     done = bwprof.model_step("llama-3.1-8b", context=32768, weights="q4_0", kv="fp8", device="H200").answer
     assert " bring " not in done
 

@@ -114,7 +114,6 @@ def _gain(offers: Sequence[Offer]) -> str:
     if not single:
         return ""
     best = max(single, key=lambda offer: offer.times)
-    best = single[0] if best.times < single[0].times * _WORTH else best
     verb = "bring" if best.is_measured else "would bring"
     if best.times < 1.005:
         return f"{best.said} {verb} nothing"
