@@ -538,6 +538,10 @@ def test_the_answer_offers_what_helps_most() -> None:
     assert "; FP8 weights would bring 1.8 \u00d7. " in short, "a cache of 0.5 GB beside 16 GB of weights"
     cached = bwprof.model_step("llama-3.1-8b", context=32768, weights="q4_0", device="H200").answer
     assert "; FP8 KV cache would bring 1.3 \u00d7. " in cached, "no weights are narrower"
+    near = bwprof.model_step("llama-3.1-8b", context=131072, device="H200").answer
+    assert "; FP8 KV cache would bring 1.3 \u00d7 (FP8 weights 1.3 \u00d7, both 1.9 \u00d7). " in near, (
+        "17 GB beside 16"
+    )
     done = bwprof.model_step("llama-3.1-8b", context=32768, weights="q4_0", kv="fp8", device="H200").answer
     assert " bring " not in done
 
@@ -582,3 +586,59 @@ def test_the_answer_names_the_device(device: str, said: str) -> None:
     assert answer.endswith(f"llama-3.1-8b, batch 1, context 4096, weights FP16, cache FP16, {said}.")
     large = bwprof.model_step("llama-3.1-70b", device=device).answer
     assert large.startswith(f"llama-3.1-70b, weights FP16, {said}, does not fit: ")
+
+
+def test_a_cache_with_which_a_step_fits_is_offered() -> None:
+    """Rather than a second device, where no weights are narrow enough; the step that is offered does fit."""
+    large = bwprof.model_step("llama-3.1-8b", batch=8, context=131072, device="H200")
+    assert "137 GB of KV cache" in large.answer
+    assert large.answer.endswith(" With cache FP8_E4M3 it does: 70.9 GB of KV cache.")
+    assert bwprof.model_step("llama-3.1-8b", batch=8, context=131072, kv="fp8", device="H200").tokens_s
+    more = bwprof.model_step("llama-3.1-8b", batch=13, context=131072, device="H200").answer
+    assert more.endswith(" With weights FP8_E4M3 and cache FP8_E4M3 it does: 115 GB of KV cache.")
+    assert (
+        "It would take 3 such devices"
+        in bwprof.model_step("llama-3.1-8b", batch=16, context=131072, device="H200").answer
+    )
+    both = bwprof.model_step("llama-3.1-8b", batch=[1, 8], context=131072, kv=["fp16", "fp8"], device="H200").answer
+    assert both.endswith(" Too large for the memory: weights FP16, cache FP16, batch 8, context 131072.")
+
+
+def test_offers_say_what_they_change_and_by_how_much() -> None:
+    """FP32's cache becomes narrow with the weights; a gain of 3 % is not 1 times; thousands of GB have their digits."""
+    wide = bwprof.model_step("qwen2.5-7b", context=131072, weights="fp32", kv="fp32", device="H200").answer
+    assert "; FP16 weights and cache would bring 2 \u00d7. " in wide
+    long = bwprof.model_step("qwen2.5-0.5b", context=2**20, weights="fp8", kv="fp8", device="H200").answer
+    assert "; Q4_0 weights would bring 1.03 \u00d7. " in long
+    huge = bwprof.model_step("llama-3.1-405b", weights="fp32", kv="fp32", device="H200").answer
+    assert "does not fit: 1623 GB of weights" in huge
+
+
+def test_contexts_that_differ_are_told_on_a_narrow_screen() -> None:
+    """They tell the lines apart; what is the same in all goes."""
+    pytest.importorskip("rich")
+    from bwprof.models.telling import spare
+    from bwprof.terminal import console
+
+    def spared(*contexts: int) -> list[str]:
+        found = bwprof.model_step("llama-3.1-8b", context=contexts, device="H200")
+        steps = next(part for part in found.renderables(console(io.StringIO())) if not isinstance(part, str))
+        return spare(steps)
+
+    assert "context" in spared(4096)
+    assert "context" not in spared(4096, 131072)
+    assert "measured %" not in spared(4096, 131072), "what is predicted says so"
+
+
+def test_steps_without_an_arithmetic_rate_are_bounds() -> None:
+    """By memory alone a prompt would take a tenth of its time: neither a share, a limiter nor a gain is told of it."""
+    found = bwprof.model_step("llama-3.1-8b", prefill=True, device="bandwidth=3200,memory=80")
+    assert "; at most 167 tokens/s predicted. llama-3.1-8b, batch 1" in found.answer
+    text = str(found)
+    assert re.search(r"prefill .*\|>= 14\.6 \|<= 281 003 \|", text)
+    assert ">=: no less than that, by memory alone" in text
+    assert found.steps["limit_pct"].isna().all()
+    assert found.steps["limiter"].isna().all()
+    known = bwprof.model_step("llama-3.1-8b", prefill=True, device="bandwidth=3200,fp16=400,memory=80")
+    assert ">=" not in str(known)
+    assert " FP8 weights would bring 1." in known.answer

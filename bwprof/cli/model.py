@@ -258,11 +258,11 @@ def _show(store: Store, _folder: Path | None, screen: Console) -> None:
 
 def _print_result(frame: pd.DataFrame, screen: Console) -> None:
     from bwprof.models.result import ModelStep
-    from bwprof.models.telling import SPARE
+    from bwprof.models.telling import spare
     from bwprof.terminal import show
 
     for renderable in ModelStep.from_frame(frame).renderables(screen):
-        show(screen, renderable, SPARE)
+        show(screen, renderable, spare(renderable))
 
 
 def _predict(parsed: argparse.Namespace, asked: Question, device: str | Roofs) -> int:

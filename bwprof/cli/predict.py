@@ -121,6 +121,7 @@ def _print(found: pd.DataFrame) -> None:
     from bwprof.terminal import PLAIN_WIDTH, console, show, table
 
     screen = console(sys.stdout)
+    width = min(screen.width, PLAIN_WIDTH)
     learnt = bool(found["time_ms_lo"].notna().any())
     numbers = [name for name in _NUMBERS if learnt or name != "between"]
     grid = table(screen, "", ["case", "precision", *numbers, "limiter"], numbers=numbers)
@@ -143,9 +144,9 @@ def _print(found: pd.DataFrame) -> None:
         said.setdefault(f"{device}{{}}: {reason}", {})[f"{operation} {precision}"] = None
     for line, whose in said.items():
         told = line.replace("{}", f", {', '.join(whose)}" if len(said) > 1 else "", 1)
-        screen.print(textwrap.fill(told, PLAIN_WIDTH, subsequent_indent="  "))
+        screen.print(textwrap.fill(told, width, subsequent_indent="  "))
     if least.any():
-        screen.print(_LEAST)
+        screen.print(textwrap.fill(_LEAST, width, subsequent_indent="  "))
     if learnt:
         screen.print("between: what nine of ten times should lie between, by what was learnt")
 

@@ -86,11 +86,11 @@ def _print(options: argparse.Namespace) -> int:
         show_checklist(checklist(found), screen)
     elif found.attrs.get("run", {}).get("model") is not None:
         from bwprof.models.result import ModelStep
-        from bwprof.models.telling import SPARE
+        from bwprof.models.telling import spare
         from bwprof.terminal import show
 
         for renderable in ModelStep.from_frame(found).renderables(screen):
-            show(screen, renderable, SPARE)
+            show(screen, renderable, spare(renderable))
     else:
         print_tables(found, screen)
     return OK

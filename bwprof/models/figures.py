@@ -14,7 +14,7 @@ from bwprof.costs import cost
 from bwprof.models import steps, storage
 from bwprof.models.question import AS_STORED, LAYER, Question
 from bwprof.models.steps import DECODE, WEIGHTS, Part, Point
-from bwprof.roofs.limits import no_gain
+from bwprof.roofs.limits import lower_bound, no_gain
 
 Row = Mapping[str, Any]
 
@@ -42,6 +42,11 @@ class Step:
     limiter: str | None
     measured_pct: float | None
     missing: str
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether its time is a lower bound: no arithmetic rate is known of the device that it is predicted for."""
+        return any(lower_bound(row) is not None for row in self.rows)
 
 
 def steps_of(question: Question, rows: Sequence[Row], memory_bytes: int | None) -> list[Step]:
@@ -108,7 +113,9 @@ def limiter(row: Row) -> str | None:
 
 
 def limit_pct(row: Row) -> float | None:
-    """A row's share of the roof that applies to it."""
+    """A row's share of the roof that applies to it; None for a lower bound."""
+    if lower_bound(row) is not None:
+        return None
     found = row.get("pct_limit")
     if found is None:
         found = row.get(_SHARES.get(row.get("bound") or "", "pct_attainable"))
@@ -198,6 +205,7 @@ class Format:
     fits: bool | None
     time_ms: float | None
     source: str
+    kv_bytes: int = 0
 
 
 NO_KERNEL = "predicted, no kernel"
@@ -228,15 +236,19 @@ def offers_of(
 ) -> list[Offer]:
     """What the next narrower weights, an eight-bit cache, and both bring; those that are not known are left out."""
     point = base.point
+    if base.is_bound:  # of two bounds no gain is known
+        return []
     weights = narrower(point.weights, {line.weights for line in formats if line.source == NO_KERNEL})
-    caches = [] if registry.is_narrow(point.kv) or point.kv == "fp32" else list(_CACHES)
+    caches = _narrower_caches(point.kv)
     cached = dict(
         zip(caches, _in_formats(question, found, base, [(point.weights, kv) for kv in caches], best), strict=True)
     )
     kv = next((kv for kv, line in cached.items() if line.source != NO_KERNEL and line.time_ms), None)
     lines: list[tuple[str, Format | None]] = []
     if weights is not None:
-        lines.append((f"{weights[1]} weights", next((line for line in formats if line.weights == weights[0]), None)))
+        found_line = next((line for line in formats if line.weights == weights[0]), None)
+        alone = found_line is None or found_line.kv == point.kv  # FP32's cache becomes as narrow as the weights
+        lines.append((f"{weights[1]} weights{'' if alone else ' and cache'}", found_line))
     if kv is not None:
         lines.append((f"{_CACHES[kv]} KV cache", cached[kv]))
     if weights is not None and kv is not None:
@@ -246,6 +258,26 @@ def offers_of(
         for said, line in lines
         if line is not None and line.time_ms and base.time_ms
     ]
+
+
+def cache_that_fits(question: Question, found: Sequence[Step], base: Step, formats: Sequence[Format]) -> Format | None:
+    """For a step that does not fit in whatever weights: an eight-bit cache with which it does, beside its weights, else
+    beside the widest narrower ones; None where there is none.
+    """
+    if base.fit is None or any(line.fits for line in formats):
+        return None
+    size = base.fit.weights
+    narrow = sorted((line for line in formats if line.weight_bytes < size), key=lambda line: -line.weight_bytes)
+    weights = [base.point.weights, *(line.weights for line in narrow)]
+    pairs = [(name, kv) for name in weights for kv in _narrower_caches(base.point.kv)]
+    for line in _in_formats(question, found, base, pairs, None):
+        if line.fits and not _without_kernels(question, base, line.weights, line.kv):
+            return line
+    return None
+
+
+def _narrower_caches(kv: str) -> list[str]:
+    return [] if registry.is_narrow(kv) or kv == "fp32" else list(_CACHES)
 
 
 BOTH = "both"
@@ -267,11 +299,9 @@ def _in_formats(
             guessed = NO_KERNEL if _without_kernels(question, base, weights, kv) else "predicted"
             time_ms, source = other, guessed if other is not None else ""
         size = question.weight_bytes(weights)
-        fits = None
-        if base.fit is not None:
-            cache = storage.kv_bytes(question.model, kv, base.point.batch, base.point.context)
-            fits = size + cache <= base.fit.usable
-        result.append(Format(weights, kv, size, fits, time_ms if fits is not False else None, source))
+        cache = storage.kv_bytes(question.model, kv, base.point.batch, base.point.context)
+        fits = None if base.fit is None else size + cache <= base.fit.usable
+        result.append(Format(weights, kv, size, fits, time_ms if fits is not False else None, source, cache))
     return result
 
 

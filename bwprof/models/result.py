@@ -132,7 +132,8 @@ class ModelStep:
     def answer(self) -> str:
         """What limits the first step, how fast it is, and what narrower weights, or a narrower cache, would bring."""
         offers = figures.offers_of(self.question, self._steps, self._first, self._formats, self._best_ms)
-        return telling.answer(self._first, self.model, self._formats, self._steps, offers)
+        cached = figures.cache_that_fits(self.question, self._steps, self._first, self._formats)
+        return telling.answer(self._first, self.model, self._formats, self._steps, offers, cached)
 
     # ---- as frames ----
 

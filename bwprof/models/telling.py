@@ -10,7 +10,7 @@ from bwprof.models import figures
 from bwprof.models.architecture import Architecture
 from bwprof.models.figures import BOTH, Estimate, Format, Layer, Offer, Room, Step
 from bwprof.models.question import AS_STORED, Question
-from bwprof.models.steps import DECODE, PREFILL
+from bwprof.models.steps import DECODE, PREFILL, Point
 from bwprof.text import figure_text, short
 
 _BOUND = {
@@ -31,12 +31,17 @@ def may_fit(step: Step) -> bool:
 
 
 def answer(
-    step: Step, model: Architecture, formats: Sequence[Format], steps: Sequence[Step], offers: Sequence[Offer]
+    step: Step,
+    model: Architecture,
+    formats: Sequence[Format],
+    steps: Sequence[Step],
+    offers: Sequence[Offer],
+    cached: Format | None,
 ) -> str:
     """What limits a step, how fast it is, and what narrower formats would bring; or that it, or others, do not fit; and
     which contexts the model was not made for.
     """
-    return _of_first(step, model.name, formats, steps, offers) + _too_long(model, steps)
+    return _of_first(step, model.name, formats, steps, offers, cached) + _too_long(model, steps)
 
 
 def _too_long(model: Architecture, steps: Sequence[Step]) -> str:
@@ -49,10 +54,17 @@ def _too_long(model: Architecture, steps: Sequence[Step]) -> str:
     return f" {which} beyond the {model.max_context} tokens that {model.name} was made for (max_position_embeddings)."
 
 
-def _of_first(step: Step, name: str, formats: Sequence[Format], steps: Sequence[Step], offers: Sequence[Offer]) -> str:
+def _of_first(
+    step: Step,
+    name: str,
+    formats: Sequence[Format],
+    steps: Sequence[Step],
+    offers: Sequence[Offer],
+    cached: Format | None,
+) -> str:
     point = step.point
     if step.fit is not None and not may_fit(step):
-        return _does_not_fit(step, name, formats)
+        return _does_not_fit(step, name, formats, cached)
     if step.time_ms is None or step.tokens_s is None:
         return f"{name}: no time for a step of {point.phase} ({step.missing})"
     phase = _PHASES[point.phase]
@@ -60,7 +72,8 @@ def _of_first(step: Step, name: str, formats: Sequence[Format], steps: Sequence[
     tokens = f"{_figure(step.tokens_s)} tokens/s"
     if not step.measured_pct:
         share = "" if step.limit_pct is None else f" at {short(step.limit_pct, '.0f')} % of what this device sustains"
-        said.append(f"{tokens} predicted{share}")
+        most = "at most " if step.is_bound else ""
+        said.append(f"{most}{tokens} predicted{share}")
     else:
         if step.limit_pct is not None:
             said[0] += f": {short(step.limit_pct, '.0f')} % of what this device sustains"
@@ -84,9 +97,15 @@ def _on(step: Step) -> str:
 def _too_large(steps: Sequence[Step]) -> str:
     """Which of the steps that were asked for do not fit, where others do."""
     refused = [step.point for step in steps if not may_fit(step)]
-    names = [*dict.fromkeys(f"weights {format_name(p.weights)}, batch {p.batch}, context {p.context}" for p in refused)]
+    caches = {step.point.kv for step in steps}
+    names = [*dict.fromkeys(_named(point, with_cache=len(caches) > 1) for point in refused)]
     more = f"; and {len(names) - 2} more" if len(names) > 2 else ""
     return f" Too large for the memory: {'; '.join(names[:2])}{more}." if names else ""
+
+
+def _named(point: Point, *, with_cache: bool) -> str:
+    cache = f"cache {format_name(point.kv)}, " if with_cache else ""
+    return f"weights {format_name(point.weights)}, {cache}batch {point.batch}, context {point.context}"
 
 
 def _gain(offers: Sequence[Offer]) -> str:
@@ -95,7 +114,6 @@ def _gain(offers: Sequence[Offer]) -> str:
     if not single:
         return ""
     best = max(single, key=lambda offer: offer.times)
-    best = single[0] if best.times < single[0].times * _WORTH else best
     verb = "bring" if best.is_measured else "would bring"
     if best.times < 1.005:
         return f"{best.said} {verb} nothing"
@@ -108,10 +126,13 @@ _WORTH = 1.05  # a gain that is worth its words
 
 
 def _times(offer: Offer) -> str:
-    return f"{offer.times:.2g} \u00d7"
+    return f"{offer.times:{'.3g' if offer.times < _LEAST_OF_TWO_FIGURES else '.2g'}} \u00d7"
 
 
-def _does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
+_LEAST_OF_TWO_FIGURES = 1.05  # below it two figures say 1, and that is nothing
+
+
+def _does_not_fit(step: Step, name: str, formats: Sequence[Format], cached: Format | None) -> str:
     fit, point = step.fit, step.point
     assert fit is not None
     needed = (
@@ -123,6 +144,9 @@ def _does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
     if others:
         widest = max(others, key=lambda line: line.weight_bytes)
         return f"{said} With weights {format_name(widest.weights)} it does: {_gb(widest.weight_bytes)}."
+    if cached is not None:
+        weights = "" if cached.weights == point.weights else f"weights {format_name(cached.weights)} and "
+        return f"{said} With {weights}cache {format_name(cached.kv)} it does: {_gb(cached.kv_bytes)} of KV cache."
     count = -(-(fit.weights + fit.kv) // max(1, fit.usable))
     return f"{said} It would take {count} such devices, or a smaller model."
 
@@ -200,9 +224,26 @@ def tokens_s(step: Step, time_ms: float | None) -> float | None:
 
 # ---- lines of tables ----
 
-# Headings whose columns are words.
 # Columns that a narrow screen does without, the first ones first; none that tells what is only predicted.
-SPARE = ("GB moved", "MBU %", "precision", "count", "share %", "KB of cache a token", "context", "limiter")
+_SPARE = (
+    *("GB moved", "MBU %", "precision", "count", "share %"),
+    *("KB of cache a token", "context", "limiter", "% of limit"),
+)
+
+
+def spare(grid: object) -> list[str]:
+    """Those of a table: one that tells its lines apart is none of them."""
+    told = {
+        str(column.header) for column in getattr(grid, "columns", ()) if column.header == "context" and _differ(column)
+    }
+    return [name for name in _SPARE if name not in told]
+
+
+def _differ(column: Any) -> bool:
+    return len(set(column.cells)) > 1
+
+
+# Headings whose columns are words.
 WORDS = {"phase", "weights", "cache", "limiter", "role", "shape", "precision", "status", "source", "type", "fits"}
 
 
@@ -215,15 +256,20 @@ def step_cells(step: Step) -> dict[str, str]:
         "context": str(point.context),
         "weights": format_name(point.weights),
         "cache": format_name(point.kv),
-        "ms": _number(step.time_ms),
-        "tokens/s": "-" if step.tokens_s is None else _figure(step.tokens_s),
-        "MBU %": _percent(step.mbu_pct),
+        "ms": _bound(">= ", _number(step.time_ms), step),
+        "tokens/s": _bound("<= ", "-" if step.tokens_s is None else _figure(step.tokens_s), step),
+        "MBU %": _bound("<= ", _percent(step.mbu_pct), step),
         "% of limit": _percent(step.limit_pct),
         "limiter": step.limiter or "-",
         "GB moved": f"{step.moved_bytes / 1e9:.3g}",
         "measured %": _percent(step.measured_pct),
         "fits": "-" if step.fit is None else "yes" if step.fit.fits else "no",
     }
+
+
+def _bound(sign: str, said: str, step: Step) -> str:
+    """A figure, or the most or least that it can be."""
+    return sign + said if step.is_bound and said != "-" else said
 
 
 def operations_cells(step: Step) -> list[dict[str, str]]:
@@ -261,9 +307,9 @@ def format_cells(line: Format, step: Step, half: float | None) -> dict[str, str]
         "cache": format_name(line.kv),
         "GB of weights": f"{line.weight_bytes / 1e9:.3g}",
         "fits": "-" if line.fits is None else "yes" if line.fits else "no",
-        "ms": _number(line.time_ms),
-        "tokens/s": "-" if tokens is None else _figure(tokens),
-        "x FP16": f"{short(half / line.time_ms, '.2f')}" if half and line.time_ms else "-",
+        "ms": _bound(">= ", _number(line.time_ms), step),
+        "tokens/s": _bound("<= ", "-" if tokens is None else _figure(tokens), step),
+        "x FP16": f"{short(half / line.time_ms, '.2f')}" if half and line.time_ms and not step.is_bound else "-",
         "source": line.source if line.time_ms is not None else "-",
     }
 
@@ -344,6 +390,11 @@ def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[
             "% of limit, and what limits, is not known without the device's roofs: measure with them (without "
             "--no-roofs, roofs=False)."
         )
+    if step.is_bound:
+        notes.append(
+            ">=: no less than that, by memory alone: a prompt, or a large batch, may take many times as long. Tell the "
+            'arithmetic rate, too (--device "bandwidth=3200,fp16=400").'
+        )
     launches = sum(int(row["count"]) for row in step.rows)
     more = sum(item.count for item in left_out)
     timed = [item.time_ms for item in left_out if item.time_ms is not None]
@@ -382,7 +433,7 @@ def _figure(value: float) -> str:
 
 
 def _gb(count: float) -> str:
-    return f"{count / 1e9:.3g} GB"
+    return f"{short(count / 1e9, '.3g' if count < 999.5e9 else '.0f')} GB"
 
 
 def format_name(name: str) -> str:
