@@ -169,7 +169,7 @@ void place_parts(bw_decode_plan *plan) {
 
 // Of a split's keys, what its block takes before any that all of an entry's blocks share: a quarter of its steps, or 0
 // where they share none. Of 4 steps or fewer nothing is gained. Where not all blocks run at once, those that begin late
-// find the less to share: on an H100 11 x 8192 keys of 32/8 heads of 128, two turns, take 127 us, 145 without.
+// find the less to share: on an H100 11 x 8192 keys of 32/8 heads of 128, two turns, take 127 us, 143 without.
 int64_t own_keys(const bw_decode_plan &plan, const bw_dims *dims) {
     const int64_t pace = 16 * plan.warps, steps = bw_ceil_div(plan.longest, plan.splits) / pace;
     const int padded = (int)bw_decode_round_up(dims->value[BW_DECODE_HEAD_DIM], 64);
