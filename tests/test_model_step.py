@@ -628,17 +628,3 @@ def test_contexts_that_differ_are_told_on_a_narrow_screen() -> None:
     assert "context" in spared(4096)
     assert "context" not in spared(4096, 131072)
     assert "measured %" not in spared(4096, 131072), "what is predicted says so"
-
-
-def test_steps_without_an_arithmetic_rate_are_bounds() -> None:
-    """By memory alone a prompt would take a tenth of its time: neither a share, a limiter nor a gain is told of it."""
-    found = bwprof.model_step("llama-3.1-8b", prefill=True, device="bandwidth=3200,memory=80")
-    assert "; at most 167 tokens/s predicted. llama-3.1-8b, batch 1" in found.answer
-    text = str(found)
-    assert re.search(r"prefill .*\|>= 14\.6 \|<= 281 003 \|", text)
-    assert ">=: no less than that, by memory alone" in text
-    assert found.steps["limit_pct"].isna().all()
-    assert found.steps["limiter"].isna().all()
-    known = bwprof.model_step("llama-3.1-8b", prefill=True, device="bandwidth=3200,fp16=400,memory=80")
-    assert ">=" not in str(known)
-    assert " FP8 weights would bring 1." in known.answer

@@ -14,7 +14,7 @@ from bwprof.costs import cost
 from bwprof.models import steps, storage
 from bwprof.models.question import AS_STORED, LAYER, Question
 from bwprof.models.steps import DECODE, WEIGHTS, Part, Point
-from bwprof.roofs.limits import lower_bound, no_gain
+from bwprof.roofs.limits import no_gain
 
 Row = Mapping[str, Any]
 
@@ -42,11 +42,6 @@ class Step:
     limiter: str | None
     measured_pct: float | None
     missing: str
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether its time is a lower bound: no arithmetic rate is known of the device that it is predicted for."""
-        return any(lower_bound(row) is not None for row in self.rows)
 
 
 def steps_of(question: Question, rows: Sequence[Row], memory_bytes: int | None) -> list[Step]:
@@ -113,9 +108,7 @@ def limiter(row: Row) -> str | None:
 
 
 def limit_pct(row: Row) -> float | None:
-    """A row's share of the roof that applies to it; None for a lower bound."""
-    if lower_bound(row) is not None:
-        return None
+    """A row's share of the roof that applies to it."""
     found = row.get("pct_limit")
     if found is None:
         found = row.get(_SHARES.get(row.get("bound") or "", "pct_attainable"))
@@ -236,8 +229,6 @@ def offers_of(
 ) -> list[Offer]:
     """What the next narrower weights, an eight-bit cache, and both bring; those that are not known are left out."""
     point = base.point
-    if base.is_bound:  # of two bounds no gain is known
-        return []
     weights = narrower(point.weights, {line.weights for line in formats if line.source == NO_KERNEL})
     caches = _narrower_caches(point.kv)
     cached = dict(

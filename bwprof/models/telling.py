@@ -72,8 +72,7 @@ def _of_first(
     tokens = f"{_figure(step.tokens_s)} tokens/s"
     if not step.measured_pct:
         share = "" if step.limit_pct is None else f" at {short(step.limit_pct, '.0f')} % of what this device sustains"
-        most = "at most " if step.is_bound else ""
-        said.append(f"{most}{tokens} predicted{share}")
+        said.append(f"{tokens} predicted{share}")
     else:
         if step.limit_pct is not None:
             said[0] += f": {short(step.limit_pct, '.0f')} % of what this device sustains"
@@ -256,20 +255,15 @@ def step_cells(step: Step) -> dict[str, str]:
         "context": str(point.context),
         "weights": format_name(point.weights),
         "cache": format_name(point.kv),
-        "ms": _bound(">= ", _number(step.time_ms), step),
-        "tokens/s": _bound("<= ", "-" if step.tokens_s is None else _figure(step.tokens_s), step),
-        "MBU %": _bound("<= ", _percent(step.mbu_pct), step),
+        "ms": _number(step.time_ms),
+        "tokens/s": "-" if step.tokens_s is None else _figure(step.tokens_s),
+        "MBU %": _percent(step.mbu_pct),
         "% of limit": _percent(step.limit_pct),
         "limiter": step.limiter or "-",
         "GB moved": f"{step.moved_bytes / 1e9:.3g}",
         "measured %": _percent(step.measured_pct),
         "fits": "-" if step.fit is None else "yes" if step.fit.fits else "no",
     }
-
-
-def _bound(sign: str, said: str, step: Step) -> str:
-    """A figure, or the most or least that it can be."""
-    return sign + said if step.is_bound and said != "-" else said
 
 
 def operations_cells(step: Step) -> list[dict[str, str]]:
@@ -307,9 +301,9 @@ def format_cells(line: Format, step: Step, half: float | None) -> dict[str, str]
         "cache": format_name(line.kv),
         "GB of weights": f"{line.weight_bytes / 1e9:.3g}",
         "fits": "-" if line.fits is None else "yes" if line.fits else "no",
-        "ms": _bound(">= ", _number(line.time_ms), step),
-        "tokens/s": _bound("<= ", "-" if tokens is None else _figure(tokens), step),
-        "x FP16": f"{short(half / line.time_ms, '.2f')}" if half and line.time_ms and not step.is_bound else "-",
+        "ms": _number(line.time_ms),
+        "tokens/s": "-" if tokens is None else _figure(tokens),
+        "x FP16": f"{short(half / line.time_ms, '.2f')}" if half and line.time_ms else "-",
         "source": line.source if line.time_ms is not None else "-",
     }
 
@@ -389,11 +383,6 @@ def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[
         notes.append(
             "% of limit, and what limits, is not known without the device's roofs: measure with them (without "
             "--no-roofs, roofs=False)."
-        )
-    if step.is_bound:
-        notes.append(
-            ">=: no less than that, by memory alone: a prompt, or a large batch, may take many times as long. Tell the "
-            'arithmetic rate, too (--device "bandwidth=3200,fp16=400").'
         )
     launches = sum(int(row["count"]) for row in step.rows)
     more = sum(item.count for item in left_out)
