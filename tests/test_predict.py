@@ -321,24 +321,3 @@ def test_lower_bounds_are_compared_with_nothing() -> None:
     assert ratios("H200").notna().all(axis=None)
     known = ratios("bandwidth=3200,fp32=40")
     assert known.loc["fp32"].notna().all()
-
-
-def test_lower_bounds_are_limited_by_nothing_known() -> None:
-    """Made of the memory's time alone, they are near it whatever limits; rows, speed-ups and tables say so."""
-    asked = {"M": [1, 4096], "precision": ["fp32", "fp16"]}
-    found = bwprof.predict("gemm", device="bandwidth=3200", **asked)
-    assert found["limiter"].isna().all()
-    assert found["pct_limit"].isna().all()
-    assert found["bound"].isna().all()
-    gains = bwprof.speedup(found, "fp32", "fp16")
-    assert gains["speedup"].isna().all()
-    assert gains["reason"].str.contains("the time is a lower bound").all()
-    table = bwprof.analysis.improvement_table(found)
-    assert table["FP32 (GB/s)"].str.startswith("<= ").all()
-    assert set(table["Time speed-up"]) == {"-"}
-    assert set(table["Bytes ratio"]) == {"2.00x"}
-    known = bwprof.predict("gemm", device="bandwidth=3200,fp32=40,fp16=400", **asked)
-    assert set(known["limiter"]) == {"memory", "compute"}
-    assert bwprof.speedup(known, "fp32", "fp16")["speedup"].notna().all()
-    moved = bwprof.predict("kv_copy", device="bandwidth=3200")
-    assert set(moved["limiter"]) == {"memory"}, "it calculates nothing"

@@ -238,17 +238,3 @@ def test_roofs_of_another_device_are_not_imported(
 def test_mistakes_about_roofs(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["roofs", *arguments]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_an_analysis_of_lower_bounds_promises_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    kept = str(tmp_path / "bounds.json")
-    asked = ["gemm", "-p", "M=1,4096", "--precision", "fp32,fp16", "--device", "bandwidth=3200"]
-    assert main(["predict", *asked, "--json", kept]) == 0
-    capsys.readouterr()
-    assert main(["analyze", kept]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert out.startswith(
-        "What limits the 4 predictions is not known: what the device allows, its arithmetic rates too"
-    )
-    assert "at its roof" not in out
-    assert "times as fast" not in out

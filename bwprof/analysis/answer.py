@@ -87,11 +87,6 @@ class Answer:
             return self._nothing()
         open_, total = int((self.limits.limiter == 0).sum()), len(self.usable)
         what = counted(total, self._noun())
-        if open_ == total and self._is_predicted():
-            return (
-                f"What limits {'the ' if total > 1 else ''}{what} is not known: what the device allows, its arithmetic "
-                'rates too, is not (bwprof predict --device "bandwidth=3200,fp16=400" tells them).'
-            )
         if open_ == total:
             return (
                 f"What limits {'the ' if total > 1 else ''}{what} is not known: what the device allows (its roofs) was "

@@ -9,7 +9,6 @@ from bwprof import registry
 from bwprof.analysis import values
 from bwprof.analysis.causes.rules import AT_ROOF
 from bwprof.results.schema import Row
-from bwprof.roofs.limits import lower_bound
 from bwprof.text import figure_text, measurable, short
 
 if TYPE_CHECKING:
@@ -48,8 +47,7 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     -------
     pandas.DataFrame
         Columns Operation, FP32 (GB/s), FP16 (GB/s), Improvement (the ratio of the two), Bytes ratio, Time speed-up
-        (their product). A case without both is left out. What is predicted without an arithmetic rate is a bound
-        (<=), without those ratios.
+        (their product). A case without both is left out.
 
     Raises
     ------
@@ -73,19 +71,14 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     lines = []
     for pair in pairs(data, wide, narrow):
         speeds = [figure_text(row["bytes"] / row["time_ms"] / 1e6, whole_from=100) for row in (pair.wide, pair.narrow)]
-        ratios = [f"{short(ratio, '.2f')}x" for ratio in (pair.bandwidth_ratio, pair.byte_ratio, pair.time_ratio)]
-        bounds = [lower_bound(row) is not None for row in (pair.wide, pair.narrow)]
-        if any(bounds):
-            speeds = [f"<= {speed}" if bound else speed for speed, bound in zip(speeds, bounds, strict=True)]
-            ratios = ["-", ratios[1], "-"]
-        lines.append([pair.label, *speeds, *ratios])
+        ratios = (pair.bandwidth_ratio, pair.byte_ratio, pair.time_ratio)
+        lines.append([pair.label, *speeds, *(f"{short(ratio, '.2f')}x" for ratio in ratios)])
     return pd.DataFrame(lines, columns=names).astype("string")
 
 
 def why_the_same(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -> str:
     """Why cases show about 1x in GB/s and yet run faster: which do, and are at their roofs; "" where none is."""
-    every = pairs(data, *named(from_, to))
-    found = [pair for pair in every if not (lower_bound(pair.wide) or lower_bound(pair.narrow))]
+    found = pairs(data, *named(from_, to))
     attained = values.attained(values.as_frame([row for pair in found for row in (pair.wide, pair.narrow)]))
     at_roofs = (attained[0::2] >= AT_ROOF) & (attained[1::2] >= AT_ROOF)  # both reach what a stream of their bytes does
     same = [pair.label for pair, at_roof in zip(found, at_roofs, strict=True) if at_roof and pair.time_ratio > 1.1]

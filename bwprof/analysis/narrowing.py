@@ -14,7 +14,7 @@ from bwprof.analysis import values
 from bwprof.analysis.causes.losses import STEP
 from bwprof.analysis.improvement import Pair, named, pairs
 from bwprof.results.schema import Row
-from bwprof.roofs.limits import FLOOR_FACTOR, held_by, lower_bound, no_gain, of_row
+from bwprof.roofs.limits import FLOOR_FACTOR, held_by, no_gain, of_row
 from bwprof.roofs.model import Roofs
 from bwprof.text import counted, measurable, quoted, seconds_text, short
 
@@ -157,8 +157,6 @@ def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
     line |= {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
     line |= {"limiter": limiter, "count": 1.0 if count is None else count, "status": PREDICTED}
     pair = known.own.get(known.key(row))
-    if pair is not None and (open_ := lower_bound(pair.wide) or lower_bound(pair.narrow)):
-        return line | {"byte_ratio": pair.byte_ratio, "reason": open_}
     if pair is not None:
         return line | {
             "byte_ratio": pair.byte_ratio,

@@ -56,8 +56,7 @@ _WHY_NO_STREAM = (
 )
 _WHY_NO_FLOPS = _FAR + "; flops= and precision= tell how far from the arithmetic"
 _WHY_NO_RATE = _FAR + ", and there is no arithmetic roof of this precision="
-_WHY_LOWER_BOUND = _UNKNOWN + "no arithmetic rate of its device in this precision is, and the time is a lower bound"
-_WHY = (_WHY_NO_RATE, _WHY_NO_FLOPS, _WHY_NO_STREAM, _WHY_NO_ROOF, _WHY_NO_BYTES, _WHY_LOWER_BOUND)
+_WHY = (_WHY_NO_RATE, _WHY_NO_FLOPS, _WHY_NO_STREAM, _WHY_NO_ROOF, _WHY_NO_BYTES)
 
 
 def ridge(peak_tflops: Numbers, bandwidth_gb_s: Numbers) -> Numbers:
@@ -278,18 +277,6 @@ def no_gain(row: Mapping[str, Any]) -> str | None:
     return _NO_GAIN.get(held_by(row) or "")
 
 
-def lower_bound(row: Mapping[str, Any]) -> str | None:
-    """Why a predicted time is a lower bound, and compared with none; None where it is none, or measured.
-
-    Examples
-    --------
-    >>> lower_bound({"status": "predicted", "time_ms": 0.1, "flops": 1000, "peak_tflops": 67.0}) is None
-    True
-    """
-    why = of_row(row).why
-    return why if isinstance(why, str) and why == _WHY_LOWER_BOUND else None
-
-
 def graded(row: Mapping[str, Any]) -> tuple[float, bool] | None:
     """A finished row's grade: its share of the nearer roof in percent, and whether that is the arithmetic one.
 
@@ -408,8 +395,7 @@ def _flagged(before: Any) -> str:
 def of_columns(columns: Mapping[str, Numbers], *, hot: Any = False, predicted: Any = False) -> Limits:
     """The one rule, for floats and arrays alike, of columns as rows have them (NaN, or absent: not known).
 
-    A hot row is not held against DRAM, and has the arithmetic roof alone. A predicted time without an arithmetic rate
-    is made of the memory's: that it is near it says nothing.
+    A hot row is not held against DRAM, and has the arithmetic roof alone.
     """
     row = {name: columns.get(name, math.nan) for name in _NUMBERS}
     seconds = _where(row["time_ms"] > 0, row["time_ms"], math.nan) * 1e-3
@@ -430,10 +416,8 @@ def of_columns(columns: Mapping[str, Numbers], *, hot: Any = False, predicted: A
     arithmetic = _where(idle, 0.0, _ratio(reached, rate))
     least = _not(_known(row["attainable_gb_s"])) & _not(still)
     timed = _known(seconds)
-    guessed = predicted & (row["flops"] > 0) & _not(_known(rate))
-    told = _is_told(memory, arithmetic, least) & timed & _not(guessed)
+    told = _is_told(memory, arithmetic, least) & timed
     code = _limiter(memory, arithmetic, _ratio(row["timer_floor_us"] * 1e-6, seconds), told, least)
-    code = _where(guessed, 0, code)
     # Without a time it is the roof that would take longer.
     waits = _ratio(moved * 1e-9, stream)
     works = _where(idle, 0.0, _ratio(row["flops"] * 1e-12, rate))
@@ -441,8 +425,7 @@ def of_columns(columns: Mapping[str, Numbers], *, hot: Any = False, predicted: A
     code = _where(ahead, _where(waits >= works, _MEMORY, _COMPUTE), code)
     share = _where(told, 100 * _larger(memory, arithmetic), math.nan)
     side = _where((intensity < bend) | (intensity == 0), _MEMORY, _where(intensity >= bend, _COMPUTE, 0))
-    why = _why(timed & (code == 0) & _not(hot), row, memory, moved, rate)
-    return Limits(bend, share, code, side, _where(guessed & timed, _WHY.index(_WHY_LOWER_BOUND) + 1, why))
+    return Limits(bend, share, code, side, _why(timed & (code == 0) & _not(hot), row, memory, moved, rate))
 
 
 def _why(asked: Any, row: Mapping[str, Numbers], memory: Numbers, moved: Numbers, rate: Numbers) -> Codes:

@@ -295,8 +295,7 @@ def _frame(work: Work, card: Card, model: float | Efficiency) -> pd.DataFrame:
             "measured_tflops": card.best.get(work.precision, math.nan),
         }
         roofline = limits.attainable(np.where(work.flops > 0, intensity, np.nan), dense, ceiling)
-    moved_and_done = {"bytes_read": work.read, "bytes_written": work.written, "flops": work.flops}
-    limit = limits.of_columns(roofs | moved_and_done, predicted=True)
+    limit = limits.of_columns({**roofs, "bytes_read": work.read, "bytes_written": work.written, "flops": work.flops})
     columns: dict[str, Any] = dict(work.params)
     columns |= {name: work.cost[name] for name in work.cost}
     columns |= roofs
