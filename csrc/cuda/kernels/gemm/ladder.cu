@@ -6,7 +6,8 @@
 //              of 32 rows, which all lie in one bank
 //   padded     rows of 33 floats: the same column of 32 rows lies in 32 banks
 //   swizzled   rows of 32 floats whose pieces of 16 bytes change places, another way in each of 8 rows: the same piece
-//              of 8 rows lies in all banks, and rows stay aligned, so that a load brings four elements
+//              of 8 rows lies in all banks, and rows stay aligned, so that a load brings four elements (such loads take
+//              registers: one block runs on a multiprocessor, not two, which takes most of the gain back)
 #include "cuda/kernels/gemm/tiles.cuh"
 
 namespace {
