@@ -17,7 +17,7 @@
 //     another in each launch, and so are the last bits of the output. (On an H100, of 1 x 32768 keys of 8 K/V heads of
 //     128, in 16 equal splits, warps are done between 41 and 51 us, and so between 45 and 49; 47.1 -> 46.5 us, 1 x
 //     131072 178 -> 173.5, 11 x 8192, in two turns, 143 -> 127, 1 x 32768 of 192 elements 70.9 -> 69.5, of 256 92.3 ->
-//     91.6. By 2 tiles at a time it takes 1 % longer, by 4 2 %. Not of rows of up to 96 elements, 1 to 15 % longer:
+//     91.6. By 2 tiles at a time it takes 1 % longer, by 4 2 %. Not of rows of up to 96 elements, 1 to 24 % longer:
 //     those of several heads lie together in memory, which heads that do not keep step read piecemeal.)
 //   - of entries with lengths of their own a block takes one part or, where that is faster, a run of them, whose next
 //     keys are on their way while a part ends (splits/runs.cc).
