@@ -131,7 +131,7 @@ def limits_of(data: pd.DataFrame) -> Limits:
     """The columns of limits of a frame, worked out for the rows that have none, or beat the rate measured."""
     found = Limits(numbers(data, "ridge"), numbers(data, "pct_limit"), word_codes(data, "limiter", LIMITERS))
     if "measured_tflops" in data.columns:
-        faster = limits.beaten({name: numbers(data, name) for name in _SPEEDS})
+        faster = limits.beaten_rows(data)
         found.pct_limit[faster], found.limiter[faster] = math.nan, 0
     missing = (numbers(data, "time_ms") > 0) & (np.isnan(found.pct_limit) | (found.limiter == 0))
     if missing.any():
@@ -141,9 +141,6 @@ def limits_of(data: pd.DataFrame) -> Limits:
             own[missing] = np.where(np.isnan(own[missing]), made, own[missing])
         found.limiter[missing] = np.where(found.limiter[missing] == 0, rest.limiter_code, found.limiter[missing])
     return found
-
-
-_SPEEDS = ("time_ms", "flops", "tflops", "measured_tflops", "peak_tflops")
 
 
 @cache

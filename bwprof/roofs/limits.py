@@ -299,6 +299,11 @@ def beaten(columns: Mapping[str, Numbers]) -> Any:
     return (reached > ABOVE_ROOF * row["measured_tflops"]) & _not(reached > row["peak_tflops"])
 
 
+def beaten_rows(frame: pd.DataFrame) -> Any:
+    """`beaten` of a frame's columns."""
+    return beaten({name: numbers(frame, name) for name in ("time_ms", "flops", "tflops", *_RATES)})
+
+
 def why_beaten(row: Mapping[str, Any]) -> str | None:
     """What to say of a row that is faster than the best rate that was measured; None for any other.
 
@@ -353,7 +358,7 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     check_frame(frame)
     numpy = _numpy()
     found = of_frame(frame)
-    faster = beaten({name: numbers(frame, name) for name in ("time_ms", "flops", "tflops", *_RATES)})
+    faster = beaten_rows(frame)
     made: dict[str, Any] = {}
     for name, values, anew in (("ridge", found.ridge, False), ("pct_limit", found.pct_limit, faster)):
         before = numbers(frame, name)

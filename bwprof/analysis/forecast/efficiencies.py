@@ -19,7 +19,7 @@ from bwprof.analysis.forecast.cards import Card, card_of, measured, of_entry
 from bwprof.analysis.forecast.neighbours import Neighbours
 from bwprof.analysis.forecast.streams import Streams
 from bwprof.analysis.forecast.work import Estimate, Work, work_of
-from bwprof.roofs.limits import beaten, numbers
+from bwprof.roofs.limits import beaten_rows, numbers
 from bwprof.roofs.model import Roofs
 from bwprof.text import check_frame, mapping, shown, unknown
 
@@ -51,7 +51,6 @@ _LIKELY_LAUNCHES, _LIKELIER = 2.0, 0.005
 _LEAST_SECONDS = 1e-9
 _FITTED = 1000  # rows that a model is fitted to, spread evenly
 _DOUBTED = frozenset({"not_cold", "noisy", "noisy_roof", "single_thread", "event_bias"})
-_RATES = ("measured_tflops", "peak_tflops")
 
 
 @dataclass(frozen=True)
@@ -363,7 +362,7 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
     known = {found["name"]: found["precisions"] for found in registry.operations()}
     told = (_texts(rows[name]) for name in ("operation", "precision", "status", "cache", "flags"))
     # What beats the best product is told by a flag of its roof; its time is as good as any.
-    faster = beaten({name: numbers(frame, name) for name in ("time_ms", "flops", "tflops", *_RATES)})
+    faster = beaten_rows(frame)
     right = [
         precision in known.get(str(operation), ())
         and status in (None, "ok")
