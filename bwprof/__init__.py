@@ -201,12 +201,6 @@ if not TYPE_CHECKING:  # a checker of types knows the names above, and no others
             found = getattr(import_module(home), name) if home else import_module(f"{__name__}.{name}")
             globals()[name] = found
             return found
-        if name == "Measurement":
-            from bwprof.renamed import warn
-            from bwprof.results.row import Row
-
-            warn("bwprof.Measurement", "bwprof.Row")
-            return Row
         from bwprof.text import quoted
 
         raise AttributeError(f"module 'bwprof' has no attribute '{quoted(name)}'")

@@ -15,7 +15,6 @@ from bwprof.measuring.case import finished
 from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.row import Context, add_work
 from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Spec
-from bwprof.renamed import any_target, renamed
 from bwprof.results.row import Row
 from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_roofs
@@ -190,7 +189,6 @@ class Case:
         operands = self.operands
         return _decoded(self._case.inputs(), operands)
 
-    @renamed(budget_s="max_seconds")
     @_keeps_current
     def verify(self, *, max_seconds: float = 0.1) -> dict[str, Any]:
         """Launch once and compare a sample of the output with the float64 reference.
@@ -212,7 +210,6 @@ class Case:
         """
         return self._case.verify(seconds(max_seconds, "max_seconds", from_zero=True))
 
-    @renamed(precision_target=("rel_ci", any_target), verify_budget_s="verify_seconds")
     @_keeps_current
     def measure(
         self,
@@ -284,7 +281,7 @@ class Case:
         row = spec.blank_row(context) | {"variant": variant}
         add_work(row, cost)
         outcome = finished(row, result, context)
-        return Row(outcome.row, outcome.samples or (), details=result)
+        return Row(outcome.row, outcome.samples or ())
 
     def _spec(self, cache: str, timer: str | None, rel_ci: float) -> Spec:
         """What a sweep would call this."""

@@ -428,10 +428,6 @@ def seconds(value: Any, name: str, *, from_zero: bool = False, text: bool = Fals
     return found
 
 
-class Unbounded(float):
-    """A fraction by its old name, which could be 1 and more."""
-
-
 def fraction(value: Any, name: str) -> float:
     """A number between 0 and 1, as text too, and as a percentage ("2%"); ValueError with `name` for anything else.
 
@@ -440,8 +436,6 @@ def fraction(value: Any, name: str) -> float:
     >>> fraction(0.02, "rel_ci"), fraction("2%", "rel_ci")
     (0.02, 0.02)
     """
-    if isinstance(value, Unbounded):
-        return float(value)
     if isinstance(value, str):
         percent = value.strip().endswith("%")
         found = finite_number(read_number(value.strip().removesuffix("%")) / (100 if percent else 1))

@@ -62,7 +62,7 @@ CASE_PARTS = {
 }
 # The parts of the Python package, and which others each may import beside GROUND. `cli`, `__init__` and `__main__` may
 # import everything, and nothing imports `cli` but a part's `__main__`. CONTRIBUTING.md has the same table.
-GROUND = {"callables", "errors", "listing", "renamed", "terminal", "text"}
+GROUND = {"callables", "errors", "listing", "terminal", "text"}
 _WORKING = {"_core", "environment", "hardware", "registry"}
 MAY_IMPORT: dict[str, set[str]] = {
     **{part: {"_core", "text"} for part in sorted(GROUND)},

@@ -115,13 +115,6 @@ def test_a_row_in_a_notebook_shows_what_is_known_with_its_unit() -> None:
     assert "power_w" not in shown
 
 
-def test_copies_keep_what_details_said() -> None:
-    found = bwprof.Row(made(), [1.0], details={"median_ns": 7.0})
-    for kept in (found.copy(), copy.copy(found), copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
-        with pytest.warns(DeprecationWarning, match="Row.details is now"):
-            assert kept.details == {"median_ns": 7.0}
-
-
 def test_a_row_with_a_name_that_is_no_text_is_shown() -> None:
     odd: Any = bwprof.Row({1: 2, "case": "odd"})
     assert "<th>1</th><td>2</td>" in odd._repr_html_()

@@ -47,12 +47,10 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     rows, names = summary_rows(data)
-    from bwprof.results.older import OlderNames
-
     frame = pd.DataFrame(rows, columns=names)
     for name in names:
         frame[name] = frame[name].astype("float64" if _is_number(name) else "string")
-    return OlderNames(frame)
+    return frame
 
 
 def _is_number(name: str) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import statistics
+import sys
 import warnings
 from collections.abc import Callable
 from os import PathLike
@@ -15,7 +17,6 @@ from bwprof.callables import check_callable, name_of, only_makes
 from bwprof.hardware import Device
 from bwprof.hooks.chrome import Where, trace_text
 from bwprof.hooks.schedule import Given, Scheduled, given_schedule
-from bwprof.renamed import line_outside
 from bwprof.results.files import atomic_write
 from bwprof.text import amount, finite_number, path_of, quoted, shown, spelt, truth, unknown, whole_number
 
@@ -185,7 +186,7 @@ class Profiler(Scheduled):
         for name, moved in self._bytes.items():
             self._tell_bytes(name, moved)
         if self._nvtx and not self._core.watched:
-            warnings.warn(f"nvtx=True: {hardware.UNWATCHED}", RuntimeWarning, stacklevel=line_outside()[0])
+            warnings.warn(f"nvtx=True: {hardware.UNWATCHED}", RuntimeWarning, stacklevel=_find_stacklevel())
 
     def range(self, name: str) -> Range:
         """``with profiler.range("attention"): ...`` or ``@profiler.range("attention")``."""
@@ -438,3 +439,12 @@ def _block(row: dict[str, Any]) -> str:
             lines.append(f"Bytes {label}: {moved} ({moved / 1e6:.2f} MB)")
     lines.append("Bandwidth: unknown" if fast is None else f"Bandwidth: {fast:.2f} GB/s")
     return "\n".join([*lines, "=" * 29, ""])
+
+
+def _find_stacklevel() -> int:
+    """Return the `stacklevel` of the first caller outside this package, for `warnings.warn`."""
+    package = os.path.dirname(_core.__file__) + os.sep
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    return level

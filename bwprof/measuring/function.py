@@ -19,7 +19,6 @@ from bwprof.measuring.grade import AS_COUNTED, ELSEWHERE, WAITED, moved_bytes, w
 from bwprof.measuring.outputs import Expected, Verdict, expected
 from bwprof.measuring.row import Context, Outcome, ended
 from bwprof.measuring.spec import DEFAULT_REL_CI
-from bwprof.renamed import any_target, renamed
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
@@ -118,7 +117,6 @@ def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
             )
 
 
-@renamed(precision_target=("rel_ci", any_target))
 def measure(
     fn: Callable[..., object],
     *,

@@ -7,11 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bwprof.listing import html_table
-from bwprof.renamed import warn
 from bwprof.results import schema
 from bwprof.text import finite_number, nearest, quoted, short
-
-_OWN = ("samples_ns", "_details")
 
 
 class Row(dict[str, Any]):
@@ -32,25 +29,15 @@ class Row(dict[str, Any]):
     """
 
     samples_ns: list[float]
-    _details: Mapping[str, Any] | None
 
     def __init__(
         self,
         values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
         samples_ns: Sequence[float] = (),
-        *,
-        details: Mapping[str, Any] | None = None,
-    ):
+    ) -> None:
         super().__init__(values)
         own = self.pop(schema.SAMPLES, None)  # where a mapping of one's own, and a frame's record, has them
         self.samples_ns = list(samples_ns or ([] if schema.is_missing(own) else own))
-        self._details = details
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """What `bwprof.Case.measure` put here before its rows had columns."""
-        warn("Row.details", "the row itself: row['timer'], row['cache'], ...")
-        return dict(self._details if self._details is not None else self)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -61,7 +48,7 @@ class Row(dict[str, Any]):
             raise AttributeError(f"this row has no column '{quoted(name)}'{hint}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _OWN:
+        if name == schema.SAMPLES:
             object.__setattr__(self, name, value)
         else:
             self[name] = value
@@ -74,12 +61,12 @@ class Row(dict[str, Any]):
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(name for name in self if isinstance(name, str))]
 
-    def __reduce__(self) -> tuple[type[Row], tuple[dict[str, Any], list[float]], dict[str, Any]]:
-        return type(self), (dict(self), self.samples_ns), {"_details": self._details}
+    def __reduce__(self) -> tuple[type[Row], tuple[dict[str, Any], list[float]]]:
+        return type(self), (dict(self), self.samples_ns)
 
     def copy(self) -> Row:
         """A row of its own with the same values."""
-        return type(self)(self, self.samples_ns, details=self._details)
+        return type(self)(self, self.samples_ns)
 
     def __repr__(self) -> str:
         return f"<{self._title()}: {self._said()}>"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from bwprof.renamed import warn
 from bwprof.roofs.model import Roofs
 from bwprof.text import shown, unknown
 
@@ -17,8 +16,7 @@ def check(given: object) -> Given:
     """What rows are held against.
 
     "auto": the device's roofs, the stored ones where they hold, else measured now and stored; "stored": the stored ones
-    as they are, if there are any; False: none; or roofs that one has. True and None, of the version before, are "auto"
-    and "stored", with a DeprecationWarning.
+    as they are, if there are any; False: none; or roofs that one has.
 
     Raises
     ------
@@ -27,10 +25,6 @@ def check(given: object) -> Given:
     TypeError
         For anything else.
     """
-    if given is True or given is None:
-        word: Given = "auto" if given else "stored"
-        warn(f"roofs={given}", f"roofs='{word}'")
-        return word
     if given is False or isinstance(given, Roofs):
         return given
     if not isinstance(given, str):

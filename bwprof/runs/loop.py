@@ -23,7 +23,6 @@ from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.runs.progress import Progress
 
 MAX_TIME = "--max-total-seconds"
-_OLD_MAX_TIME = "--max-time"  # what it is called in older files
 _AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
 
 
@@ -65,7 +64,7 @@ def ran_out_of_time(row: Row) -> bool:
     A file has nothing but the reason for people: the option's name is in it here and in what a child process leaves
     (`bwprof.runs.executors.child`), and in no other skipped row's.
     """
-    return row["status"] == "skipped" and any(option in (row["reason"] or "") for option in (MAX_TIME, _OLD_MAX_TIME))
+    return row["status"] == "skipped" and MAX_TIME in (row["reason"] or "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from bwprof.renamed import renamed
 from bwprof.text import words as _words
 
 if TYPE_CHECKING:
@@ -96,7 +95,6 @@ def sweep(
 ) -> pd.DataFrame: ...
 
 
-@renamed(max_time="max_total_seconds")
 def sweep(
     operations: Words | Callable[..., object] = None,
     *,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,25 +12,6 @@ from bwprof.cli.shared.guard import OK, USAGE, coded, guarded
 
 DEVICE_HELP = "cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one)"
 BACKEND_HELP = "cuda or cpu, as --device cuda and --device cpu say, too"
-
-
-class _OldName(argparse.Action):
-    """An option by the name that it had in the version before: it works, and says the new one."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, const: str, **rest: Any) -> None:
-        super().__init__(option_strings, dest, const=const, **rest)
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        new = str(self.const)
-        sys.stderr.write(f"bwprof: WARNING: {option_string} is now {new}\n")
-        warnings.warn(f"{option_string} is now {new}", DeprecationWarning, stacklevel=2)
-        parser._option_string_actions[new](parser, namespace, values, new)
 
 
 class _StoreOnce(argparse.Action):
@@ -68,11 +48,6 @@ class Parser(argparse.ArgumentParser):
     def listed(self) -> list[argparse.Action]:
         """What the parser takes."""
         return list(self._actions)
-
-    def add_old_name(self, old: str, new: str) -> None:
-        """An option's name of the version before; the help does not show it."""
-        dest = self._option_string_actions[new].dest
-        self.add_argument(old, action=_OldName, dest=dest, const=new, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def refuse_others(parser: Parser, parsed: argparse.Namespace, why: str, *allowed: str) -> None:

@@ -77,8 +77,6 @@ def parser(program: str) -> Parser:
         "default where one watches; --nvtx also says where none does",
     )
     result.add_argument("--verbose", action="store_true", help="log what is going on")
-    result.add_old_name("--max-time", "--max-total-seconds")
-    result.add_old_name("--max-case-time", "--max-case-seconds")
     return result
 
 
