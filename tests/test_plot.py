@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -122,7 +123,8 @@ def test_pyplot_is_not_even_imported(tmp_path: Path) -> None:
         f"plot.save(frame.from_rows(pair('a', 100.0, 80.0)), {str(tmp_path / 'p')!r})\n"
         "print('matplotlib.pyplot' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    plain = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain)
     assert done.stdout == "False\n"
 
 

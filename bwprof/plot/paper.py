@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +23,24 @@ from bwprof.text import quoted, shown, spelt, unknown, whole_number
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+def _import_matplotlib() -> None:
+    """Import matplotlib; ignore a backend in MPLBACKEND that it refuses, since files need no screen."""
+    backend = os.environ.pop("MPLBACKEND", None)
+    try:
+        import matplotlib
+    finally:
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend
+    if backend:
+        with contextlib.suppress(ValueError):
+            matplotlib.rcParams["backend"] = backend
+
+
+if os.environ.get("MPLBACKEND") and "matplotlib" not in sys.modules:
+    with contextlib.suppress(ImportError):  # whatever draws says that it is missing
+        _import_matplotlib()
 
 Inches = tuple[float, float]  # width and height
 # Of pictures with a line for each case: those beyond are left out, which is said, as nobody reads so many.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.plot.given import device_of, doubted, need, number_column, predicted, remarks, rows_of
-from bwprof.plot.kinds.series import axis_label, column_of, count_text, varying
+from bwprof.plot.kinds.series import axis_label, column_of, count_formatter, varying
 from bwprof.plot.legends import add_title
 from bwprof.plot.looks import dress, ink, readable
 from bwprof.plot.paper import Inches, Picture, cut, width_of
@@ -226,7 +226,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     _numbers(ax, grid, room, lambda found: colors(norm(found)), crossed)
     for axis, values, inches in ((ax.xaxis, plan.xs, room[0]), (ax.yaxis, plan.ys, room[1])):
         step = max(1, round(len(values) * 0.45 / max(inches, 0.5)))
-        axis.set_ticks(range(0, len(values), step), [count_text(found) for found in values[::step]])
+        axis.set_ticks(range(0, len(values), step), list(map(count_formatter(values), values[::step])))
     ax.set_xlim(-0.5, len(plan.xs) - 0.5)
     ax.set_ylim(-0.5, len(plan.ys) - 0.5)
     ax.set_xlabel(axis_label(plan.x), parse_math=False)

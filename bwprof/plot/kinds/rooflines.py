@@ -43,6 +43,7 @@ class _Point:
     """A row in the picture: FLOP/B, TFLOP/s."""
 
     case: str
+    shape: tuple[object, ...]
     precision: str
     intensity: float
     tflops: float
@@ -70,16 +71,23 @@ class _Plan:
     theory: _Roof
     precisions: list[str]
     notes: list[str]
+    guessed: set[str]
     theory_word: str
     why_hollow: str
+
+    def word(self, precision: str | None = None) -> str:
+        """Whether a precision's roof, or that of memory, was measured."""
+        found = {precision} if precision else set(self.precisions)
+        return "predicted" if found <= self.guessed else "measured"
 
 
 def roofline(data: Any, ax: Axes | None = None) -> Axes:
     """Arithmetic rate over arithmetic intensity, below the roofs of the device: one of memory, one per precision.
 
-    Solid roofs are measured ones, dashed ones theoretical. A line joins the precisions of a case, and its name stands
-    beside it, without the words that all names share, which the title has; hollow marks are rows in doubt (flags), or
-    predicted. Cases without FLOPs, which only move bytes, stand in the legend.
+    Solid roofs are measured, or predicted where no row is measured; dashed roofs are theoretical. A line joins the
+    precisions of one shape of a case. Its name stands beside it, without the words that all names share, which the
+    title has. Hollow marks are rows in doubt (flags), or predicted. Cases without FLOPs, which only move bytes, stand
+    in the legend.
 
     Parameters
     ----------
@@ -140,7 +148,9 @@ def _plan(rows: Sequence[Row]) -> _Plan:
     theory = _Roof(_middle(roofs, "peak_gb_s"), _rates(with_points, "peak_tflops", precisions))
     measured_too = values.on_host(values.as_frame([dict(own[0])])).all()  # nobody writes down what a CPU could do
     word = "in registers" if measured_too else "theoretical"
-    return _Plan(device, points, list(copies), measured, theory, precisions, notes, word, why_hollow(with_points))
+    guessed = set(precisions) - {row["precision"] for row in with_points if not predicted(row)}
+    hollow_word = why_hollow(with_points)
+    return _Plan(device, points, list(copies), measured, theory, precisions, notes, guessed, word, hollow_word)
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -167,7 +177,8 @@ def _point(row: Row, name: str) -> _Point | None:
     rate = rate or flops / time_ms / 1e9
     if not (intensity > 0 and rate > 0):
         return None
-    return _Point(name, row["precision"], intensity, rate, time_ms, hollow(row))
+    shape = tuple(row.get(param) for param in schema.all_param_names())
+    return _Point(name, shape, row["precision"], intensity, rate, time_ms, hollow(row))
 
 
 def _middle(rows: Sequence[Row], name: str) -> float | None:
@@ -211,7 +222,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     ax.set_xlabel(schema.column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic "))
     ax.set_ylabel(schema.column("tflops").label)
     notes = [plan.device, *plan.notes] if plan.device else plan.notes
-    add_title(ax, "Roofline", notes, room)
+    add_title(ax, "Predicted roofline" if plan.word() == "predicted" else "Roofline", notes, room)
     dress(ax, grid="both")
 
 
@@ -325,10 +336,10 @@ def _points(
 
 
 def _joined(plan: _Plan) -> list[list[tuple[float, float]]]:
-    """Of each case with several points these, from left to right."""
-    cases: dict[str, list[tuple[float, float]]] = {}
+    """Of each shape of a case with several points these, from left to right."""
+    cases: dict[tuple[object, ...], list[tuple[float, float]]] = {}
     for point in plan.points:
-        cases.setdefault(point.case, []).append((point.intensity, point.tflops))
+        cases.setdefault((point.case, point.shape), []).append((point.intensity, point.tflops))
     return [sorted(found) for found in cases.values() if len(found) > 1]
 
 
@@ -392,7 +403,7 @@ def _precision_handles(plan: _Plan, looks: Mapping[str, Style]) -> list[Any]:
     handles = []
     for name in plan.precisions:
         said = [cut(name, _LONGEST_PRECISION).upper()]
-        rates = ((plan.measured, "measured"), (plan.theory, plan.theory_word))
+        rates = ((plan.measured, plan.word(name)), (plan.theory, plan.theory_word))
         told = [
             f"{figure_text(roof.tflops[name], whole_from=100)} {word}" for roof, word in rates if name in roof.tflops
         ]
@@ -408,7 +419,7 @@ def _roof_handles(plan: _Plan, color: str) -> list[Any]:
     from matplotlib.lines import Line2D
 
     handles = []
-    for roof, word, look in ((plan.measured, "measured", _MEASURED), (plan.theory, plan.theory_word, _THEORY)):
+    for roof, word, look in ((plan.measured, plan.word(), _MEASURED), (plan.theory, plan.theory_word, _THEORY)):
         if roof.gb_s or roof.tflops:
             memory = f": memory {figure_text(roof.gb_s, whole_from=100)} GB/s" if roof.gb_s else ""
             handles.append(Line2D([], [], color=color, label=f"roof {word}{memory}", **look))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ _SELDOM = ("variant", "run_id")  # only where rows are not told apart without
 _DASHES = ("-", (0, (6, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))  # of lines in one precision
 _LOGARITHMIC = 4.0  # largest over smallest value, from which on an axis is one of factors
 _TIMES = "ms"
+_LEAST_BINARY = 4096  # from which on a binary suffix is shorter
+_LEAST_APART = 0.035  # of an axis: ticks nearer to each other cover each other's words
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,20 @@ def varying(rows: Sequence[Row]) -> dict[str, int]:
 
 def _own_counts(rows: Sequence[Row]) -> dict[str, int]:
     """Of labels that are the caller's own and hold numbers; where a shape stands in a model's steps is none."""
-    names = [name for name in schema.more_names(rows) if name not in ("count", *STEP) or "model" not in rows[0]]
-    found = {name: {row.get(name) for row in rows} - {None} for name in names}
+    found = {name: {row.get(name) for row in rows} - {None} for name in _own_names(rows)}
     return {name: len(values) for name, values in found.items() if all(measurable(v) is not None for v in values)}
+
+
+def _own_names(rows: Sequence[Row]) -> list[str]:
+    return [name for name in schema.more_names(rows) if name not in ("count", "role", *STEP) or "model" not in rows[0]]
+
+
+def _spans(rows: Sequence[Row], label: str, x: str) -> bool:
+    """Whether a value of a label stands at several places along the parameter, and so is a line's own."""
+    places: dict[object, set[object]] = {}
+    for row in rows:
+        places.setdefault(row.get(label), set()).add(row[x])
+    return any(len(found) > 1 for found in places.values())
 
 
 def _plan(data: Any, x: str | None, y: str) -> _Plan:
@@ -166,7 +179,9 @@ def axis_label(column: Column) -> str:
 
 def _lines(rows: Sequence[Row], x: str, choice: Mapping[str, int]) -> list[_Line]:
     """Rows by precision, and by what else tells them apart, each along the parameter."""
-    apart = [name for name in (*choice, *_APART) if name != x and len({row.get(name) for row in rows}) > 1]
+    labels = [name for name in ("case", *_own_names(rows)) if _spans(rows, name, x)]
+    names = dict.fromkeys((*choice, *schema.all_param_names(), *labels, *_APART))
+    apart = [name for name in names if name != x and len({row.get(name) for row in rows}) > 1]
     where = [name for name in apart if name not in _SELDOM]
     for name in (name for name in apart if name in _SELDOM):  # a variant changes along a line: it is no line's own
         keys = [(row["precision"], row[x], *(row.get(other) for other in where)) for row in rows]
@@ -301,17 +316,28 @@ def _count_ticks(ax: Axes, xs: Sequence[float]) -> None:
     """Ticks at the values themselves while they are few, written as people type them: 4Ki, 1000."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-    ax.xaxis.set_major_locator(FixedLocator(list(xs)) if len(xs) <= 12 else LogLocator(base=2, numticks=12))
+    apart = (max(xs) / min(xs)) ** _LEAST_APART
+    places = [xs[0]]
+    places += [value for value in xs[1:] if value >= apart * places[-1]]
+    few = len(xs) <= 12
+    ax.xaxis.set_major_locator(FixedLocator(places) if few else LogLocator(base=2, numticks=12))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
+    text = count_formatter(places if few else [2.0 ** round(math.log2(value)) for value in xs])
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
-def count_text(value: float) -> str:
-    """A number on an axis, with a suffix where that is exact, and shorter: 1024, 4Ki."""
-    for suffix, unit, least in (("Gi", 2**30, 1), ("Mi", 2**20, 1), ("Ki", 2**10, 4)):
-        if value >= least * unit and value % unit == 0:
-            return f"{value / unit:g}{suffix}"
-    return f"{value:.6g}"
+def count_formatter(values: Sequence[float]) -> Callable[[float], str]:
+    """Write the numbers of one axis alike: with binary suffixes (4Ki, 1Mi) if those of 4096 and more allow it."""
+    large = [value for value in values if value >= _LEAST_BINARY]
+    binary = all(value % 2**10 == 0 for value in large)
+
+    def text(value: float) -> str:
+        for suffix, unit in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)) if binary else ():
+            if value >= max(unit, _LEAST_BINARY) and value % unit == 0:
+                return f"{value / unit:g}{suffix}"
+        return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.6g}"
+
+    return text
 
 
 def _capacity(ax: Axes, plan: _Plan, looks: Mapping[str, Any], color: str) -> list[Any]:

@@ -152,8 +152,6 @@ def _span(panels: Sequence[pd.DataFrame]) -> tuple[Any, Any]:
 
 
 def _panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any], words: bool) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
     scale, unit = (1.0, "ms") if rows["time_ms"].median() >= 1 else (1e3, "us")
     lines = [line for _, line in rows.groupby("series", sort=False)]
     looks = styles(str(line["precision"].iloc[0]) for line in lines)
@@ -171,9 +169,7 @@ def _panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any
     _vertical(ax, rows, words=words)
     ax.set_title(cut(str(rows["case"].iloc[0]), _LONGEST), loc="left", fontsize=9.5, parse_math=False)
     ax.set_ylabel("time (% of median)" if relative else f"time ({unit})", fontsize=8.5)
-    locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
-    ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    _date_axis(ax)
     ax.set_xlim(*span)
     _room(ax, least=1.0 if relative else 0.01 * float(rows["time_ms"].median()) * scale)
     ax.tick_params(labelsize=8, labelbottom=True)
@@ -186,6 +182,29 @@ def _panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any
         bbox_to_anchor=(1.0, 1.0),
         borderaxespad=0.2,
     )
+
+
+def _date_axis(ax: Axes) -> None:
+    """Date the ticks: what they share stands at the axis' end, the first and the last of it where they differ."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
+
+    class Dates(ConciseDateFormatter):
+        def format_ticks(self, values: Sequence[float]) -> list[str]:
+            self._seen = [num2date(value) for value in values]  # type: ignore[no-untyped-call]
+            return super().format_ticks(values)  # type: ignore[no-any-return, no-untyped-call]
+
+        def get_offset(self) -> str:
+            last, low, high = str(super().get_offset()), *ax.get_xlim()  # type: ignore[no-untyped-call]
+            seen = [when for when in self._seen if low <= date2num(when) <= high]  # type: ignore[no-untyped-call]
+            for form in self.offset_formats if seen and last else ():
+                if form and self._seen[-1].strftime(form) == last:
+                    ends = dict.fromkeys((seen[0].strftime(form), seen[-1].strftime(form)))
+                    return f"{' to '.join(ends)} UTC"
+            return last
+
+    locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(Dates(locator))  # type: ignore[no-untyped-call]
 
 
 def _room(ax: Axes, *, least: float) -> None:
