@@ -96,6 +96,10 @@ class Browser:
         """Whether pages that are opened from now on may run scripts."""
         self._call("Emulation.setScriptExecutionDisabled", value=not enabled)
 
+    def has_focus(self) -> None:
+        """Let the page behave as the one that its reader touches."""
+        self._call("Emulation.setFocusEmulationEnabled", enabled=True)
+
     def run(self, code: str) -> Any:
         """The value of an expression in the page."""
         answer = self._call("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)

@@ -168,6 +168,19 @@ def test_tables_fit_a_desktop_and_paper(
     assert max(shown.run(f"{tables}.map(found => found.scrollWidth - found.clientWidth)")) <= 0
 
 
+def test_a_phone_shows_whole_charts_and_a_tap_enlarges_one(shown: Browser, pages: dict[str, Path]) -> None:
+    shown.media()
+    shown.resize(390, phone=True)
+    for name in ("run", "model"):
+        shown.open(pages[name])
+        shown.has_focus()
+        wide = "Array.from(document.querySelectorAll('figure svg'), one => one.getBoundingClientRect().right)"
+        assert 300 < max(shown.run(wide)) <= 390
+        shown.run("document.querySelector('figure .scroll').focus()")
+        assert max(shown.run(wide)) > 600
+        assert shown.run(OVERFLOW) <= 0
+
+
 def test_remarks_are_wide_on_a_phone(shown: Browser, pages: dict[str, Path]) -> None:
     """One scrolls to them: narrow, they would part the rows by empty lines of all that is in sight."""
     shown.media()
