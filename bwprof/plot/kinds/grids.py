@@ -146,6 +146,9 @@ def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | 
     places = [tuple(measurable(row.get(name)) for name in names) for row in without]
     broken = {(x, y) for x, y in places if x in axes[0] and y in axes[1]} - cells.keys()
     guessed, flagged = ({key for key, row in fastest.items() if is_so(row)} for is_so in (predicted, doubted))
+    if guessed == fastest.keys():  # a line through every cell would tell none apart
+        words.append("predicted")
+        guessed = set()
     words += _told((guessed, flagged), broken, [*chosen, *without])
     columns = [column_of(name) for name in names]
     return _Plan(columns[0], columns[1], column, axes[0], axes[1], cells, words, guessed, flagged, broken)

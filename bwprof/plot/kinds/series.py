@@ -30,7 +30,8 @@ _MOST_LINES = 12
 _LONGEST = 44
 _APART = ("operation", "variant", "cache", "kv_lens", "device", "device_uuid", "hostname", "run_id")
 _SELDOM = ("variant", "run_id")  # only where rows are not told apart without
-_DASHES = ("-", (0, (6, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))  # of lines in one precision
+# Of lines in one precision.
+_DASHES = ("-", (0, (6, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (3, 3)), (0, (8, 1, 1, 1, 1, 1)))
 _LOGARITHMIC = 4.0  # largest over smallest value, from which on an axis is one of factors
 _TIMES = "ms"
 _LEAST_BINARY = 4096  # from which on a binary suffix is shorter
@@ -258,13 +259,15 @@ def _dash(place: int) -> Any:
 
 
 def _end_names(ax: Axes, plan: _Plan, color: str) -> None:
-    """A name at the end of one of the lines that are drawn alike but for the precision's colour."""
+    """Name the lines that are drawn alike but for the precision's colour, at the end where they are further apart."""
     from bwprof.plot.labels import name_points
 
     every = [point for line in plan.lines for point in plan.points(line)]
     ends: dict[str, tuple[float, float]] = {}
+    first, last = (sorted(plan.points(line)[end][1] for line in plan.lines) for end in (0, -1))
+    end = 0 if min(b - a for a, b in pairwise(first)) > min(b - a for a, b in pairwise(last)) else -1
     for line in plan.lines:
-        ends[line.apart] = max(ends.get(line.apart, (0.0, 0.0)), plan.points(line)[-1])
+        ends[line.apart] = max(ends.get(line.apart, (0.0, 0.0)), plan.points(line)[end])
     name_points(ax, [(name, end, color) for name, end in ends.items() if name], every)
 
 

@@ -155,7 +155,7 @@ def _draw(ax: Axes, found: Sequence[_Device], precisions: Sequence[str], room: I
     ]
     ring: dict[str, Any] = {"linewidth": 0, "color": "none", "markeredgecolor": colors.text}
     if any(d.unconfirmed for d in found):
-        handles.append(Line2D([], [], marker="o", markersize=6, label="hollow: not confirmed by a page read", **ring))
+        handles.append(Line2D([], [], marker="o", markersize=6, label="hollow: not confirmed by a data sheet", **ring))
     measured = [(d.x, value, looks[name].color) for d in found for name, value in d.measured.items()]
     for x, value, color in measured:
         ax.plot(x, value, marker="x", markersize=7, color=color, markeredgewidth=2, zorder=3.5)
