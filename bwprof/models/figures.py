@@ -6,7 +6,7 @@ Rows are plain dicts with the columns of the schema and those of `bwprof.models.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bwprof import registry
@@ -65,7 +65,7 @@ def _step(question: Question, point: Point, rows: list[Row], fit: storage.Fit | 
     question.check_roles(point, (row["role"] for row in rows))
     by_part = {(part.role, part.precision): part for part in question.parts(point)}
     read = sum(
-        int(row["count"]) * storage.read_by(part, question.model)
+        int(row["count"]) * storage.read_by(replace(part, params=part_of(row).params), question.model)
         for row in rows
         if (part := by_part.get((row["role"], row["precision"]))) is not None
     )
@@ -156,9 +156,9 @@ def layers_of(question: Question, found: Sequence[Step], rows: Sequence[Row]) ->
         step = steps_by.get(tuple(row[name] for name in _POINT))
         if step is None or (row["status"] == "skipped" and _any_predicted(step)):
             continue
-        times = {part["role"]: part["time_ms"] for part in step.rows}
         parts = question.parts(step.point, one_layer=True)
-        known = [times.get(part.role) for part in parts]
+        times = {(part["role"], *part_of(part).params.values()): part["time_ms"] for part in step.rows}
+        known = [times.get((part.role, *part.params.values())) for part in parts]
         total = None
         if all(time is not None for time in known):
             total = sum(part.count * float(time) for part, time in zip(parts, known, strict=True) if time is not None)
@@ -359,7 +359,10 @@ def _other_parts(question: Question, base: Step, weights: str, kv: str) -> list[
     except ValueError:
         return None
     by_role = {part.role: part for part in found}
-    return [by_role[row["role"]] for row in base.rows]
+    parts = [by_role.get(row["role"]) for row in base.rows]
+    # A run of a bwprof that launched other shapes in this role has none of the step's.
+    alike = [part for part, row in zip(parts, base.rows, strict=True) if part and part.params == part_of(row).params]
+    return alike if len(alike) == len(parts) else None
 
 
 def _without_kernels(question: Question, base: Step, weights: str, kv: str) -> bool:

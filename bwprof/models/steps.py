@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -184,23 +185,30 @@ def _divided(count: int, shares: Mapping[str, float]) -> Iterator[tuple[str, int
 
 
 def _expert_values(model: Architecture, tokens: int, *, one_layer: bool) -> dict[str, int]:
-    """How many products experts launch, of how many tokens. Each has as many as any other or one more, so that all of
-    them together have every token once for each of its experts.
+    """Count the launches of experts: one a layer, of the matrices of all experts that have tokens, side by side. Layers
+    of one token more make up for the fraction of a mean.
     """
     layers = model.layers - model.dense_layers if model.experts else 0
-    if not layers:
-        return dict.fromkeys(("expert_layers", "expert_tokens", "expert_launches", "fuller_launches"), 0)
-    launches = round(layers * distinct_experts(model.experts, model.experts_per_token, tokens))
-    least, fuller = divmod(layers * tokens * model.experts_per_token, launches)
-    if one_layer:
+    taken = distinct_experts(model.experts, model.experts_per_token, tokens) if layers else 1.0
+    share, least = math.modf(round(tokens * model.experts_per_token / taken, 9))
+    fuller = round(layers * share)
+    if one_layer and layers:
         of_kind = model.one_layer.layers - model.one_layer.dense_layers
-        launches, fuller, layers = of_kind * round(launches / layers), of_kind * round(fuller / layers), of_kind
+        fuller, layers = of_kind * round(fuller / layers), of_kind
     return {
         "expert_layers": layers,
-        "expert_tokens": least,
-        "expert_launches": launches - fuller,
+        "expert_tokens": int(least),
+        "expert_launches": layers - fuller,
         "fuller_launches": fuller,
+        "taken_ffn": _rows(taken * model.ffn),
+        "taken_hidden": _rows(taken * model.hidden),
     }
+
+
+def _rows(mean: float) -> int:
+    """Make whole rows of a mean: a multiple of 16 where it has a fraction."""
+    whole = round(mean)
+    return whole if math.isclose(mean, whole, rel_tol=1e-12) else max(16, 16 * round(mean / 16))
 
 
 def _values(whole: Architecture, point: Point, *, one_layer: bool = False) -> dict[str, int]:

@@ -368,8 +368,8 @@ def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[
     if model.experts:
         notes.append(
             f"{model.experts_per_token} of {model.experts} experts a token; a batch reads those that any of its tokens "
-            "takes, on average, if they choose by chance; the fuller ones have a token more than the others. Each is a "
-            "product of its own here; engines group them."
+            "takes, on average, if they choose by chance. A layer's experts are one launch a product, as engines group "
+            "them; in fuller layers each has a token more."
         )
     if question.stored is not None and any(point.weights == AS_STORED for point in question.points):
         notes.append(
