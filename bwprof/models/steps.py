@@ -14,13 +14,10 @@ from typing import Any
 
 from bwprof import registry
 from bwprof.models.architecture import Architecture
-from bwprof.text import unknown
 
 DECODE, PREFILL = "decode", "prefill"
 LAYOUTS = ("fused", "separate")
 WEIGHTS, KV = "weights", "kv"
-# Short for a precision on the command line and in Python, beside the precisions' own names.
-SHORT = {"fp8": "fp8_e4m3"}
 
 _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -77,12 +74,8 @@ class LeftOut:
 
 def check_format(given: object, role: str) -> str:
     """A precision that weights, or the KV cache, can have; ValueError with the nearest one for any other."""
-    allowed = formats_of(role)
-    lowered = str(given).strip().lower()
-    found = SHORT.get(lowered, lowered)
-    if found not in allowed:
-        raise ValueError(unknown(f"precision of {'the KV cache' if role == KV else 'weights'}", given, allowed))
-    return found
+    what = f"precision of {'the KV cache' if role == KV else 'weights'}"
+    return registry.check_precision(str(given), formats_of(role), what)
 
 
 @cache

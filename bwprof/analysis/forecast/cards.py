@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from bwprof import _core
+from bwprof import _core, registry
 from bwprof.analysis.forecast import datasheets
 from bwprof.analysis.forecast.datasheets import Entry
 from bwprof.analysis.forecast.streams import Streams, default
@@ -148,6 +148,7 @@ def _given(text: str, streams: Streams | None) -> Card:
     found: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = (word.strip() for word in part.partition("="))
+        name = registry.precision_name(name)
         if not equals or not name or not value:
             raise ValueError(f"device is '{quoted(text)}': '{quoted(part)}' is no NAME=NUMBER")
         if name not in (*_NUMBERS, *rates):

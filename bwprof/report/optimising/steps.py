@@ -304,7 +304,7 @@ def _tracks(sides: Sequence[Side]) -> list[Track]:
 def _about(tracks: Sequence[Track], case: str | None, precision: str | None) -> Track:
     """The track that was asked for, or the one that lost the most time at first, or took the most."""
     held = list(tracks)
-    for name, wanted in (("case", case), ("precision", precision)):
+    for name, wanted in (("case", case), ("precision", precision and registry.precision_name(precision))):
         if wanted is not None:
             there = dict.fromkeys(str(track.first.get(name)) for track in held)
             held = [track for track in held if str(track.first.get(name)) == wanted]
