@@ -161,15 +161,12 @@ def _print_devices() -> int:
     heads = ["id", "year", "GB/s", *rates, "GB", "L2 MiB", "units"]
     grid = table(screen, "", heads, numbers=heads[1:])
     names = ["id", "year", "bandwidth_gb_s", *rates, "memory_gb", "l2_mib", "units"]
-    for row in rows[names].to_dict(orient="records"):
-        grid.add_row(
-            *(
-                "-" if isinstance(value, float) and math.isnan(value) else f"{value:g}" if name != "id" else value
-                for name, value in row.items()
-            )
-        )
+    sold = rows["memory_of"].map({"device": "", "data sheet": "*"})
+    rows["memory_gb"] = rows["memory_gb"].map("{:.3g}".format) + sold
+    for row in rows[names].itertuples(index=False):
+        grid.add_row(*(cell if isinstance(cell, str) else "-" if math.isnan(cell) else f"{cell:g}" for cell in row))
     show(screen, grid)
-    screen.print("dense TFLOP/s, by the makers' documents:")
+    screen.print("GB as the device reports it, *: as it is sold; dense TFLOP/s, by the makers' documents:")
     for name, source, unconfirmed, note in rows[["id", "source", "unconfirmed", "note"]].itertuples(index=False):
         said = f"  {name}: {source}" + (f"; not confirmed: {unconfirmed}" if unconfirmed else "")
         screen.print(said + (f"; {note}" if note else ""))

@@ -50,8 +50,8 @@ def best_ms(parts: Sequence[Part], card: Card) -> list[float]:
 
 
 def memory_bytes(card: Card) -> int | None:
-    """A device's memory, as its maker counts it."""
-    return None if math.isnan(card.memory_gb) else int(card.memory_gb * 1e9)
+    """A device's memory, as it reports it, else as its data sheet has it."""
+    return None if math.isnan(card.memory_gb) else round(card.memory_gb * 1e9)
 
 
 def predicted(
@@ -76,10 +76,14 @@ def predicted(
     known = dict(whole.attrs.get("run", {}))
     known |= {"run_id": run_id, "model": question.to_dict(), "device": card.name}
     known |= {"facts": {"name": card.name, "memory_bytes": memory}}
-    known |= {"roofs": device.to_dict()} if isinstance(device, Roofs) else {"predict_device": device}
+    known |= {"roofs": device.to_dict()} if isinstance(device, Roofs) else {"predict_device": _named(device, card)}
     if isinstance(device, str) and isinstance(model, Efficiency):
         known["predict_streams"] = model.streams.as_measured.to_dict()
     return from_rows(rows, known)
+
+
+def _named(device: str, card: Card) -> str:
+    return device if "=" in device else card.name
 
 
 def _case(piece: Piece) -> Case:

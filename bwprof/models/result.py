@@ -65,6 +65,8 @@ class ModelStep:
         self.question = question
         self.frame = frame
         self._memory = question.memory_bytes or memory_bytes
+        # Without a device that reports its memory it is the catalogue's.
+        self._sold = question.memory_bytes is None and card is not None and card.memory_of == "data sheet"
         self._card = card
         for name in ("count", "step_batch", "context"):
             try:
@@ -255,6 +257,8 @@ class ModelStep:
             notes.append(f"No layer in one graph of weights {', '.join(pairs)}: predicted, as no kernel runs it here.")
         if not self._memory:
             notes.append("Whether it fits is not known: name the memory (memory=, in bytes; --memory 24G).")
+        elif self._sold:
+            notes.append("The memory is the data sheet's: a device may report more or less (memory=, --memory).")
         return notes + telling.notes(self.question, self._first, self._left_out)
 
     def renderables(self, screen: Any) -> list[RenderableType]:

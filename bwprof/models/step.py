@@ -212,10 +212,13 @@ def predicted_on(device: Device, roofs: Given, *, predict: bool) -> str | Roofs 
 def _is_elsewhere(device: str) -> bool:
     """Whether a name is one of the catalogue's, or numbers; ValueError where it is no device of this machine either."""
     from bwprof import hardware
+    from bwprof.analysis.forecast import datasheets
     from bwprof.analysis.forecast.cards import card_of
 
     try:
-        hardware.parse(device)
+        kind, index = hardware.parse(device)
+        if kind is None and all(found["index"] != index for found in hardware.devices()):
+            return bool(datasheets.alike(device))  # "4090" is no number of a device here
     except ValueError as error:
         try:
             card_of(device)

@@ -31,7 +31,8 @@ class Card:
     """What a prediction knows of a device.
 
     `tflops` are dense rates by type of arithmetic, `best` the best measured ones by precision, `streams` what plain
-    streams take on it. NaN: not known. `source` says where all that is from, in words.
+    streams take on it. NaN: not known. `source` says where all that is from, in words, `memory_of` whose figure the
+    memory is.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Card:
     clock_mhz: float = math.nan
     units: float = math.nan
     best: dict[str, float] = field(default_factory=dict)
+    memory_of: str = ""
 
     def rate(self, precision: str) -> tuple[float, str]:
         """The arithmetic roof of a precision, TFLOP/s, and whose rate it is: the best measured one, else the dense."""
@@ -112,9 +114,10 @@ def of_entry(entry: Entry, streams: Streams | None = None) -> Card:
         {name: float(rate) for name, rate in entry.tflops.items()},
         streams or default(),
         _document(entry),
-        float(entry.memory_gb),
+        (entry.memory_bytes or entry.memory_gb * 1e9) / 1e9,
         math.nan if entry.clock_mhz is None else float(entry.clock_mhz),
         math.nan if entry.units is None else float(entry.units),
+        memory_of="device" if entry.memory_bytes else "data sheet",
     )
     return _with_curve(card, streams, None if entry.floor_us is None else entry.floor_us * 1e-6)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
+from bwprof.analysis.forecast import datasheets
 from bwprof.analysis.forecast.cards import Card, card_of
 from bwprof.analysis.forecast.efficiencies import Efficiency
 from bwprof.analysis.forecast.efficiencies import efficiency as learn
 from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, each_of, work_of
 from bwprof.results import schema
 from bwprof.roofs import limits
-from bwprof.text import finite_number, listed, shown, words
+from bwprof.text import finite_number, listed, quoted, shown, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bwprof.roofs.model import Roofs
+
+_log = logging.getLogger("bwprof.predict")
 
 DEFAULT_DEVICE = "A100-80GB"
 DEFAULT_EFFICIENCY = 0.9
@@ -154,8 +158,12 @@ def predict_rows(
 
 def card_for(device: str | Roofs | Card, model: float | Efficiency) -> Card:
     """The device as predictions by a model see it: streams that are not its own are scaled from those of the device
-    that the model was learnt on, else from those that come with bwprof.
+    that the model was learnt on, else from those that come with bwprof. A name that is none of the catalogue's own is
+    logged with the one that is taken.
     """
+    if isinstance(device, str) and "=" not in device and datasheets.find(device) is None:
+        taken, *others = (entry.id for entry in datasheets.alike(device) or [datasheets.entry_of(device)])
+        _log.warning("device '%s' is %s here%s", quoted(device), taken, f", not {', '.join(others)}" if others else "")
     return card_of(device, model.streams if isinstance(model, Efficiency) else None)
 
 
