@@ -100,14 +100,14 @@ def test_the_nearest_device_is_taken_with_a_word(
 def test_the_memory_is_what_such_a_card_reports() -> None:
     """Of those that were measured; of the others what they are sold with, which a step says."""
     known = catalogue().set_index("id")
-    for id, example in (("H100-SXM", "h100"), ("H200", "h200")):
+    for card, example in (("H100-SXM", "h100"), ("H200", "h200")):
         facts = bwprof.load_example(example).attrs["run"]["facts"]
-        assert known.loc[id, "memory_gb"] * 1e9 == pytest.approx(facts["memory_bytes"])
+        assert known.loc[card, "memory_gb"] * 1e9 == pytest.approx(facts["memory_bytes"])
     assert known["memory_of"].value_counts().to_dict() == {"data sheet": len(known) - 2, "device": 2}
     large = bwprof.model_step("llama-3.1-70b", weights="fp8", device="H100-SXM")
     assert large.steps["fits"].tolist() == [True]
-    notes = {id: " ".join(bwprof.model_step("qwen2.5-0.5b", device=id).notes()) for id in known.index}
-    sold = ["The memory is the data sheet's" in notes[id] for id in known.index]
+    notes = {card: " ".join(bwprof.model_step("qwen2.5-0.5b", device=card).notes()) for card in known.index}
+    sold = ["The memory is the data sheet's" in notes[card] for card in known.index]
     assert sold == (known["memory_of"] == "data sheet").tolist()
 
 
