@@ -142,6 +142,7 @@ def test_a_run_of_one_expert_a_launch_keeps_its_times() -> None:
     frame.attrs = step.frame.attrs
     down = frame["role"] == "expert down"
     frame.loc[down, ["N", "count"]] = [4096, 241]
+    frame.loc[down, "status"] = "ok"
     old = bwprof.ModelStep.from_frame(frame)
     taken, one = 31 * int(step.frame.loc[down, "N"].iloc[0]), 241 * 4096
     assert step.steps["read_bytes"][0] - old.steps["read_bytes"][0] == (taken - one) * 14336 * 2

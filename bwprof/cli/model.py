@@ -78,8 +78,8 @@ def _parser() -> Parser:
     what.add_argument(
         "--weights",
         metavar="P,…",
-        help="fp32, tf32, fp16 (default), bf16, fp8, int8, q4_0; of a .gguf "
-        "file stored (default): each tensor as it is",
+        help="fp32, tf32, fp16 (default), bf16, fp8, int8, q4_0; of a .gguf file or a quantization_config stored "
+        "(default): each tensor as it is",
     )
     what.add_argument("--kv", metavar="P,…", help="of the KV cache (default: the weights', but no fewer than 16 bits)")
     what.add_argument(

@@ -12,6 +12,7 @@ from bwprof.analysis.forecast.efficiencies import Efficiency
 from bwprof.analysis.forecast.efficiencies import efficiency as learn
 from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY, card_for, model_of, predict_rows
 from bwprof.analysis.forecast.streams import Streams
+from bwprof.analysis.forecast.work import Case
 from bwprof.models.figures import gain, part_of
 from bwprof.models.question import Question
 from bwprof.models.running import Piece, pieces_of
@@ -23,8 +24,6 @@ from bwprof.text import mapping, measurable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Case = tuple[str, Mapping[str, int], str]
 
 
 def card_of_run(run: Mapping[str, Any]) -> Card | None:
@@ -45,7 +44,7 @@ def card_of_run(run: Mapping[str, Any]) -> Card | None:
 
 def best_ms(parts: Sequence[Part], card: Card) -> list[float]:
     """What parts would take at the device's roofs, a launch each."""
-    cases: list[Case] = [(part.operation, part.params, part.precision) for part in parts]
+    cases = [Case(part.operation, part.params, part.precision, more=part.more) for part in parts]
     return [float(value) for value in predict_rows(cases, card, 1.0)["time_ms"]]
 
 
@@ -87,7 +86,7 @@ def _named(device: str, card: Card) -> str:
 
 
 def _case(piece: Piece) -> Case:
-    return piece.spec.operation, piece.spec.params, piece.spec.precision
+    return Case(piece.spec.operation, piece.spec.params, piece.spec.precision, more=piece.more)
 
 
 def _labelled(row: Row, piece: Piece, question: Question, memory: int | None) -> Row:
@@ -154,7 +153,8 @@ def _of_the_driver(found: Row, rows: Sequence[Row]) -> Row:
 
 
 def _predicted(part: Part, roofs: Roofs, efficiency: Any) -> Row:
-    return to_rows(predict_rows([(part.operation, part.params, part.precision)], roofs, efficiency))[0]
+    case = Case(part.operation, part.params, part.precision, more=part.more)
+    return to_rows(predict_rows([case], roofs, efficiency))[0]
 
 
 def _same_shape(row: Row, other: Row) -> bool:

@@ -38,7 +38,8 @@ class ModelStep:
     formats : pandas.DataFrame
         The first step in every format: measured, else predicted from its own operations and the other bytes.
     room : pandas.DataFrame
-        The largest batch, and the longest context (missing where any does), that fits the memory beside the weights.
+        The largest batch, and the longest context (missing where any does), that fits the memory beside the weights;
+        token_bytes is what a further token of a sequence adds to its cache at that context.
     left_out : pandas.DataFrame
         What the sum leaves out, with its bytes and, where they can be told, its time.
     layers : pandas.DataFrame
@@ -182,9 +183,12 @@ class ModelStep:
         lines: list[dict[str, Any]] = []
         for room in self._rooms:
             formats = {"weights": room.weights, "kv": room.kv}
-            lines += [{**formats, "context": at, "largest_batch": most} for at, most in room.batches.items()]
+            lines += [
+                {**formats, "context": at, "largest_batch": most, "token_bytes": room.token_bytes[at]}
+                for at, most in room.batches.items()
+            ]
             lines += [{**formats, "batch": of, "longest_context": most} for of, most in room.contexts.items()]
-        names = ["weights", "kv", "context", "largest_batch", "batch", "longest_context"]
+        names = ["weights", "kv", "context", "largest_batch", "batch", "longest_context", "token_bytes"]
         whole = pd.DataFrame(lines, columns=names)
         return whole.astype(dict.fromkeys(names[2:], "Int64"))
 

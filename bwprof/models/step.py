@@ -67,7 +67,7 @@ def model_step(
         The prefill as well.
     weights : str or iterable of str, optional
         Precisions of the weights: "fp16" (when left out), "fp32", "bf16", "tf32", "fp8", "int8", "q4_0"; of a .gguf
-        file "stored" (when left out), each tensor in its own.
+        file, and of a config.json that quantises them, "stored" (when left out), each tensor in its own.
     kv : str or iterable of str, optional
         Precisions of the KV cache; that of the weights when left out, but no fewer than 16 bits.
     layout : {"fused", "separate"}, optional
@@ -259,14 +259,15 @@ def ask(
     if memory_bytes is not None and not 1 <= memory_bytes < 2**63:
         raise ValueError(f"memory is {memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
     points = question.points_of(
-        batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored is not None
+        batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored
     )
     if layout is not None and not isinstance(layout, str):
         raise ValueError(unknown("layout", layout, LAYOUTS))
-    if layout == "fused" and all(point.weights == question.AS_STORED for point in points):
-        raise ValueError("layout is 'fused': weights as a .gguf file stores them are separate; leave it out")
+    fused = stored is None or stored.is_fused
+    if layout == "fused" and not fused and all(point.weights == question.AS_STORED for point in points):
+        raise ValueError("layout is 'fused': weights as the file stores them are separate; leave it out")
     if layout is None:
-        layout = "fused" if stored is None else "separate"
+        layout = "fused" if fused else "separate"
     asked = question.Question(found, points, layout, question.check_reserve(reserve), memory_bytes, stored, chain)
     question.check_points(asked)
     return asked
@@ -280,12 +281,12 @@ def load(model: Model) -> tuple[Architecture, Stored | None]:
     ValueError
         For what is none of them, with the nearest name.
     """
-    from bwprof.models import config
+    from bwprof.models import config, quantized
 
     if isinstance(model, Architecture):
         return model, None
     if isinstance(model, Mapping):
-        return config.from_dict(model), None
+        return quantized.with_weights(config.from_dict(model), model)
     if not isinstance(model, (str, PathLike)):
         raise ValueError(f"model is {shown(model)}: a name, a config.json, its content or a .gguf file is needed")
     path = Path(os.fspath(model))
@@ -298,8 +299,8 @@ def load(model: Model) -> tuple[Architecture, Stored | None]:
             raise ValueError(f"{quoted(path)}: there is no config.json in this folder")
         path = path / "config.json"
     if path.suffix.lower() == ".json" or path.is_file():
-        return config.read(path), None
-    return architecture.named(str(model)), None
+        return quantized.with_weights(*config.read(path), quoted(path))
+    return quantized.with_weights(architecture.named(str(model)), architecture.published(str(model)))
 
 
 def _numbers(name: str, given: Numbers) -> tuple[int, ...]:

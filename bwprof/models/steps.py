@@ -53,7 +53,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An operation of a step, and how often the step launches it."""
+    """An operation of a step, and how often the step launches it. It reads `more` bytes than the operation does in its
+    precision, fewer below 0, where a file stores the weights in another way.
+    """
 
     role: str
     operation: str
@@ -61,6 +63,8 @@ class Part:
     params: dict[str, int]
     count: int
     formats: str
+    tensor: str = ""
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +146,8 @@ def parts(
         shares = (stored or {}).get(entry.get("tensor", ""), {own: 1.0})
         for precision, times in _divided(count, shares):
             whole = registry.complete(entry["operation"], precision, params)
-            role, operation = entry["role"], entry["operation"]
-            found.append(Part(role, operation, precision, whole, times, entry["formats"]))
+            names = entry["role"], entry["operation"], precision
+            found.append(Part(*names, whole, times, entry["formats"], entry.get("tensor", "")))
     return found
 
 

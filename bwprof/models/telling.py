@@ -319,7 +319,7 @@ def room_cells(room: Room) -> dict[str, str]:
         "weights": format_name(room.weights),
         "cache": format_name(room.kv),
         "GB of weights": f"{room.weight_bytes / 1e9:.3g}",
-        "KB of cache a token": f"{room.token_bytes / 1e3:.4g}",
+        "KB of cache a token": ", ".join(dict.fromkeys(f"{size / 1e3:.4g}" for size in room.token_bytes.values())),
     }
     line |= {f"largest batch\nat {at}": str(most) for at, most in room.batches.items()}
     return line | {

@@ -145,6 +145,7 @@ def predict_rows(
         titles = [case.name or operation for _, case in members]
         lengths = members[0][1].kv_lens
         work = work_of(operation, precision, params, names=titles, kv_lens=lengths, variant=variant)
+        work = work.reading(np.array([case.more for _, case in members]))
         frames.append(_frame(work, card, model))
         places += [at for at, _ in members]
     if not frames:
