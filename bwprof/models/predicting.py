@@ -10,7 +10,7 @@ from bwprof import registry
 from bwprof.analysis.forecast.cards import Card, card_of
 from bwprof.analysis.forecast.efficiencies import Efficiency
 from bwprof.analysis.forecast.efficiencies import efficiency as learn
-from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY, card_for, model_of, predict_rows
+from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY, beside, card_for, model_of, predict_rows
 from bwprof.analysis.forecast.streams import Streams
 from bwprof.analysis.forecast.work import Case
 from bwprof.models.figures import gain, part_of
@@ -54,9 +54,9 @@ def memory_bytes(card: Card) -> int | None:
 
 
 def predicted(
-    question: Question, device: str | Roofs, efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
+    question: Question, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
 ) -> pd.DataFrame:
-    """A model's rows on a device that is not at hand: as measuring gives them, status "predicted".
+    """A model's rows on devices that are not at hand: as measuring gives them, status "predicted".
 
     Raises
     ------
@@ -64,6 +64,11 @@ def predicted(
         For a device that is not known, with the nearest name.
     """
     model = model_of(efficiency)
+    frames = [_predicted_on(question, device, model, run_id) for device in devices]
+    return frames[0] if len(frames) == 1 else beside(frames)
+
+
+def _predicted_on(question: Question, device: str | Roofs, model: float | Efficiency, run_id: str) -> pd.DataFrame:
     card = card_for(device, model)
     memory = memory_bytes(card)
     pieces = pieces_of(question)

@@ -6,8 +6,7 @@ import fnmatch
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bwprof.models.architecture import Architecture
 from bwprof.models.question import FUSED, Stored
@@ -30,8 +29,7 @@ for _name, _mixtral, _fused in (("gate", "w1", "gate_up"), ("up", "w3", "gate_up
     _MODULES[f"ffn_{_name}{_EXPERTS}"] = (f"mlp.experts.0.{_name}_proj", *_others)
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(NamedTuple):
     """How a matrix is stored, and the precision that it is timed in: bits an element, bytes of each block of rows x
     columns (0: all of them), of each column, and of the whole.
     """
@@ -43,10 +41,6 @@ class _Layout:
     block_bytes: float = 0.0
     column_bytes: int = 0
     matrix_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if not all(type(side) is int and side >= 0 for side in self.block):
-            raise TypeError(f"blocks of {self.block}")
 
     def bytes_of(self, rows: int, columns: int) -> float:
         """Count what a matrix takes."""
@@ -65,33 +59,33 @@ def with_weights(
     ValueError
         For a method, or a field of one, that is not read; the message names it and the `source`.
     """
+    inner = config.get("text_config")
+    both = [config, inner if isinstance(inner, Mapping) else {}]
+    found = next((one["quantization_config"] for one in both if one.get("quantization_config")), None)
+    kind = next((str(one[name]) for one in both for name in ("torch_dtype", "dtype") if one.get(name)), "")
+    plain = _Layout("fp32", "fp32", 32) if kind.endswith("float32") else _Layout("bf16", "bf16", 16)
     try:
-        return model, _stored(model, config)
+        return model, None if found is None else _stored(model, found, plain)
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from None
 
 
-def _stored(model: Architecture, config: Mapping[str, Any]) -> Stored | None:
-    inner = config.get("text_config")
-    both = [config, inner if isinstance(inner, Mapping) else {}]
-    found = next((one["quantization_config"] for one in both if one.get("quantization_config")), None)
-    if found is None:
-        return None
+def _stored(model: Architecture, found: Any, plain: _Layout) -> Stored:
     method = found.get("quant_method") if isinstance(found, Mapping) else found
     if method not in METHODS:
         raise ValueError(unknown("quant_method of quantization_config", method, METHODS, meant=""))
-    kind = next((str(one[name]) for one in both for name in ("torch_dtype", "dtype") if one.get(name)), "")
-    plain = _Layout("fp32", "fp32", 32) if kind.endswith("float32") else _Layout("bf16", "bf16", 16)
+    if model.layers > _MOST_LAYERS:
+        raise ValueError(f"a quantised model has {model.layers} layers: allowed are 1 to {_MOST_LAYERS}")
     try:
         layouts = [(_Names(words("targets", targets)), layout) for targets, layout in _layouts(method, found)]
         layouts.sort(key=lambda entry: "Linear" in entry[0].literal)  # behind those that name modules
         left = _Names(name for field in _LEFT for name in words(field, found.get(field) or None))
         scheme = found.get("kv_cache_scheme") or {"num_bits": 0, "type": ""}
         kv = {(0, ""): "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[scheme["num_bits"], scheme["type"]]
+        if not all(type(side) is int and side >= 0 for _, layout in layouts for side in layout.block):
+            raise TypeError("a size of groups or blocks")
     except (AttributeError, LookupError, TypeError, re.error) as error:
         raise ValueError(f"quantization_config of {method}: missing, or not read: {quoted(error)}") from None
-    if model.layers > _MOST_LAYERS:
-        raise ValueError(f"a quantised model has {model.layers} layers: allowed are 1 to {_MOST_LAYERS}")
 
     def layout_of(tensor: str, module: str) -> _Layout:
         head = tensor == _HEAD and found.get("lm_head") is not True
@@ -102,38 +96,31 @@ def _stored(model: Architecture, config: Mapping[str, Any]) -> Stored | None:
     return _counted(model, plain, layout_of, kv)
 
 
-def _layouts(method: str, found: Mapping[str, Any]) -> Iterator[tuple[list[str], _Layout]]:
+def _layouts(method: str, found: Mapping[str, Any]) -> Iterator[tuple[Any, _Layout]]:
     """What is stored how: names of modules, or Linear for all, and their layout."""
     if method == "compressed-tensors":
         if found.get("sparsity_config"):
-            raise ValueError("quantization_config: sparsity_config of compressed-tensors is not read")
+            raise LookupError("sparsity_config")
         for group in found["config_groups"].values():
             yield group["targets"], _group(group["weights"], packed=found.get("format") == "pack-quantized")
-        return
-    targets = ["Linear"]
-    if method == "mxfp4":
-        targets, layout = ["experts"], _Layout(method, "q4_0", 4, (1, 32), 1)
+    elif method == "mxfp4":
+        yield "experts", _Layout(method, "q4_0", 4, (1, 32), 1)
     elif method == "modelopt":
-        algorithms = {
-            "NVFP4": _Layout("modelopt NVFP4", "q4_0", 4, (1, 16), 1, matrix_bytes=8),
-            "FP8": _Layout("modelopt FP8", "fp8_e4m3", 8, matrix_bytes=8),
-        }
-        layout = algorithms[found["quant_algo"]]
+        nvfp4 = _Layout("modelopt NVFP4", "q4_0", 4, (1, 16), 1, matrix_bytes=8)
+        fp8 = _Layout("modelopt FP8", "fp8_e4m3", 8, matrix_bytes=8)
+        yield "Linear", {"NVFP4": nvfp4, "FP8": fp8}[found["quant_algo"]]
     elif method == "fp8":
-        size = found.get("weight_block_size")
-        layout = (
-            _Layout(method, "fp8_e4m3", 8, (size[0], size[1]), 4) if size else _Layout(method, "fp8_e4m3", 8, (0, 0), 8)
-        )
+        size = found.get("weight_block_size") or (0, 0)  # of the whole matrix: a scale of it, and one of its input
+        yield "Linear", _Layout(method, "fp8_e4m3", 8, (size[0], size[1]), 4 if any(size) else 8)
     elif method == "bitsandbytes" and found.get("load_in_4bit"):
         scale = 1 + 4 / 256 if found.get("bnb_4bit_use_double_quant") else 4
-        layout = _Layout(f"{method} 4 bits", "q4_0", 4, (1, 64), scale, matrix_bytes=1024)
+        yield "Linear", _Layout(f"{method} 4 bits", "q4_0", 4, (1, 64), scale, matrix_bytes=1024)
     elif method == "bitsandbytes":
-        layout = {True: _Layout(f"{method} 8 bits", "int8", 8, (1, 0), 4)}[found["load_in_8bit"]]
+        yield "Linear", {True: _Layout(f"{method} 8 bits", "int8", 8, (1, 0), 4)}[found["load_in_8bit"]]
     else:  # a scale and a zero point for each group of a row; of GPTQ the order of columns
         bits, group = found["bits"], max(0, found["group_size"])
-        precision = {2: "q4_0", 3: "q4_0", 4: "q4_0", 8: "int8"}[bits]
-        layout = _Layout(f"{method} {bits} bits", precision, bits, (1, group), 2 + bits / 8, 4 * (method == "gptq"))
-    yield targets, layout
+        precision, order = {2: "q4_0", 3: "q4_0", 4: "q4_0", 8: "int8"}[bits], 4 * (method == "gptq")
+        yield "Linear", _Layout(f"{method} {bits} bits", precision, bits, (1, group), 2 + bits / 8, order)
 
 
 def _group(weights: Mapping[str, Any], *, packed: bool) -> _Layout:
@@ -156,23 +143,22 @@ class _Names:
     def __init__(self, names: Iterable[str]) -> None:
         plain = [name.replace("language_model.", "") for name in names]
         self.literal = {name for name in plain if not name.startswith("re:") and not set(name) & set("*?[")}
-        others = dict.fromkeys(name for name in plain if name not in self.literal)
-        for name in others if len(others) <= _MOST_PATTERNS else plain:
-            if len(others) > _MOST_PATTERNS or re.search(r"\)[*+?{]|(?:[*+?{].*){5}", name):
-                raise ValueError(f"quantization_config: modules are not read by '{quoted(name)}'")
-        single = next((name for name in plain if re.search(r"experts\.\d", name)), None)
-        if single is not None:
-            raise ValueError(f"quantization_config: '{quoted(single)}' is one expert of many, which is not read")
-        wild = (
-            name[3:] if name.startswith("re:") else rf"(.*\.)?{fnmatch.translate(name)[:-2]}(\..*)?$" for name in others
-        )
-        self.patterns = [re.compile(name) for name in wild]
+        others = [name for name in dict.fromkeys(plain) if name not in self.literal]
+        slow = re.compile(r"\)[*+?{]|(?:[*+?{].*){5}")  # of a name that is no module's
+        refused = [name for name in plain if re.search(r"experts\.\d", name)] + [*filter(slow.search, others)]
+        if refused or len(others) > _MOST_PATTERNS:
+            raise LookupError(f"modules by '{(refused or others)[0]}'")
+        self.patterns = [re.compile(name[3:] if name.startswith("re:") else _wild(name)) for name in others]
 
     def have(self, module: str) -> bool:
         """Say whether a module, or one that it is in, is among them."""
         parts = module.split(".")
         inner = (".".join(parts[low:high]) for low in range(len(parts)) for high in range(low + 1, len(parts) + 1))
         return any(name in self.literal for name in inner) or any(one.match(module) for one in self.patterns)
+
+
+def _wild(name: str) -> str:
+    return rf"(.*\.)?{fnmatch.translate(name)[:-2]}(\..*)?$"
 
 
 def _counted(model: Architecture, plain: _Layout, layout_of: Any, kv: str) -> Stored:
@@ -182,14 +168,12 @@ def _counted(model: Architecture, plain: _Layout, layout_of: Any, kv: str) -> St
     types[plain.label].update(tensors=int(table > 0), bytes=table, token_bytes=model.hidden * plain.bits // 8)
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
     for tensor, rows, columns, count in model.matrices():
-        if not rows * columns * count:
-            continue
         layers = Counter[_Layout]()
-        for layer in range(model.layers):
+        for layer in range(model.layers if rows * columns * count else 0):
             names = [name if tensor == _HEAD else f"model.layers.{layer}.{name}" for name in _MODULES[tensor]]
             each = [layout_of(tensor, name) for name in names]
             layers[plain if plain in each else each[0]] += 1
-        active = model.experts_per_token / model.experts if tensor.endswith(_EXPERTS) else 1.0
+        active = model.experts_per_token / max(1, model.experts) if tensor.endswith(_EXPERTS) else 1.0
         for layout, times in layers.items():
             share = count * times / model.layers
             size = layout.bytes_of(rows, columns) * share

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ def model_step(
     chain: bool = False,
     reserve: float = 0.1,
     memory: int | str | None = None,
-    device: Device = None,
+    device: Device | Sequence[Device] = None,
     backend: str | None = None,
     predict: bool = False,
     efficiency: Any = None,
@@ -81,7 +81,7 @@ def model_step(
         Bytes of memory to fit into ("24G") instead of the device's.
     device : int, str or torch.device, optional
         As `bwprof.sweep` has it; or one that is not at hand, as `bwprof.predict` has it ("H100-SXM",
-        "bandwidth=3200,fp16=400,memory=80"): nothing is measured then.
+        "bandwidth=3200,fp16=400,memory=80"), or several of them: nothing is measured then.
     predict : bool
         Measure nothing; for a device that is not at hand, or the one whose `roofs` are given.
     efficiency : float, DataFrame or Efficiency, optional
@@ -118,6 +118,7 @@ def model_step(
     True
     """
     from bwprof import environment, hardware
+    from bwprof.analysis.forecast.cards import each_device
     from bwprof.models import predicting, running
     from bwprof.models.result import ModelStep
     from bwprof.models.settling import settle
@@ -145,7 +146,7 @@ def model_step(
     if elsewhere is not None:
         from bwprof.results import save
 
-        used = how.roofs == "auto" or how.roofs is elsewhere
+        used = how.roofs == "auto" or how.roofs is elsewhere[0]
         refuse_measuring(
             {
                 "chain": chain,
@@ -164,7 +165,8 @@ def model_step(
         return ModelStep.from_frame(frame)
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
-    choice = hardware.choose(backend, device)
+    (here,) = each_device(device)
+    choice = hardware.choose(backend, here)
     plan = running.plan_of(running.pieces_of(asked), max_seconds=most)
     data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
     frame = inprocess.into_frame(
@@ -187,26 +189,31 @@ def refuse_measuring(given: Mapping[str, bool]) -> None:
         )
 
 
-def predicted_on(device: Device, roofs: Given, *, predict: bool) -> str | Roofs | None:
-    """What to predict for: roofs that are given, or a device that is not this machine's; None for measuring.
+def predicted_on(device: Device | Sequence[Device], roofs: Given, *, predict: bool) -> Sequence[str | Roofs] | None:
+    """What to predict for: roofs that are given, or devices that are not this machine's; None for measuring.
 
     Raises
     ------
     ValueError
         For a device that is neither one here nor known, for a prediction of none, and for one of two.
     """
+    from bwprof.analysis.forecast.cards import each_device
     from bwprof.roofs import Roofs
 
-    elsewhere = isinstance(device, str) and _is_elsewhere(device)
+    devices = each_device(device)
+    here = [one for one in devices if not (isinstance(one, str) and _is_elsewhere(one))]
+    if len(devices) != 1 and (here or not devices):
+        raise ValueError(f"device is {shown(device)}: several are predicted only, so that {shown(here)} goes by itself")
+    elsewhere = not here
     if not (elsewhere or predict):
         return None
     if isinstance(roofs, Roofs):
         if device is not None:
             raise ValueError(f"device {shown(device)} and roofs both say what to predict for: leave one out")
-        return roofs
+        return [roofs]
     if not elsewhere:
         raise ValueError("predict: name a device that is not at hand (A100-80GB, ...), or give the roofs of one")
-    return str(device)
+    return devices
 
 
 def _is_elsewhere(device: str) -> bool:

@@ -263,4 +263,19 @@ def _parsed(text: str) -> ast.expr:
 
 @cache
 def _lists() -> dict[str, list[dict[str, Any]]]:
-    return tomllib.loads((Path(__file__).parent / "steps.toml").read_text("utf-8"))
+    found = tomllib.loads((Path(__file__).parent / "steps.toml").read_text("utf-8"))
+    return {name: [one for entry in entries for one in _with_fuller(entry)] for name, entries in found.items()}
+
+
+def _with_fuller(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """An entry, and the one of layers whose experts have a token more."""
+    if "expert_launches" not in entry["count"]:
+        return [entry]
+
+    def fuller(text: str) -> str:
+        return text.replace("expert_tokens", "(expert_tokens + 1)").replace("expert_launches", "fuller_launches")
+
+    other = {name: fuller(value) if isinstance(value, str) else value for name, value in entry.items()}
+    other["params"] = {name: fuller(text) for name, text in entry.get("params", {}).items()}
+    label = "role" if "role" in entry else "what"
+    return [entry, other | {label: f"{entry[label]}, fuller"}]

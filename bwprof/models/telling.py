@@ -89,8 +89,12 @@ def _of_first(
 
 def _on(step: Step) -> str:
     """The device that the rows are of, or for; "" where they do not say it."""
-    device = next((row["device"] for row in step.rows if row.get("device")), "")
+    device = _device(step)
     return f", on {'the device given' if device == GIVEN else device}" if device else ""
+
+
+def _device(step: Step) -> str:
+    return next((str(row["device"]) for row in step.rows if row.get("device")), "")
 
 
 def _too_large(steps: Sequence[Step]) -> str:
@@ -160,6 +164,7 @@ def step_line(question: Question, step: Step) -> dict[str, Any]:
     kv = step.fit.kv if step.fit is not None else question.fit(point, 1).kv
     return {
         "model": question.model.name,
+        "device": _device(step) or None,
         "phase": point.phase,
         "batch": point.batch,
         "context": point.context,
@@ -243,13 +248,16 @@ def _differ(column: Any) -> bool:
 
 
 # Headings whose columns are words.
-WORDS = {"phase", "weights", "cache", "limiter", "role", "shape", "precision", "status", "source", "type", "fits"}
+WORDS = {
+    *("device", "phase", "weights", "cache", "limiter", "role"),
+    *("shape", "precision", "status", "source", "type", "fits"),
+}
 
 
-def step_cells(step: Step) -> dict[str, str]:
+def step_cells(step: Step, *, with_device: bool = False) -> dict[str, str]:
     """A step's line of a table."""
     point = step.point
-    return {
+    return ({"device": _device(step)} if with_device else {}) | {
         "phase": point.phase,
         "batch": str(point.batch),
         "context": str(point.context),

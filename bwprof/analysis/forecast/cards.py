@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -77,6 +78,19 @@ class Card:
 def compute_type(precision: str) -> str:
     """What arithmetic a precision is calculated in."""
     return next(str(found["compute"]) for found in _core.precisions() if found["name"] == precision)
+
+
+def each_device(device: object) -> list[Any]:
+    """Split a list of devices, or a text with commas: those between numbers of one device stay.
+
+    Examples
+    --------
+    >>> each_device("h100,bandwidth=3200,fp16=400,H200")
+    ['h100', 'bandwidth=3200,fp16=400', 'H200']
+    """
+    if not isinstance(device, str) or all("=" in part for part in device.split(",")):
+        return list(device) if isinstance(device, (list, tuple)) else [device]
+    return [part.strip() for part in re.split(r",(?!(?!\s*bandwidth)\s*\w+\s*=)", device)]
 
 
 def card_of(device: object, streams: Streams | None = None) -> Card:

@@ -87,13 +87,6 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what to measure")
     add_cases(what)
     what.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="PATTERN,…",
-        help="of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'",
-    )
-    what.add_argument(
         "--variant", action="append", default=[], metavar="V,…", help="kernels to run, or 'all'; else the best one"
     )
     what.add_argument(
