@@ -113,7 +113,7 @@ def _parser() -> Parser:
     how = result.add_argument_group("how")
     options.add_limits(how)
     options.add_roofs(how)
-    how.add_argument("--dry-run", action="store_true", help="print what is measured with bytes, FLOPs, memory and time")
+    options.add_dry_run(how)
     how.add_argument("--list", action="store_true", help="print the models that are known by name")
     result.add_argument("--verbose", action="store_true", help="log what is going on")
     result.set_defaults(suite=None)
@@ -187,19 +187,8 @@ def _asked(parsed: argparse.Namespace) -> Question:
 
 def _asks(parsed: argparse.Namespace) -> list[str]:
     """The options given that say what to measure."""
-    names = (
-        "batch",
-        "context",
-        "weights",
-        "kv",
-        "layout",
-        "memory",
-        "reserve",
-        "device",
-        "backend",
-        "efficiency",
-        "max_seconds",
-    )
+    names = ("batch", "context", "weights", "kv", "layout", "memory", "reserve")
+    names += ("device", "backend", "efficiency", "max_seconds")
     found = ["MODEL"] if parsed.model is not None else []
     given = [name for name in names if getattr(parsed, name) is not None]
     given += [name for name in ("prefill", "chain", "predict", "dry_run") if getattr(parsed, name)]

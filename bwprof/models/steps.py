@@ -213,30 +213,23 @@ def _values(whole: Architecture, point: Point, *, one_layer: bool = False) -> di
     experts = _expert_values(whole, point.tokens, one_layer=one_layer)
     model = whole.one_layer if one_layer else whole
     later_windows = (point.context - 1) // model.window if model.window else 0
+    alike = ("hidden", "ffn", "vocab", "layers", "head_dim", "experts", "shared_ffn", "norms", "window_layers")
     return {
+        **{name: getattr(model, name) for name in alike},
         "tokens": point.tokens,
         "batch": point.batch,
         "fresh": 1 if point.phase == DECODE else point.context,
         "context": point.context,
-        "hidden": model.hidden,
-        "ffn": model.ffn,
-        "vocab": model.vocab,
-        "layers": model.layers,
         "heads": model.num_heads,
         "kv_heads": model.num_kv_heads,
-        "head_dim": model.head_dim,
-        "experts": model.experts,
         "gates": 2 if model.gated else 1,
         "dense_layers": model.dense_layers if model.experts else model.layers,
         "dense_ffn": model.dense_ffn if model.experts else model.ffn,
-        "shared_ffn": model.shared_ffn,
         "has_shared": int(model.shared_ffn > 0),
         "full_layers": model.layers - model.window_layers,
-        "window_layers": model.window_layers,
         "window": min(model.window, point.context),
         "later_windows": later_windows,
         "has_later_windows": int(later_windows > 0),
-        "norms": model.norms,
         "rotary": int(model.rotary),
         **experts,
     }
@@ -264,7 +257,8 @@ def _parsed(text: str) -> ast.expr:
 @cache
 def _lists() -> dict[str, list[dict[str, Any]]]:
     found = tomllib.loads((Path(__file__).parent / "steps.toml").read_text("utf-8"))
-    return {name: [one for entry in entries for one in _with_fuller(entry)] for name, entries in found.items()}
+    found["operation"] = [found["default"] | entry for entry in found["operation"]]
+    return {name: [one for entry in found[name] for one in _with_fuller(entry)] for name in ("operation", "left_out")}
 
 
 def _with_fuller(entry: dict[str, Any]) -> list[dict[str, Any]]:

@@ -29,13 +29,13 @@ class Entry:
     """
 
     id: str
-    vendor: str
     arch: str
     year: int
     bandwidth_gb_s: float
     tflops: dict[str, float]
     memory_gb: float
     source: str
+    vendor: str = "NVIDIA"
     aliases: tuple[str, ...] = ()
     l2_mib: float | None = None
     units: int | None = None

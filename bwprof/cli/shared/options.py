@@ -123,6 +123,11 @@ def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return out
 
 
+def add_dry_run(how: Group) -> None:
+    """Add the option that measures nothing."""
+    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
+
+
 def add_limits(how: Group) -> None:
     """The options that say how long a run and its cases may take."""
     how.add_argument(

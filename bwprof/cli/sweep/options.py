@@ -9,6 +9,7 @@ from bwprof import registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.cli.shared.options import (
     add_cases,
+    add_dry_run,
     add_limits,
     add_operations,
     add_output,
@@ -54,7 +55,7 @@ def parser(program: str) -> Parser:
         "--columns", metavar="A,B,…", help="print a line for each row, with these columns, instead of the summary"
     )
     how = result.add_argument_group("how")
-    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
+    add_dry_run(how)
     how.add_argument(
         "--list",
         action="store_true",
