@@ -187,8 +187,8 @@ def _asked(parsed: argparse.Namespace) -> Question:
 
 def _asks(parsed: argparse.Namespace) -> list[str]:
     """The options given that say what to measure."""
-    names = ("batch", "context", "weights", "kv", "layout", "memory", "reserve")
-    names += ("device", "backend", "efficiency", "max_seconds")
+    names = ["batch", "context", "weights", "kv", "layout", "memory", "reserve"]
+    names += ["device", "backend", "efficiency", "max_seconds"]
     found = ["MODEL"] if parsed.model is not None else []
     given = [name for name in names if getattr(parsed, name) is not None]
     given += [name for name in ("prefill", "chain", "predict", "dry_run") if getattr(parsed, name)]

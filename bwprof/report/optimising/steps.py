@@ -304,10 +304,11 @@ def _tracks(sides: Sequence[Side]) -> list[Track]:
 def _about(tracks: Sequence[Track], case: str | None, precision: str | None) -> Track:
     """The track that was asked for, or the one that lost the most time at first, or took the most."""
     held = list(tracks)
-    for name, wanted in (("case", case), ("precision", precision and registry.precision_name(precision))):
+    for name, wanted in (("case", case), ("precision", precision)):
         if wanted is not None:
             there = dict.fromkeys(str(track.first.get(name)) for track in held)
-            held = [track for track in held if str(track.first.get(name)) == wanted]
+            names = (wanted, registry.precision_name(wanted) if name == "precision" else wanted)
+            held = [track for track in held if str(track.first.get(name)) in names]
             if not held:
                 raise ValueError(
                     f"no {name} '{quoted(wanted)}' is in all runs: there are {', '.join(map(quoted, there))}"
