@@ -548,10 +548,12 @@ def test_several_devices_have_their_steps_in_one_table(devices: str | list[str],
 
 
 def test_several_devices_are_not_measured() -> None:
-    with pytest.raises(ValueError, match="several are predicted only"):
+    with pytest.raises(ValueError, match="several are predicted, 'cpu' is measured: name it alone"):
         bwprof.model_step(TINY, device="cpu,H200")
     with pytest.raises(ValueError, match="unknown device 'nothing'"):
         bwprof.model_step(TINY, device=["H200", "nothing"])
+    with pytest.raises(ValueError, match="device is empty"):
+        bwprof.model_step(TINY, device=[])
 
 
 def test_a_dry_run_lists_each_shape_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -202,8 +202,10 @@ def predicted_on(device: Device | Sequence[Device], roofs: Given, *, predict: bo
 
     devices = each_device(device)
     here = [one for one in devices if not (isinstance(one, str) and _is_elsewhere(one))]
-    if len(devices) != 1 and (here or not devices):
-        raise ValueError(f"device is {shown(device)}: several are predicted only, so that {shown(here)} goes by itself")
+    if not devices:
+        raise ValueError("device is empty: at least one is needed")
+    if here and len(devices) > 1:
+        raise ValueError(f"device is {shown(device)}: several are predicted, {shown(here[0])} is measured: name it alone")
     elsewhere = not here
     if not (elsewhere or predict):
         return None
