@@ -205,7 +205,8 @@ def predicted_on(device: Device | Sequence[Device], roofs: Given, *, predict: bo
     if not devices:
         raise ValueError("device is empty: at least one is needed")
     if here and len(devices) > 1:
-        raise ValueError(f"device is {shown(device)}: several are predicted, {shown(here[0])} is measured: name it alone")
+        said = f"several are predicted, {shown(here[0])} is measured: name it alone"
+        raise ValueError(f"device is {shown(device)}: {said}")
     elsewhere = not here
     if not (elsewhere or predict):
         return None
