@@ -77,12 +77,49 @@ def precision_names() -> list[str]:
     return list(_precision_names())
 
 
-def check_precision(name: str) -> str:
-    """The canonical (lower-case) name; ValueError with the nearest one when there is none."""
-    lowered = str(name).strip().lower()
-    if lowered not in _precision_names():
-        raise ValueError(unknown("precision", str(name), precision_names()))
-    return lowered
+# What people call a precision, and what comes nearest of those that there are not.
+_SPELLINGS = {
+    **dict.fromkeys(("fp8", "e4m3", "fp8_e4m3fn", "float8_e4m3", "float8_e4m3fn"), "fp8_e4m3"),
+    **{"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "tfloat32": "tf32", "q4": "q4_0"},
+    **dict.fromkeys(("float", "single", "float32"), "fp32"),
+}
+_NEAREST = {
+    **dict.fromkeys(("int4", "uint4", "i4", "w4a16", "nf4", "fp4", "mxfp4", "nvfp4", "awq", "gptq", "q4_1"), "q4_0"),
+    **dict.fromkeys(("e5m2", "fp8_e5m2", "float8_e5m2", "fp6"), "fp8_e4m3"),
+    **dict.fromkeys(("uint8", "i8", "w8a8", "q8_0"), "int8"),
+    **dict.fromkeys(("fp64", "double", "float64"), "fp32"),
+}
+
+
+def precision_name(word: str) -> str:
+    """Return the registry's name of a precision, however it is spelt; any other word as it is.
+
+    Examples
+    --------
+    >>> [precision_name(word) for word in ("FP8", "bfloat16", "torch.float16", "mine")]
+    ['fp8_e4m3', 'bf16', 'fp16', 'mine']
+    """
+    lowered = str(word).strip().lower().removeprefix("torch.").replace("-", "_")
+    found = _SPELLINGS.get(lowered, lowered)
+    return found if found in _precision_names() else str(word)
+
+
+def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str = "precision", where: str = "") -> str:
+    """The canonical (lower-case) name; ValueError with the nearest one when it is none of the allowed ones.
+
+    Examples
+    --------
+    >>> check_precision("int4")
+    Traceback (most recent call last):
+    ValueError: unknown precision 'int4': did you mean 'q4_0'? Allowed: fp32, tf32, fp16, bf16, fp8_e4m3, int8, q4_0
+    """
+    names = precision_names() if allowed is None else allowed
+    found = precision_name(name)
+    if found not in names:
+        meant = _NEAREST.get(found.strip().lower(), found if found in _precision_names() else None)
+        meant = "" if meant and meant not in names else meant
+        raise ValueError(unknown(kind, str(name), names, where=where, meant=meant))
+    return found
 
 
 @cache

@@ -102,10 +102,13 @@ def _by_numbers(typed: str, names: list[str]) -> list[str]:
     return sorted(near, key=apart) + names[len(near) :]
 
 
-def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = "", see: str = "") -> str:
+def unknown(
+    kind: str, given: object, allowed: Iterable[str], *, where: str = "", see: str = "", meant: str | None = None
+) -> str:
     """One sentence for a name that is not known; of names too many for it the nearest three, and where to `see` all.
 
-    What was typed begins up to three names: all of them are offered.
+    What was typed begins up to three names: all of them are offered. `meant` is offered instead of what is spelt alike,
+    "" instead of anything.
 
     Examples
     --------
@@ -113,8 +116,8 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
     "unknown precision 'fp61': did you mean 'fp16'? Allowed: fp32, fp16"
     >>> unknown("precision", "fp8", ["fp32", "fp16", "fp8_e4m3"])
     "unknown precision 'fp8': did you mean 'fp8_e4m3'? Allowed: fp32, fp16, fp8_e4m3"
-    >>> unknown("precision", "fp4", ["fp32", "fp16", "fp8_e4m3"])
-    "unknown precision 'fp4': did you mean 'fp8_e4m3'? Allowed: fp32, fp16, fp8_e4m3"
+    >>> unknown("precision", "int4", ["int8", "q4_0"], meant="q4_0")
+    "unknown precision 'int4': did you mean 'q4_0'? Allowed: int8, q4_0"
     >>> unknown("device", "h100", ["H100-PCIe", "H100-SXM", "H200"])
     "unknown device 'h100': did you mean 'H100-PCIe' or 'H100-SXM'? Allowed: H100-PCIe, H100-SXM, H200"
     >>> unknown("column", "tims", ["time", "times", "case"], see="bwprof columns")
@@ -130,7 +133,7 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
     begun = [name for name in begun if not any(name != other and name.startswith(other) for other in begun)]
     first = 1 if see else 3
     several = [*dict.fromkeys(begun[:first] + alike)][: 3 if see else max(1, len(begun[:first]))]
-    near = [f"'{quoted(lowered[name])}'" for name in several]
+    near = [f"'{quoted(lowered[name])}'" for name in several] if meant is None else [f"'{meant}'"] if meant else []
     hint = f"did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}? " if near else ""
     prefix = f"{where}: " if where else ""
     listed_all = ", ".join(map(quoted, choices[:_MOST_NAMES])) or "(none)"

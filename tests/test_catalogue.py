@@ -67,9 +67,48 @@ def test_a_device_that_is_not_there() -> None:
         bwprof.predict("gemm", device="H201")
     with pytest.raises(ValueError, match="unknown device 'AMD EPYC'"):
         bwprof.predict("gemm", device="AMD EPYC")
-    assert find("H100") is None  # which of the two?
-    with pytest.raises(ValueError, match=r"unknown device 'h100': did you mean 'H100-PCIe' or 'H100-SXM'\? Allowed"):
-        bwprof.predict("gemm", device="h100")
+    for other in ("L40", "h20", "rtx", "80GB", "H100 NVL"):  # other cards, and words of several
+        with pytest.raises(ValueError, match=f"unknown device '{other}'"):
+            bwprof.predict("gemm", device=other)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "others"),
+    [
+        ("h100", "H100-SXM", ["H100-PCIe"]),
+        ("a100", "A100-80GB", ["A100-40GB"]),
+        ("A100 PCIe", "A100-40GB", []),
+        ("GeForce 4090", "RTX-4090", []),
+        ("4090", "RTX-4090", []),
+        ("mi300", "MI300X", []),
+        ("7900", "RX-7900-XTX", ["RX-7900-XT"]),
+        ("h200 sxm", "H200", None),
+    ],
+)
+def test_the_nearest_device_is_taken_with_a_word(
+    name: str, taken: str, others: list[str] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert find(name) is None or others is None
+    assert bwprof.predict("gemm", device=name)["device"].unique().tolist() == [taken]
+    step = bwprof.model_step("qwen2.5-0.5b", device=name)
+    assert step.frame.attrs["run"]["predict_device"] == taken
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (0 if others is None else 2)  # once for each function
+    assert all(word in line for line in said for word in (name, taken, *(others or ())))
+
+
+def test_the_memory_is_what_such_a_card_reports() -> None:
+    """Of those that were measured; of the others what they are sold with, which a step says."""
+    known = catalogue().set_index("id")
+    for card, example in (("H100-SXM", "h100"), ("H200", "h200")):
+        facts = bwprof.load_example(example).attrs["run"]["facts"]
+        assert known.loc[card, "memory_gb"] * 1e9 == pytest.approx(facts["memory_bytes"])
+    assert known["memory_of"].value_counts().to_dict() == {"data sheet": len(known) - 2, "device": 2}
+    large = bwprof.model_step("llama-3.1-70b", weights="fp8", device="H100-SXM")
+    assert large.steps["fits"].tolist() == [True]
+    notes = {card: " ".join(bwprof.model_step("qwen2.5-0.5b", device=card).notes()) for card in known.index}
+    sold = ["The memory is the data sheet's" in notes[card] for card in known.index]
+    assert sold == (known["memory_of"] == "data sheet").tolist()
 
 
 def test_the_data_sheet_is_used_where_rows_have_other_figures() -> None:
@@ -102,7 +141,7 @@ def test_a_device_by_its_numbers() -> None:
         ("bandwidth=3,bandwidth=4", "bandwidth is given twice"),
         ("bandwidth=3,,fp16=1", "'' is no NAME=NUMBER"),
         ("bandwidth=3,bandwith=4", "unknown number of a device 'bandwith': did you mean 'bandwidth'"),
-        ("bandwidth=3,fp8=4", "unknown number of a device 'fp8'"),
+        ("bandwidth=3,fp9=4", "unknown number of a device 'fp9'"),
     ],
 )
 def test_numbers_that_cannot_be(numbers: str, said: str) -> None:

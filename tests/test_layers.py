@@ -104,6 +104,7 @@ DEVICE_FREE = {
     "models.steps": {"costs", "models.architecture", "registry", "text"},
     "models.storage": {"_core", "models.architecture", "models.steps"},
     "models.question": {"models.architecture", "models.steps", "models.storage", "text"},
+    "models.quantized": {"models.architecture", "models.question", "text"},
     "models.gguf": {"models.architecture", "models.question", "text"},
     "models.figures": {"costs", "models.question", "models.steps", "models.storage", "registry", "roofs.limits"},
     "measuring.outputs": {"callables", "text"},

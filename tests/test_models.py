@@ -332,7 +332,7 @@ def test_config_with_shared_and_dense_experts() -> None:
     found = config.from_dict(content)
     assert (found.experts, found.ffn, found.shared_ffn, found.dense_layers, found.dense_ffn) == (6, 100, 300, 16, 14336)
     parts = by_role(parts_of(found))
-    assert (parts["gate up"].count, parts["shared down"].count, parts["expert down"].count) == (16, 16, 32)
+    assert (parts["gate up"].count, parts["shared down"].count, parts["expert down"].count) == (16, 16, 16)
 
 
 def test_windows_that_are_asked_for() -> None:

@@ -518,3 +518,53 @@ def test_lengths_in_the_shell(here: Any) -> None:
     code, _, err = here("gemm", "--kv-lens", "5", "--dry-run", "--device", "cpu")
     assert code == 2
     assert "kv_lens: gemm takes none" in err
+
+
+# ---- precisions and commands by other names ----
+
+SPELT = {"fp8": "fp8_e4m3", "E4M3": "fp8_e4m3", "bfloat16": "bf16", "half": "fp16", "torch.float32": "fp32"}
+
+
+@pytest.mark.parametrize(("word", "name"), SPELT.items())
+def test_a_precision_has_one_name_however_it_is_spelt(
+    word: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = tmp_path / "mine.toml"
+    suite.write_text(f'precisions = ["{word}"]\n[[case]]\nname = "x"\noperation = "gemm"\n')
+    rates = bwprof.predict("gemm", device=f"bandwidth=100,{word}=5", precision=word)
+    assert rates["precision"].tolist() == [name]
+    assert rates["peak_tflops"].tolist() == [5]
+    assert bwprof.cost("gemm", precision=word) == bwprof.cost("gemm", precision=name)
+    assert bwprof.model_step("qwen2.5-0.5b", weights=word, device="H200").steps["weights"].tolist() == [name]
+    assert bwprof.measure(lambda: None, precision=word, max_seconds=0.01, **QUICK)["precision"] == name
+    rows = tmp_path / "rows.csv"
+    for given in (
+        ["predict", "gemm", "--precision", word, "--csv", str(rows)],
+        ["model", "qwen2.5-0.5b", "--weights", word, "--kv", word, "--device", "H200", "-q"],
+        ["sweep", "gemm", "--precision", word, "--dry-run"],
+        ["sweep", "--suite", str(suite), "--dry-run"],
+        ["variants", "gemm", "--precision", word],
+        ["diagnose", str(rows), "--precision", word],
+        ["plot", "ridge", "--precision", word, "-o", str(tmp_path / "ridge.svg")],
+    ):
+        assert cli.main(given) == 0, (given, capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["sweep", "gemm", "--precision", "int4"], "'q4_0'"),
+        (["model", "qwen2.5-0.5b", "--weights", "nf4"], "'q4_0'"),
+        (["model", "qwen2.5-0.5b", "--kv", "int4"], ""),
+        (["predict", "gemm", "--precision", "fp8_e5m2"], "'fp8_e4m3'"),
+        (["roofline", "x.json"], "'plot roofline'"),
+        (["heatmap", "x.json"], "'plot heatmap'"),
+        (["bench"], "'sweep'"),
+        (["analyse", "x.json"], "'analyze'"),
+    ],
+)
+def test_a_name_is_offered_by_what_it_means(given: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Or none is: an eight-bit type is no other spelling of a four-bit one."""
+    assert cli.main(given) == 2
+    hint = re.search("did you mean (.*)\\?", capsys.readouterr().err)
+    assert (hint[1] if hint else "") == meant

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -321,3 +322,29 @@ def test_lower_bounds_are_compared_with_nothing() -> None:
     assert ratios("H200").notna().all(axis=None)
     known = ratios("bandwidth=3200,fp32=40")
     assert known.loc["fp32"].notna().all()
+
+
+# ---- several devices ----
+
+
+@pytest.mark.parametrize(
+    "devices", ["H100-SXM,bandwidth=3200,fp16=400,h200", ["H100-SXM", "bandwidth=3200,fp16=400", "H200"]]
+)
+def test_several_devices_side_by_side(devices: str | list[str], tmp_path: Path) -> None:
+    """Each row as the device alone has it, a case's rows together; a device that is named twice stands once."""
+    asked: dict[str, Any] = {"precision": ["fp32", "fp16"], "M": [1, 512], "N": 4096, "K": 4096}
+    found = bwprof.predict("gemm", device=devices, **asked)
+    names = ["H100-SXM", "given", "H200"]
+    assert found["device"].tolist() == names * 4
+    assert found["M"].tolist() == [1] * 3 + [512] * 3 + [1] * 3 + [512] * 3
+    for name, one in zip(names, ["H100-SXM", "bandwidth=3200,fp16=400", "H200"], strict=True):
+        alone = bwprof.predict("gemm", device=one, **asked)
+        own = found[found["device"] == name]
+        for column in ("time_ms", "speedup_vs_fp32"):
+            assert own[column].tolist() == pytest.approx(alone[column].tolist(), nan_ok=True)
+    assert list(found.attrs["run"]["devices"]) == names
+    bwprof.save(found, tmp_path / "rows.json")
+    assert bwprof.load(tmp_path / "rows.json")["device"].tolist() == found["device"].tolist()
+    assert bwprof.predict("gemm", device="h100,H100-SXM", **asked)["device"].tolist() == ["H100-SXM"] * 4
+    with pytest.raises(ValueError, match="device is empty"):
+        bwprof.predict("gemm", device=[])

@@ -238,3 +238,21 @@ def test_roofs_of_another_device_are_not_imported(
 def test_mistakes_about_roofs(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["roofs", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_several_devices_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["predict", "--suite", "default", "--only", "attention*", "--precision", "fp16", "--device", "h100,H200"]
+    assert main(given) == 0
+    out, err = capsys.readouterr()
+    lines = [
+        [cell.strip() for cell in line.split("|")] for line in out.splitlines() if " us " in line or " ms " in line
+    ]
+    assert {line[2] for line in lines} == {"H100-SXM", "H200"}
+    assert [line[2] for line in lines[:2]] == ["H100-SXM", "H200"]
+    assert lines[0][:2] == lines[1][:2]
+    assert "'h100' is H100-SXM here, not H100-PCIe" in err
+    assert main([*given, "--csv", "-"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["operation"] for row in rows} == {"attention_prefill", "attention_decode"}
+    assert len(rows) == len(lines)
+    assert main(["predict", "--suite", "default", "--only", "nothing*"]) == 2

@@ -44,6 +44,13 @@ _HOMES = {
     "view": "show.view",
 }  # of commands that stand in another's folder
 
+# What people call a command, the kinds of pictures among it.
+_MEANT = {
+    **{kind: f"plot {kind}" for kind in ("comparison", "roofline", "lines", "heatmap", "speedup", "ridge", "trend")},
+    **dict.fromkeys(("run", "bench", "benchmark", "measure"), "sweep"),
+    **{"devices": "info", "diff": "compare", "models": "model", "profile": "ncu", "kernels": "variants"},
+}
+
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof ab A B [options]    which of two is faster, measured turn by turn (bwprof ab --help)
@@ -88,20 +95,23 @@ def _main(given: list[str]) -> int:
         sys.stdout.write(f"bwprof {_core.__version__}\n")
         return 0
     command, rest = (given[0], given[1:]) if given and given[0] in COMMANDS else ("sweep", given)
-    if command == "sweep" and rest is given and _means_a_command(given):
-        sys.stderr.write(f"bwprof: error: {unknown('command', given[0], COMMANDS)}\n")
+    if command == "sweep" and rest is given and given and (meant := _meant_command(given[0].lower())):
+        sys.stderr.write(f"bwprof: error: {unknown('command', given[0], COMMANDS, meant=meant)}\n")
         return USAGE
     return _command(command)(rest)
 
 
-def _means_a_command(given: Sequence[str]) -> bool:
-    """Whether the first word is no operation, but more like a command than like any of them."""
+def _meant_command(word: str) -> str | None:
+    """The command that a first word means which is no operation: by what it stands for, else by its letters."""
     from bwprof import registry
 
-    if not given or given[0].startswith("-"):
-        return False
+    if word.startswith("-"):
+        return None
+    if word in _MEANT:
+        return _MEANT[word]
     operations = [found["name"] for found in registry.operations()]
-    return nearest(given[0].lower(), [*operations, *COMMANDS], likeness=0.6) in COMMANDS
+    found = nearest(word, [*operations, *COMMANDS], likeness=0.6)
+    return found if found in COMMANDS else None
 
 
 def _command(name: str) -> Callable[[Sequence[str]], int]:

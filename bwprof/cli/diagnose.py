@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from bwprof import registry
 from bwprof.analysis.diagnosis.judging import CANNOT_TELL
 from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared.arguments import Parser, run
@@ -159,7 +160,8 @@ def _chosen(data: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
 
     kept = np.ones(len(data), bool)
     if options.precision is not None:
-        kept &= values.is_word(data, "precision", *(name.lower() for name in words("--precision", options.precision)))
+        names = map(registry.precision_name, words("--precision", options.precision))
+        kept &= values.is_word(data, "precision", *names)
     if options.only is not None:
         patterns = words("--only", options.only)
         named = [values.words(data, name).astype(str) for name in ("case", "operation", "kernel")]

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from bwprof.cli.shared.measuring import measuring
 from bwprof.cli.shared.outputs import targets_of
 from bwprof.cli.shared.predictions import efficiency_of, write
 from bwprof.cli.sweep import run
+from bwprof.cli.sweep.listing import print_plan
 from bwprof.models import architecture, running, step
 from bwprof.models.question import LAYER, Question
 from bwprof.results.schema import Row
@@ -78,8 +80,8 @@ def _parser() -> Parser:
     what.add_argument(
         "--weights",
         metavar="P,…",
-        help="fp32, tf32, fp16 (default), bf16, fp8, int8, q4_0; of a .gguf "
-        "file stored (default): each tensor as it is",
+        help="fp32, tf32, fp16 (default), bf16, fp8, int8, q4_0; of a .gguf file or a quantization_config stored "
+        "(default): each tensor as it is",
     )
     what.add_argument("--kv", metavar="P,…", help="of the KV cache (default: the weights', but no fewer than 16 bits)")
     what.add_argument(
@@ -100,8 +102,8 @@ def _parser() -> Parser:
     where = result.add_argument_group("where")
     where.add_argument(
         "--device",
-        metavar="D",
-        help="cpu, cuda, cuda:1, a number; or a device to predict for: A100-80GB, H100-SXM, …, or "
+        metavar="D,…",
+        help="cpu, cuda, cuda:1, a number; or devices to predict for, side by side: A100-80GB, H100-SXM, …, or "
         "bandwidth=3200,fp16=400,memory=80 (GB/s, TFLOP/s, GB)",
     )
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
@@ -111,6 +113,7 @@ def _parser() -> Parser:
     how = result.add_argument_group("how")
     options.add_limits(how)
     options.add_roofs(how)
+    options.add_dry_run(how)
     how.add_argument("--list", action="store_true", help="print the models that are known by name")
     result.add_argument("--verbose", action="store_true", help="log what is going on")
     result.set_defaults(suite=None)
@@ -144,7 +147,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
             parsed.device, "auto" if wanted.roofs is None else wanted.roofs, predict=parsed.predict
         )
         if elsewhere is not None:
-            step.refuse_measuring(_measuring(parsed, roofs_are_used=wanted.roofs is elsewhere))
+            step.refuse_measuring(_measuring(parsed, roofs_are_used=wanted.roofs is elsewhere[0]))
             return _predict(parsed, asked, elsewhere)
         if parsed.efficiency is not None:
             raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
@@ -152,6 +155,10 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     if choice.warning:
         _log.warning("%s", choice.warning)
     plan = running.plan_of(running.pieces_of(asked), max_seconds=most)
+    if parsed.dry_run:
+        shapes = {(spec.operation, spec.precision, *spec.params.values()): spec for spec in reversed(plan.specs)}
+        print_plan(sys.stdout, replace(plan, specs=tuple(reversed(shapes.values()))), choice)
+        return OK
     job = run.Job(
         plan,
         running.items_of(asked, choice.backend),
@@ -180,22 +187,12 @@ def _asked(parsed: argparse.Namespace) -> Question:
 
 def _asks(parsed: argparse.Namespace) -> list[str]:
     """The options given that say what to measure."""
-    names = (
-        "batch",
-        "context",
-        "weights",
-        "kv",
-        "layout",
-        "memory",
-        "reserve",
-        "device",
-        "backend",
-        "efficiency",
-        "max_seconds",
-    )
+    names = ["batch", "context", "weights", "kv", "layout", "memory", "reserve"]
+    names += ["device", "backend", "efficiency", "max_seconds"]
     found = ["MODEL"] if parsed.model is not None else []
-    found += [f"--{name.replace('_', '-')}" for name in names if getattr(parsed, name) is not None]
-    return found + [f"--{name}" for name in ("prefill", "chain", "predict") if getattr(parsed, name)]
+    given = [name for name in names if getattr(parsed, name) is not None]
+    given += [name for name in ("prefill", "chain", "predict", "dry_run") if getattr(parsed, name)]
+    return found + [f"--{name.replace('_', '-')}" for name in given]
 
 
 def _measuring(parsed: argparse.Namespace, *, roofs_are_used: bool) -> dict[str, bool]:
@@ -209,6 +206,7 @@ def _measuring(parsed: argparse.Namespace, *, roofs_are_used: bool) -> dict[str,
         "--roofs": parsed.roofs is not None and not roofs_are_used,
         "--no-roofs": parsed.no_roofs,
         "--recalibrate": parsed.recalibrate,
+        "--dry-run": parsed.dry_run,
     }
 
 
@@ -265,7 +263,7 @@ def _print_result(frame: pd.DataFrame, screen: Console) -> None:
         show(screen, renderable, spare(renderable))
 
 
-def _predict(parsed: argparse.Namespace, asked: Question, device: str | Roofs) -> int:
+def _predict(parsed: argparse.Namespace, asked: Question, devices: Sequence[str | Roofs]) -> int:
     """A prediction: its tables, and its rows where they were asked for."""
     from bwprof.models import predicting
     from bwprof.terminal import console
@@ -277,7 +275,7 @@ def _predict(parsed: argparse.Namespace, asked: Question, device: str | Roofs) -
             raise ValueError(f"--output {quoted(parsed.output)}: {said}")
         setattr(parsed, kind, parsed.output)
     targets = targets_of(parsed, parsed.suite, parsed.roofs, parsed.efficiency)
-    frame = predicting.predicted(asked, device, efficiency_of(parsed.efficiency))
+    frame = predicting.predicted(asked, devices, efficiency_of(parsed.efficiency))
     write(frame, targets, quiet=True)
     to_stdout = "-" in targets.values()
     if not parsed.quiet:

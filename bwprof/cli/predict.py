@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
-from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, lower_bounds, predict_rows
+from bwprof.analysis.forecast.cards import each_device
+from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, beside, lower_bounds, model_of, predict_rows
 from bwprof.analysis.forecast.work import Case
 from bwprof.cli.shared.arguments import Parser, refuse_others, run
 from bwprof.cli.shared.options import add_cases, add_efficiency, add_files, add_operations
 from bwprof.cli.shared.outputs import targets_of
 from bwprof.cli.shared.predictions import efficiency_of, write
 from bwprof.cli.sweep import options as sweeps
-from bwprof.roofs import Roofs, files
+from bwprof.roofs import files
 from bwprof.runs import plan
 from bwprof.text import figure_text, seconds_text, short
 
@@ -35,12 +36,13 @@ over the dense rate, at an efficiency that is given or learnt from a measured ru
 _EPILOG = """\
 examples:
   %(prog)s {first} -p {param}=1,16 --device A100-80GB
+  %(prog)s --suite default --device h100,h200 --only 'attention*'
   %(prog)s --suite default --device "bandwidth=3200,fp16=400"
   %(prog)s --suite default --device H100-SXM --efficiency bwprof-results/RUN   learnt from a measured run
   %(prog)s --suite default --roofs h200.json   by the measured roofs of a device (bwprof roofs export)
   %(prog)s --devices                           the devices that are known by name, each with its source
 """
-_ASKED = ("operations", "param", "seq_lengths", "kv_lens", "precision", "suite")
+_ASKED = ("operations", "param", "seq_lengths", "kv_lens", "precision", "suite", "only")
 _NUMBERS = ("time", "between", "GB/s", "% limit")
 
 
@@ -57,9 +59,9 @@ def _parser() -> Parser:
     add_cases(parser)
     parser.add_argument(
         "--device",
-        metavar="NAME|NUMBERS",
-        help="a device of the catalogue, or 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s; also memory= in GB, clock= in "
-        f"MHz, units=, floor= in us) (default: {DEFAULT_DEVICE})",
+        metavar="NAME|NUMBERS,…",
+        help="devices of the catalogue, or 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s; memory= in GB, clock= in MHz, "
+        f"units=, floor= in us) (default: {DEFAULT_DEVICE})",
     )
     parser.add_argument("--roofs", metavar="RUN|FILE", help="instead: a device by its measured roofs")
     add_efficiency(parser)
@@ -77,10 +79,11 @@ def _run(options: argparse.Namespace) -> int:
     targets = targets_of(options, options.suite, options.roofs, options.efficiency)
     if options.device is not None and options.roofs is not None:
         raise ValueError("--device and --roofs both say which device: leave one out")
-    device: str | Roofs = options.device if options.device is not None else DEFAULT_DEVICE
-    if options.roofs is not None:
-        device = files.read(Path(options.roofs))
-    found = predict_rows(_cases(options), device, efficiency_of(options.efficiency))
+    given = DEFAULT_DEVICE if options.device is None else options.device
+    devices = each_device(given) if options.roofs is None else [files.read(Path(options.roofs))]
+    cases, model = _cases(options), model_of(efficiency_of(options.efficiency))
+    frames = [predict_rows(cases, device, model) for device in devices]
+    found = frames[0] if len(frames) == 1 else beside(frames)
     write(found, targets)
     if "-" not in targets.values():
         _print(found)
@@ -123,8 +126,9 @@ def _print(found: pd.DataFrame) -> None:
     screen = console(sys.stdout)
     width = min(screen.width, PLAIN_WIDTH)
     learnt = bool(found["time_ms_lo"].notna().any())
+    words = ["case", "precision", *(["device"] if found["device"].nunique() > 1 else [])]
     numbers = [name for name in _NUMBERS if learnt or name != "between"]
-    grid = table(screen, "", ["case", "precision", *numbers, "limiter"], numbers=numbers)
+    grid = table(screen, "", [*words, *numbers, "limiter"], numbers=numbers)
     least = lower_bounds(found)
     for row, bound in zip(found.to_dict(orient="records"), least, strict=True):
         cells = {
@@ -137,7 +141,7 @@ def _print(found: pd.DataFrame) -> None:
         if bound:
             cells |= {"time": f">= {cells['time']}", "between": "-", "GB/s": f"<= {cells['GB/s']}", "% limit": "-"}
             limiter = "-"
-        grid.add_row(str(row["case"]), str(row["precision"]), *(cells[name] for name in numbers), limiter)
+        grid.add_row(*(str(row[name]) for name in words), *(cells[name] for name in numbers), limiter)
     show(screen, grid)
     said: dict[str, dict[str, None]] = {}  # what each is of, where not all have the same
     for device, reason, operation, precision in zip(*(found[name] for name in _TOLD), strict=True):
@@ -161,15 +165,12 @@ def _print_devices() -> int:
     heads = ["id", "year", "GB/s", *rates, "GB", "L2 MiB", "units"]
     grid = table(screen, "", heads, numbers=heads[1:])
     names = ["id", "year", "bandwidth_gb_s", *rates, "memory_gb", "l2_mib", "units"]
-    for row in rows[names].to_dict(orient="records"):
-        grid.add_row(
-            *(
-                "-" if isinstance(value, float) and math.isnan(value) else f"{value:g}" if name != "id" else value
-                for name, value in row.items()
-            )
-        )
+    sold = rows["memory_of"].map({"device": "", "data sheet": "*"})
+    rows["memory_gb"] = rows["memory_gb"].map("{:.3g}".format) + sold
+    for row in rows[names].itertuples(index=False):
+        grid.add_row(*(cell if isinstance(cell, str) else "-" if math.isnan(cell) else f"{cell:g}" for cell in row))
     show(screen, grid)
-    screen.print("dense TFLOP/s, by the makers' documents:")
+    screen.print("GB as the device reports it, *: as it is sold; dense TFLOP/s, by the makers' documents:")
     for name, source, unconfirmed, note in rows[["id", "source", "unconfirmed", "note"]].itertuples(index=False):
         said = f"  {name}: {source}" + (f"; not confirmed: {unconfirmed}" if unconfirmed else "")
         screen.print(said + (f"; {note}" if note else ""))

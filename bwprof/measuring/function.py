@@ -69,8 +69,7 @@ class Subject:
         for name in WORK:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, amount(getattr(self, name), name))
-        if self.precision.lower() in {known["name"] for known in _core.precisions()}:
-            object.__setattr__(self, "precision", self.precision.lower())
+        object.__setattr__(self, "precision", registry.precision_name(self.precision))
         if self.cache not in ("cold", "hot"):
             raise ValueError(unknown("cache", str(self.cache), ("cold", "hot")))
         if "kv_lens" in self.labels:

@@ -104,7 +104,7 @@ class Architecture:
         >>> round(named("llama-3.1-8b").parameters / 1e9, 2)
         8.03
         """
-        return self.embedding_elements + sum(rows * columns * count for rows, columns, count in self.matrices())
+        return self.embedding_elements + sum(rows * columns * count for _, rows, columns, count in self.matrices())
 
     @property
     def one_layer(self) -> Architecture:
@@ -124,23 +124,22 @@ class Architecture:
         """Of the table of tokens, unless the head shares it, and of positions."""
         return ((0 if self.tied_embeddings else self.vocab) + self.positions) * self.hidden
 
-    def matrices(self) -> Iterable[tuple[int, int, int]]:
-        """Rows, columns and how many there are, of every matrix that a product has as weights."""
-        gates, heads = 2 if self.gated else 1, self.num_heads * self.head_dim
+    def matrices(self) -> Iterable[tuple[str, int, int, int]]:
+        """GGUF's name, rows, columns and how many there are, of every matrix that a product has as weights."""
+        heads, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         expert_layers = self.layers - self.dense_layers if self.experts else 0
-        plain_layers = self.dense_layers if self.experts else self.layers
-        plain_ffn = self.dense_ffn if self.experts else self.ffn
-        yield heads + 2 * self.num_kv_heads * self.head_dim, self.hidden, self.layers
-        yield self.hidden, heads, self.layers
-        for size, count in (
-            (plain_ffn, plain_layers),
-            (self.ffn, expert_layers * self.experts),
-            (self.shared_ffn, expert_layers),
+        yield from (("attn_q", heads, self.hidden, self.layers), ("attn_output", self.hidden, heads, self.layers))
+        yield from ((name, kv, self.hidden, self.layers) for name in ("attn_k", "attn_v"))
+        for ending, size, count in (
+            ("", self.dense_ffn if self.experts else self.ffn, self.layers - expert_layers),
+            ("_exps", self.ffn, expert_layers * self.experts),
+            ("_shexp", self.shared_ffn, expert_layers),
         ):
-            yield gates * size, self.hidden, count
-            yield self.hidden, size, count
-        yield self.experts, self.hidden, expert_layers
-        yield self.vocab, self.hidden, 1
+            yield f"ffn_gate{ending}", size * self.gated, self.hidden, count
+            yield f"ffn_up{ending}", size, self.hidden, count
+            yield f"ffn_down{ending}", self.hidden, size, count
+        yield "ffn_gate_inp", self.experts, self.hidden, expert_layers
+        yield "output", self.vocab, self.hidden, 1
 
 
 def names() -> list[str]:
@@ -156,8 +155,14 @@ def named(name: str) -> Architecture:
         raise ValueError(unknown("model", name, [*_listed(), "config.json", "FILE.gguf"]))
     sizes = dict(_listed()[key])
     window, every = sizes.pop("sliding_window", 0), sizes.pop("global_every", 0)
+    sizes.pop("quantization_config", None)
     sizes["window"], sizes["window_layers"] = window, windowed_layers(sizes["layers"], every) if window else 0
     return Architecture.from_dict({"name": key, **sizes})
+
+
+def published(name: str) -> dict[str, Any]:
+    """What is listed of a known model."""
+    return next(sizes for key, sizes in _listed().items() if key.lower() == name.strip().lower())
 
 
 def windowed_layers(layers: int, global_every: int) -> int:

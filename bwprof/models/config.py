@@ -33,8 +33,8 @@ def families() -> list[str]:
     return list(_families())
 
 
-def read(path: Path) -> Architecture:
-    """The model of a config.json.
+def read(path: Path) -> tuple[Architecture, Mapping[str, Any]]:
+    """The model of a config.json, and the file's content.
 
     Raises
     ------
@@ -54,9 +54,8 @@ def read(path: Path) -> Architecture:
         raise ValueError(f"{source}: no config.json: it is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{source}: no config.json: {quoted(error)}") from None
-    return from_dict(
-        found, name=path.parent.name or path.stem if path.name == "config.json" else path.stem, source=source
-    )
+    name = path.parent.name or path.stem if path.name == "config.json" else path.stem
+    return from_dict(found, name=name, source=source), found
 
 
 def from_dict(config: object, *, name: str = "", source: str = "config") -> Architecture:

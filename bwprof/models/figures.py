@@ -6,7 +6,7 @@ Rows are plain dicts with the columns of the schema and those of `bwprof.models.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bwprof import registry
@@ -65,7 +65,7 @@ def _step(question: Question, point: Point, rows: list[Row], fit: storage.Fit | 
     question.check_roles(point, (row["role"] for row in rows))
     by_part = {(part.role, part.precision): part for part in question.parts(point)}
     read = sum(
-        int(row["count"]) * storage.read_by(part, question.model)
+        int(row["count"]) * storage.read_by(_as_launched(part, row), question.model)
         for row in rows
         if (part := by_part.get((row["role"], row["precision"]))) is not None
     )
@@ -156,9 +156,9 @@ def layers_of(question: Question, found: Sequence[Step], rows: Sequence[Row]) ->
         step = steps_by.get(tuple(row[name] for name in _POINT))
         if step is None or (row["status"] == "skipped" and _any_predicted(step)):
             continue
-        times = {part["role"]: part["time_ms"] for part in step.rows}
         parts = question.parts(step.point, one_layer=True)
-        known = [times.get(part.role) for part in parts]
+        times = {(part["role"], *part_of(part).params.values()): part["time_ms"] for part in step.rows}
+        known = [times.get((part.role, *part.params.values())) for part in parts]
         total = None
         if all(time is not None for time in known):
             total = sum(part.count * float(time) for part, time in zip(parts, known, strict=True) if time is not None)
@@ -353,13 +353,16 @@ def _other_parts(question: Question, base: Step, weights: str, kv: str) -> list[
     if weights == AS_STORED:
         return None
     point = base.point
-    layout = "separate" if point.weights == AS_STORED else question.layout
+    other = Point(point.phase, point.batch, point.context, weights, kv)
     try:
-        found = steps.parts(question.model, Point(point.phase, point.batch, point.context, weights, kv), layout)
+        found = steps.parts(question.model, other, question.layout_of(point.weights))
     except ValueError:
         return None
     by_role = {part.role: part for part in found}
-    return [by_role[row["role"]] for row in base.rows]
+    parts = [by_role.get(row["role"]) for row in base.rows]
+    # A run of a bwprof that launched other shapes in this role has none of the step's.
+    alike = [part for part, row in zip(parts, base.rows, strict=True) if part and part.params == part_of(row).params]
+    return alike if len(alike) == len(parts) else None
 
 
 def _without_kernels(question: Question, base: Step, weights: str, kv: str) -> bool:
@@ -372,12 +375,20 @@ def _without_kernels(question: Question, base: Step, weights: str, kv: str) -> b
 def part_of(row: Row) -> Part:
     """The operation that a row is of."""
     params = {name: int(row[name]) for name in registry.param_names(row["operation"])}
-    return Part(str(row.get("role", "")), row["operation"], row["precision"], params, 1, "")
+    part = Part(str(row.get("role", "")), row["operation"], row["precision"], params, 1, "")
+    read = row.get("bytes_read") if row["status"] == "predicted" else None
+    return part if read is None else replace(part, more=int(read + row["bytes_written"]) - _moved(part))
+
+
+def _as_launched(part: Part, row: Row) -> Part:
+    """A part of a step with the shape that its row has."""
+    own = part_of(row)
+    return part if own.params == part.params else replace(own, formats=part.formats)
 
 
 def _moved(part: Part) -> int:
     params: dict[str, Any] = dict(part.params)
-    return int(cost(part.operation, precision=part.precision, **params).bytes)
+    return int(cost(part.operation, precision=part.precision, **params).bytes) + part.more
 
 
 _NARROWER = (
@@ -406,7 +417,7 @@ class Room:
     weights: str
     kv: str
     weight_bytes: int
-    token_bytes: int
+    token_bytes: dict[int, int]  # by context: of a further token
     batches: dict[int, int]
     contexts: dict[int, int | None]  # None: any
 
@@ -426,7 +437,7 @@ def rooms_of(question: Question, memory_bytes: int) -> list[Room]:
                 weights,
                 kv,
                 size,
-                question.model.layers * storage.kv_token_bytes(question.model, kv),
+                {at: storage.further_token_bytes(question.model, kv, at) for at in contexts},
                 {at: storage.most_sequences(question.model, size, kv, at, fit) for at in contexts},
                 {of: storage.longest_context(question.model, size, kv, of, fit) for of in batches},
             )

@@ -10,8 +10,9 @@ from bwprof import registry
 from bwprof.analysis.forecast.cards import Card, card_of
 from bwprof.analysis.forecast.efficiencies import Efficiency
 from bwprof.analysis.forecast.efficiencies import efficiency as learn
-from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY, card_for, model_of, predict_rows
+from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY, beside, card_for, model_of, predict_rows
 from bwprof.analysis.forecast.streams import Streams
+from bwprof.analysis.forecast.work import Case
 from bwprof.models.figures import gain, part_of
 from bwprof.models.question import Question
 from bwprof.models.running import Piece, pieces_of
@@ -23,8 +24,6 @@ from bwprof.text import mapping, measurable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Case = tuple[str, Mapping[str, int], str]
 
 
 def card_of_run(run: Mapping[str, Any]) -> Card | None:
@@ -45,19 +44,19 @@ def card_of_run(run: Mapping[str, Any]) -> Card | None:
 
 def best_ms(parts: Sequence[Part], card: Card) -> list[float]:
     """What parts would take at the device's roofs, a launch each."""
-    cases: list[Case] = [(part.operation, part.params, part.precision) for part in parts]
+    cases = [Case(part.operation, part.params, part.precision, more=part.more) for part in parts]
     return [float(value) for value in predict_rows(cases, card, 1.0)["time_ms"]]
 
 
 def memory_bytes(card: Card) -> int | None:
-    """A device's memory, as its maker counts it."""
-    return None if math.isnan(card.memory_gb) else int(card.memory_gb * 1e9)
+    """A device's memory, as it reports it, else as its data sheet has it."""
+    return None if math.isnan(card.memory_gb) else round(card.memory_gb * 1e9)
 
 
 def predicted(
-    question: Question, device: str | Roofs, efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
+    question: Question, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
 ) -> pd.DataFrame:
-    """A model's rows on a device that is not at hand: as measuring gives them, status "predicted".
+    """A model's rows on devices that are not at hand: as measuring gives them, status "predicted".
 
     Raises
     ------
@@ -65,6 +64,11 @@ def predicted(
         For a device that is not known, with the nearest name.
     """
     model = model_of(efficiency)
+    frames = [_predicted_on(question, device, model, run_id) for device in devices]
+    return frames[0] if len(frames) == 1 else beside(frames)
+
+
+def _predicted_on(question: Question, device: str | Roofs, model: float | Efficiency, run_id: str) -> pd.DataFrame:
     card = card_for(device, model)
     memory = memory_bytes(card)
     pieces = pieces_of(question)
@@ -76,14 +80,18 @@ def predicted(
     known = dict(whole.attrs.get("run", {}))
     known |= {"run_id": run_id, "model": question.to_dict(), "device": card.name}
     known |= {"facts": {"name": card.name, "memory_bytes": memory}}
-    known |= {"roofs": device.to_dict()} if isinstance(device, Roofs) else {"predict_device": device}
+    known |= {"roofs": device.to_dict()} if isinstance(device, Roofs) else {"predict_device": _named(device, card)}
     if isinstance(device, str) and isinstance(model, Efficiency):
         known["predict_streams"] = model.streams.as_measured.to_dict()
     return from_rows(rows, known)
 
 
+def _named(device: str, card: Card) -> str:
+    return device if "=" in device else card.name
+
+
 def _case(piece: Piece) -> Case:
-    return piece.spec.operation, piece.spec.params, piece.spec.precision
+    return Case(piece.spec.operation, piece.spec.params, piece.spec.precision, more=piece.more)
 
 
 def _labelled(row: Row, piece: Piece, question: Question, memory: int | None) -> Row:
@@ -97,23 +105,9 @@ def _labelled(row: Row, piece: Piece, question: Question, memory: int | None) ->
 
 # What a prediction says of a row that could not be measured; all else the row has already.
 _FILLED = (
-    "time_ms",
-    "time_ms_lo",
-    "time_ms_hi",
-    "bandwidth_gb_s",
-    "tflops",
-    "attainable_gb_s",
-    "ceiling_gb_s",
-    "peak_gb_s",
-    "pct_peak",
-    "pct_ceiling",
-    "pct_attainable",
-    "pct_roofline",
-    "pct_limit",
-    "roofline_tflops",
-    "ridge",
-    "bound",
-    "limiter",
+    *("time_ms", "time_ms_lo", "time_ms_hi", "bandwidth_gb_s", "tflops", "attainable_gb_s", "ceiling_gb_s"),
+    *("peak_gb_s", "pct_peak", "pct_ceiling", "pct_attainable", "pct_roofline", "pct_limit"),
+    *("roofline_tflops", "ridge", "bound", "limiter"),
 )
 
 
@@ -150,7 +144,8 @@ def _of_the_driver(found: Row, rows: Sequence[Row]) -> Row:
 
 
 def _predicted(part: Part, roofs: Roofs, efficiency: Any) -> Row:
-    return to_rows(predict_rows([(part.operation, part.params, part.precision)], roofs, efficiency))[0]
+    case = Case(part.operation, part.params, part.precision, more=part.more)
+    return to_rows(predict_rows([case], roofs, efficiency))[0]
 
 
 def _same_shape(row: Row, other: Row) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bwprof.models import steps, storage
@@ -16,19 +16,31 @@ LABELS = ("model", "phase", "role", "count", "step_batch", "context", "weights",
 
 LAYER = "layer"  # the role of a row that stands for a layer's operations in one graph
 
-AS_STORED = "stored"  # the weights' format of a GGUF file: each tensor's own
+AS_STORED = "stored"  # the weights' format of a file that says how each tensor is stored
+# Tensors of one product in the layout "fused".
+FUSED = {"fused_qkv": ("attn_q", "attn_k", "attn_v")} | {
+    f"fused_gate_up{ending}": (f"ffn_gate{ending}", f"ffn_up{ending}") for ending in ("", "_exps", "_shexp")
+}
 _MOST_POINTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """What a file says of its weights: of each type its bytes and how many of them a token reads, and in which of our
-    precisions each tensor's matrices are timed (shares of them).
+    precisions each tensor's matrices are timed (shares of them), with the bytes of a weight of theirs (`sizes`; the
+    precision's own where it has none). `kv` is the precision of the cache that it names.
     """
 
     total_bytes: int
     types: dict[str, dict[str, int]] = field(default_factory=dict)
     tensors: dict[str, dict[str, float]] = field(default_factory=dict)
+    sizes: dict[str, dict[str, float]] = field(default_factory=dict)
+    kv: str = ""
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether it says how products of several tensors are stored."""
+        return "fused_qkv" in self.tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,12 @@ class Question:
         if point.weights != AS_STORED or self.stored is None:
             return steps.parts(self.model, point, self.layout, one_layer=one_layer)
         plain = Point(point.phase, point.batch, point.context, "fp16", point.kv)
-        return steps.parts(self.model, plain, "separate", self.stored.tensors, one_layer=one_layer)
+        parts = steps.parts(self.model, plain, self.layout_of(AS_STORED), self.stored.tensors, one_layer=one_layer)
+        return [storage.stored_part(part, self.stored.sizes) for part in parts]
+
+    def layout_of(self, weights: str) -> str:
+        """The layout of products with the weights in a format: separate where a file knows no other."""
+        return self.layout if weights != AS_STORED or self.stored is None or self.stored.is_fused else "separate"
 
     def check_roles(self, point: Point, roles: Iterable[object]) -> None:
         """ValueError for a role that no operation of the step has, with the nearest that one has."""
@@ -78,7 +95,7 @@ class Question:
             "reserve": self.reserve,
             "memory_bytes": self.memory_bytes,
             "chain": self.chain,
-            "stored": stored and {"total_bytes": stored.total_bytes, "types": stored.types, "tensors": stored.tensors},
+            "stored": stored and asdict(stored),
         }
 
     @classmethod
@@ -111,11 +128,13 @@ def _stored(found: Mapping[str, Any]) -> Stored:
     for count in (found["total_bytes"], *(count for line in types.values() for count in line.values())):
         if type(count) is not int or not 0 <= count < 2**63:
             raise ValueError(f"a number of stored is {shown(count)}: allowed are 0 to 2^63 - 1")
-    for share in (share for shares in tensors.values() for share in shares.values()):
-        known = finite_number(share)
-        if known is None or not 0 <= known <= 1:
-            raise ValueError(f"a share of stored is {shown(share)}: allowed are 0 to 1")
-    return Stored(found["total_bytes"], types, tensors)
+    sizes = {str(name): dict(shares.items()) for name, shares in found.get("sizes", {}).items()}
+    for shares, most in ((tensors, 1), (sizes, 1024)):
+        for share in (share for own in shares.values() for share in own.values()):
+            known = finite_number(share)
+            if known is None or not 0 <= known <= most:
+                raise ValueError(f"a share, or a size, of stored is {shown(share)}: allowed are 0 to {most}")
+    return Stored(found["total_bytes"], types, tensors, sizes, str(found.get("kv", "")))
 
 
 def points_of(
@@ -125,9 +144,9 @@ def points_of(
     weights: tuple[str, ...],
     kvs: tuple[str, ...],
     prefill: bool,
-    stored: bool,
+    stored: Stored | None,
 ) -> tuple[Point, ...]:
-    """The product of what was asked for, checked; `stored`: the weights may be as a file has them.
+    """The product of what was asked for, checked; `stored`: how a file has the weights, and the cache.
 
     Raises
     ------
@@ -143,7 +162,8 @@ def points_of(
         AS_STORED if stored and name == AS_STORED else steps.check_format(name, WEIGHTS) for name in weights or first
     ]
     caches = [steps.check_format(name, KV) for name in kvs]
-    pairs = [(w, kv) for w in formats for kv in (caches or [steps.kv_format(w)])]
+    own = stored.kv if stored else ""
+    pairs = [(w, kv) for w in formats for kv in (caches or [own if own and w == AS_STORED else steps.kv_format(w)])]
     found = [
         Point(phase, batch, context, w, kv)
         for phase in ((DECODE, PREFILL) if prefill else (DECODE,))

@@ -31,16 +31,19 @@ class ModelStep:
         As `bwprof.sweep` gives it, a row per operation of each step, with more columns: model, phase, role, count (how
         often the step launches it), step_batch, context, weights, kv.
     steps : pandas.DataFrame
-        A line per step: time_ms, tokens_s, mbu_pct (bytes of weights and cache by the time, of the theoretical peak),
-        limit_pct (of what the device sustains), limiter, weight_bytes, kv_bytes, moved_bytes, fits.
+        A line per step, and device: time_ms, tokens_s, mbu_pct (bytes of weights and cache by the time, of the
+        theoretical peak), limit_pct (of what the device sustains), limiter, weight_bytes, kv_bytes, moved_bytes, fits.
     operations : pandas.DataFrame
         A line per operation of each step: what it takes of the step's time.
     formats : pandas.DataFrame
         The first step in every format: measured, else predicted from its own operations and the other bytes.
     room : pandas.DataFrame
-        The largest batch, and the longest context (missing where any does), that fits the memory beside the weights.
+        The largest batch, and the longest context (missing where any does), that fits the memory beside the weights;
+        token_bytes is what a further token of a sequence adds to its cache at that context.
     left_out : pandas.DataFrame
         What the sum leaves out, with its bytes and, where they can be told, its time.
+    others : list of ModelStep
+        The steps on the devices behind the first, which all but `steps` and `frame` is about.
     layers : pandas.DataFrame
         With `chain`: a layer's operations in one graph, beside the sum of their own times.
 
@@ -65,6 +68,8 @@ class ModelStep:
         self.question = question
         self.frame = frame
         self._memory = question.memory_bytes or memory_bytes
+        # Without a device that reports its memory it is the catalogue's.
+        self._sold = question.memory_bytes is None and card is not None and card.memory_of == "data sheet"
         self._card = card
         for name in ("count", "step_batch", "context"):
             try:
@@ -76,6 +81,7 @@ class ModelStep:
         if not self._steps:
             raise ValueError("the rows hold no step of a model")
         self._layers = figures.layers_of(question, self._steps, rows)
+        self.others: list[ModelStep] = []
 
     @property
     def model(self) -> Architecture:
@@ -142,7 +148,11 @@ class ModelStep:
         """A line per step."""
         import pandas as pd
 
-        return pd.DataFrame([telling.step_line(self.question, step) for step in self._steps])
+        return pd.DataFrame([telling.step_line(self.question, step) for step in self._each_device()])
+
+    def _each_device(self) -> list[Step]:
+        """Each step on this device, then on the others."""
+        return [step for steps in zip(*(one._steps for one in (self, *self.others)), strict=True) for step in steps]
 
     @property
     def operations(self) -> pd.DataFrame:
@@ -180,9 +190,12 @@ class ModelStep:
         lines: list[dict[str, Any]] = []
         for room in self._rooms:
             formats = {"weights": room.weights, "kv": room.kv}
-            lines += [{**formats, "context": at, "largest_batch": most} for at, most in room.batches.items()]
+            lines += [
+                {**formats, "context": at, "largest_batch": most, "token_bytes": room.token_bytes[at]}
+                for at, most in room.batches.items()
+            ]
             lines += [{**formats, "batch": of, "longest_context": most} for of, most in room.contexts.items()]
-        names = ["weights", "kv", "context", "largest_batch", "batch", "longest_context"]
+        names = ["weights", "kv", "context", "largest_batch", "batch", "longest_context", "token_bytes"]
         whole = pd.DataFrame(lines, columns=names)
         return whole.astype(dict.fromkeys(names[2:], "Int64"))
 
@@ -221,7 +234,7 @@ class ModelStep:
 
     def tables(self) -> list[Table]:
         """Every table that is shown, as text: a title, and lines by heading."""
-        found = [("Steps", [telling.step_cells(step) for step in self._steps])]
+        found = [("Steps", [telling.step_cells(step, with_device=bool(self.others)) for step in self._each_device()])]
         if self._first.time_ms is not None:
             half = telling.half(self._formats)
             found.append((f"Operations: {self._first.point.title}", telling.operations_cells(self._first)))
@@ -255,6 +268,8 @@ class ModelStep:
             notes.append(f"No layer in one graph of weights {', '.join(pairs)}: predicted, as no kernel runs it here.")
         if not self._memory:
             notes.append("Whether it fits is not known: name the memory (memory=, in bytes; --memory 24G).")
+        elif self._sold:
+            notes.append("The memory is the data sheet's: a device may report more or less (memory=, --memory).")
         return notes + telling.notes(self.question, self._first, self._left_out)
 
     def renderables(self, screen: Any) -> list[RenderableType]:
@@ -291,6 +306,22 @@ class ModelStep:
         return f"<p><b>{escape(self.answer)}</b></p>{body}<ul>{notes}</ul>"
 
     @classmethod
+    def _of_several(cls, frame: pd.DataFrame, devices: list[str]) -> ModelStep:
+        """The steps of several devices, whose metadata say each one's."""
+        run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
+        runs = run.get("devices")
+        each = []
+        for device in devices:
+            if not isinstance(runs, Mapping) or not isinstance(runs.get(device), Mapping):
+                raise ValueError(f"no model's frame of several devices: metadata of {shown(device)} are missing")
+            own = frame[frame["device"] == device].reset_index(drop=True)
+            own.attrs = {**frame.attrs, "run": runs[device]}
+            each.append(cls.from_frame(own))
+        first, *first.others = each
+        first.frame = frame.copy()
+        return first
+
+    @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> ModelStep:
         """The result again, from a frame that `bwprof.load` read of a model's run.
 
@@ -305,6 +336,9 @@ class ModelStep:
 
         check_type(frame)
         check_frame(frame)
+        devices = list(frame["device"].unique()) if "device" in frame.columns else []
+        if len(devices) > 1:
+            return cls._of_several(frame, devices)
         missing = [name for name in LABELS if name not in frame.columns]
         run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
         if missing or "model" not in run:

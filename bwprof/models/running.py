@@ -26,6 +26,7 @@ class Piece:
     spec: Spec
     point: Point
     labels: dict[str, Any]
+    more: int = 0  # bytes read beside the operation's: see `bwprof.models.steps.Part`
 
     @property
     def title(self) -> str:
@@ -110,7 +111,7 @@ def _layer(question: Question, point: Point) -> LayerPiece:
 def _piece(question: Question, point: Point, part: Part) -> Piece:
     case = f"{point.title} {part.role}"  # the formats are no part of it, so that FP16 is compared with FP32
     spec = Spec(case, part.operation, part.precision, part.params, None, None, DEFAULT_CACHE, 0)
-    return Piece(spec, point, _labels(question, point, part.role, part.count))
+    return Piece(spec, point, _labels(question, point, part.role, part.count), part.more)
 
 
 def _labels(question: Question, point: Point, role: str, count: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ def model_step(
     chain: bool = False,
     reserve: float = 0.1,
     memory: int | str | None = None,
-    device: Device = None,
+    device: Device | Sequence[Device] = None,
     backend: str | None = None,
     predict: bool = False,
     efficiency: Any = None,
@@ -67,7 +67,7 @@ def model_step(
         The prefill as well.
     weights : str or iterable of str, optional
         Precisions of the weights: "fp16" (when left out), "fp32", "bf16", "tf32", "fp8", "int8", "q4_0"; of a .gguf
-        file "stored" (when left out), each tensor in its own.
+        file, and of a config.json that quantises them, "stored" (when left out), each tensor in its own.
     kv : str or iterable of str, optional
         Precisions of the KV cache; that of the weights when left out, but no fewer than 16 bits.
     layout : {"fused", "separate"}, optional
@@ -81,7 +81,7 @@ def model_step(
         Bytes of memory to fit into ("24G") instead of the device's.
     device : int, str or torch.device, optional
         As `bwprof.sweep` has it; or one that is not at hand, as `bwprof.predict` has it ("H100-SXM",
-        "bandwidth=3200,fp16=400,memory=80"): nothing is measured then.
+        "bandwidth=3200,fp16=400,memory=80"), or several of them: nothing is measured then.
     predict : bool
         Measure nothing; for a device that is not at hand, or the one whose `roofs` are given.
     efficiency : float, DataFrame or Efficiency, optional
@@ -118,6 +118,7 @@ def model_step(
     True
     """
     from bwprof import environment, hardware
+    from bwprof.analysis.forecast.cards import each_device
     from bwprof.models import predicting, running
     from bwprof.models.result import ModelStep
     from bwprof.models.settling import settle
@@ -145,7 +146,7 @@ def model_step(
     if elsewhere is not None:
         from bwprof.results import save
 
-        used = how.roofs == "auto" or how.roofs is elsewhere
+        used = how.roofs == "auto" or how.roofs is elsewhere[0]
         refuse_measuring(
             {
                 "chain": chain,
@@ -164,7 +165,8 @@ def model_step(
         return ModelStep.from_frame(frame)
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
-    choice = hardware.choose(backend, device)
+    (here,) = each_device(device)
+    choice = hardware.choose(backend, here)
     plan = running.plan_of(running.pieces_of(asked), max_seconds=most)
     data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
     frame = inprocess.into_frame(
@@ -187,35 +189,46 @@ def refuse_measuring(given: Mapping[str, bool]) -> None:
         )
 
 
-def predicted_on(device: Device, roofs: Given, *, predict: bool) -> str | Roofs | None:
-    """What to predict for: roofs that are given, or a device that is not this machine's; None for measuring.
+def predicted_on(device: Device | Sequence[Device], roofs: Given, *, predict: bool) -> Sequence[str | Roofs] | None:
+    """What to predict for: roofs that are given, or devices that are not this machine's; None for measuring.
 
     Raises
     ------
     ValueError
         For a device that is neither one here nor known, for a prediction of none, and for one of two.
     """
+    from bwprof.analysis.forecast.cards import each_device
     from bwprof.roofs import Roofs
 
-    elsewhere = isinstance(device, str) and _is_elsewhere(device)
+    devices = each_device(device)
+    here = [one for one in devices if not (isinstance(one, str) and _is_elsewhere(one))]
+    if not devices:
+        raise ValueError("device is empty: at least one is needed")
+    if here and len(devices) > 1:
+        said = f"several are predicted, {shown(here[0])} is measured: name it alone"
+        raise ValueError(f"device is {shown(device)}: {said}")
+    elsewhere = not here
     if not (elsewhere or predict):
         return None
     if isinstance(roofs, Roofs):
         if device is not None:
             raise ValueError(f"device {shown(device)} and roofs both say what to predict for: leave one out")
-        return roofs
+        return [roofs]
     if not elsewhere:
         raise ValueError("predict: name a device that is not at hand (A100-80GB, ...), or give the roofs of one")
-    return str(device)
+    return devices
 
 
 def _is_elsewhere(device: str) -> bool:
     """Whether a name is one of the catalogue's, or numbers; ValueError where it is no device of this machine either."""
     from bwprof import hardware
+    from bwprof.analysis.forecast import datasheets
     from bwprof.analysis.forecast.cards import card_of
 
     try:
-        hardware.parse(device)
+        kind, index = hardware.parse(device)
+        if kind is None and all(found["index"] != index for found in hardware.devices()):
+            return bool(datasheets.alike(device))  # "4090" is no number of a device here
     except ValueError as error:
         try:
             card_of(device)
@@ -256,14 +269,15 @@ def ask(
     if memory_bytes is not None and not 1 <= memory_bytes < 2**63:
         raise ValueError(f"memory is {memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
     points = question.points_of(
-        batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored is not None
+        batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored
     )
     if layout is not None and not isinstance(layout, str):
         raise ValueError(unknown("layout", layout, LAYOUTS))
-    if layout == "fused" and all(point.weights == question.AS_STORED for point in points):
-        raise ValueError("layout is 'fused': weights as a .gguf file stores them are separate; leave it out")
+    fused = stored is None or stored.is_fused
+    if layout == "fused" and not fused and all(point.weights == question.AS_STORED for point in points):
+        raise ValueError("layout is 'fused': weights as the file stores them are separate; leave it out")
     if layout is None:
-        layout = "fused" if stored is None else "separate"
+        layout = "fused" if fused else "separate"
     asked = question.Question(found, points, layout, question.check_reserve(reserve), memory_bytes, stored, chain)
     question.check_points(asked)
     return asked
@@ -277,12 +291,12 @@ def load(model: Model) -> tuple[Architecture, Stored | None]:
     ValueError
         For what is none of them, with the nearest name.
     """
-    from bwprof.models import config
+    from bwprof.models import config, quantized
 
     if isinstance(model, Architecture):
         return model, None
     if isinstance(model, Mapping):
-        return config.from_dict(model), None
+        return quantized.with_weights(config.from_dict(model), model)
     if not isinstance(model, (str, PathLike)):
         raise ValueError(f"model is {shown(model)}: a name, a config.json, its content or a .gguf file is needed")
     path = Path(os.fspath(model))
@@ -295,8 +309,8 @@ def load(model: Model) -> tuple[Architecture, Stored | None]:
             raise ValueError(f"{quoted(path)}: there is no config.json in this folder")
         path = path / "config.json"
     if path.suffix.lower() == ".json" or path.is_file():
-        return config.read(path), None
-    return architecture.named(str(model)), None
+        return quantized.with_weights(*config.read(path), quoted(path))
+    return quantized.with_weights(architecture.named(str(model)), architecture.published(str(model)))
 
 
 def _numbers(name: str, given: Numbers) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -13,13 +14,10 @@ from typing import Any
 
 from bwprof import registry
 from bwprof.models.architecture import Architecture
-from bwprof.text import unknown
 
 DECODE, PREFILL = "decode", "prefill"
 LAYOUTS = ("fused", "separate")
 WEIGHTS, KV = "weights", "kv"
-# Short for a precision on the command line and in Python, beside the precisions' own names.
-SHORT = {"fp8": "fp8_e4m3"}
 
 _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -55,7 +53,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An operation of a step, and how often the step launches it."""
+    """An operation of a step, and how often the step launches it. It reads `more` bytes than the operation does in its
+    precision, fewer below 0, where a file stores the weights in another way.
+    """
 
     role: str
     operation: str
@@ -63,6 +63,8 @@ class Part:
     params: dict[str, int]
     count: int
     formats: str
+    tensor: str = ""
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +78,8 @@ class LeftOut:
 
 def check_format(given: object, role: str) -> str:
     """A precision that weights, or the KV cache, can have; ValueError with the nearest one for any other."""
-    allowed = formats_of(role)
-    lowered = str(given).strip().lower()
-    found = SHORT.get(lowered, lowered)
-    if found not in allowed:
-        raise ValueError(unknown(f"precision of {'the KV cache' if role == KV else 'weights'}", given, allowed))
-    return found
+    what = f"precision of {'the KV cache' if role == KV else 'weights'}"
+    return registry.check_precision(str(given), formats_of(role), what)
 
 
 @cache
@@ -148,8 +146,8 @@ def parts(
         shares = (stored or {}).get(entry.get("tensor", ""), {own: 1.0})
         for precision, times in _divided(count, shares):
             whole = registry.complete(entry["operation"], precision, params)
-            role, operation = entry["role"], entry["operation"]
-            found.append(Part(role, operation, precision, whole, times, entry["formats"]))
+            names = entry["role"], entry["operation"], precision
+            found.append(Part(*names, whole, times, entry["formats"], entry.get("tensor", "")))
     return found
 
 
@@ -184,23 +182,30 @@ def _divided(count: int, shares: Mapping[str, float]) -> Iterator[tuple[str, int
 
 
 def _expert_values(model: Architecture, tokens: int, *, one_layer: bool) -> dict[str, int]:
-    """How many products experts launch, of how many tokens. Each has as many as any other or one more, so that all of
-    them together have every token once for each of its experts.
+    """Count the launches of experts: one a layer, of the matrices of all experts that have tokens, side by side. Layers
+    of one token more make up for the fraction of a mean.
     """
     layers = model.layers - model.dense_layers if model.experts else 0
-    if not layers:
-        return dict.fromkeys(("expert_layers", "expert_tokens", "expert_launches", "fuller_launches"), 0)
-    launches = round(layers * distinct_experts(model.experts, model.experts_per_token, tokens))
-    least, fuller = divmod(layers * tokens * model.experts_per_token, launches)
-    if one_layer:
+    taken = distinct_experts(model.experts, model.experts_per_token, tokens) if layers else 1.0
+    share, least = math.modf(round(tokens * model.experts_per_token / taken, 9))
+    fuller = round(layers * share)
+    if one_layer and layers:
         of_kind = model.one_layer.layers - model.one_layer.dense_layers
-        launches, fuller, layers = of_kind * round(launches / layers), of_kind * round(fuller / layers), of_kind
+        fuller, layers = of_kind * round(fuller / layers), of_kind
     return {
         "expert_layers": layers,
-        "expert_tokens": least,
-        "expert_launches": launches - fuller,
+        "expert_tokens": int(least),
+        "expert_launches": layers - fuller,
         "fuller_launches": fuller,
+        "taken_ffn": _rows(taken * model.ffn),
+        "taken_hidden": _rows(taken * model.hidden),
     }
+
+
+def _rows(mean: float) -> int:
+    """Make whole rows of a mean: a multiple of 16 where it has a fraction."""
+    whole = round(mean)
+    return whole if math.isclose(mean, whole, rel_tol=1e-12) else max(16, 16 * round(mean / 16))
 
 
 def _values(whole: Architecture, point: Point, *, one_layer: bool = False) -> dict[str, int]:
@@ -208,30 +213,23 @@ def _values(whole: Architecture, point: Point, *, one_layer: bool = False) -> di
     experts = _expert_values(whole, point.tokens, one_layer=one_layer)
     model = whole.one_layer if one_layer else whole
     later_windows = (point.context - 1) // model.window if model.window else 0
+    alike = ("hidden", "ffn", "vocab", "layers", "head_dim", "experts", "shared_ffn", "norms", "window_layers")
     return {
+        **{name: getattr(model, name) for name in alike},
         "tokens": point.tokens,
         "batch": point.batch,
         "fresh": 1 if point.phase == DECODE else point.context,
         "context": point.context,
-        "hidden": model.hidden,
-        "ffn": model.ffn,
-        "vocab": model.vocab,
-        "layers": model.layers,
         "heads": model.num_heads,
         "kv_heads": model.num_kv_heads,
-        "head_dim": model.head_dim,
-        "experts": model.experts,
         "gates": 2 if model.gated else 1,
         "dense_layers": model.dense_layers if model.experts else model.layers,
         "dense_ffn": model.dense_ffn if model.experts else model.ffn,
-        "shared_ffn": model.shared_ffn,
         "has_shared": int(model.shared_ffn > 0),
         "full_layers": model.layers - model.window_layers,
-        "window_layers": model.window_layers,
         "window": min(model.window, point.context),
         "later_windows": later_windows,
         "has_later_windows": int(later_windows > 0),
-        "norms": model.norms,
         "rotary": int(model.rotary),
         **experts,
     }
@@ -258,4 +256,20 @@ def _parsed(text: str) -> ast.expr:
 
 @cache
 def _lists() -> dict[str, list[dict[str, Any]]]:
-    return tomllib.loads((Path(__file__).parent / "steps.toml").read_text("utf-8"))
+    found = tomllib.loads((Path(__file__).parent / "steps.toml").read_text("utf-8"))
+    found["operation"] = [found["default"] | entry for entry in found["operation"]]
+    return {name: [one for entry in found[name] for one in _with_fuller(entry)] for name in ("operation", "left_out")}
+
+
+def _with_fuller(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """An entry, and the one of layers whose experts have a token more."""
+    if "expert_launches" not in entry["count"]:
+        return [entry]
+
+    def fuller(text: str) -> str:
+        return text.replace("expert_tokens", "(expert_tokens + 1)").replace("expert_launches", "fuller_launches")
+
+    other = {name: fuller(value) if isinstance(value, str) else value for name, value in entry.items()}
+    other["params"] = {name: fuller(text) for name, text in entry.get("params", {}).items()}
+    label = "role" if "role" in entry else "what"
+    return [entry, other | {label: f"{entry[label]}, fuller"}]

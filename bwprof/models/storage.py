@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 
 from bwprof import _core
@@ -62,9 +63,23 @@ def kv_bytes(model: Architecture, precision: str, batch: int, context: int) -> i
     return batch * tokens * kv_token_bytes(model, precision)
 
 
+def further_token_bytes(model: Architecture, precision: str, context: int) -> int:
+    """What a further token adds to a cache of so many: nothing in layers whose window is full."""
+    return kv_bytes(model, precision, 1, context + 1) - kv_bytes(model, precision, 1, context)
+
+
+def stored_part(part: Part, sizes: Mapping[str, Mapping[str, float]]) -> Part:
+    """Give a part what its weights take in a file beyond what they take in its precision, at so many bytes a weight."""
+    size = sizes.get(part.tensor, {}).get(part.precision)
+    if size is None:
+        return part
+    rows, columns = part.params["N"], part.params["K"]
+    return replace(part, more=round(rows * columns * size) - matrix_bytes(rows, columns, part.precision))
+
+
 def weight_bytes(model: Architecture, precision: str) -> int:
     """All matrices, and the embeddings: in 16 bits where the matrices are narrower, since nothing multiplies them."""
-    matrices = sum(count * matrix_bytes(rows, columns, precision) for rows, columns, count in model.matrices() if rows)
+    matrices = sum(count * matrix_bytes(rows, columns, precision) for _, rows, columns, count in model.matrices())
     size, elems, _ = _type_bytes(precision, "result")
     return matrices + model.embedding_elements * size // elems
 
@@ -74,7 +89,7 @@ def read_by(part: Part, model: Architecture) -> int:
     params = part.params
     if part.formats == WEIGHTS:
         rows, columns = (params[name] for name in ("N", "K"))
-        return matrix_bytes(rows, columns, part.precision)
+        return matrix_bytes(rows, columns, part.precision) + part.more
     keys = params["kv_len"] if "num_heads" in params else 0  # an append reads none
     return params["batch"] * keys * kv_token_bytes(model, part.precision)
 

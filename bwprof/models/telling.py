@@ -89,8 +89,12 @@ def _of_first(
 
 def _on(step: Step) -> str:
     """The device that the rows are of, or for; "" where they do not say it."""
-    device = next((row["device"] for row in step.rows if row.get("device")), "")
+    device = _device(step)
     return f", on {'the device given' if device == GIVEN else device}" if device else ""
+
+
+def _device(step: Step) -> str:
+    return next((str(row["device"]) for row in step.rows if row.get("device")), "")
 
 
 def _too_large(steps: Sequence[Step]) -> str:
@@ -160,6 +164,7 @@ def step_line(question: Question, step: Step) -> dict[str, Any]:
     kv = step.fit.kv if step.fit is not None else question.fit(point, 1).kv
     return {
         "model": question.model.name,
+        "device": _device(step) or None,
         "phase": point.phase,
         "batch": point.batch,
         "context": point.context,
@@ -243,13 +248,16 @@ def _differ(column: Any) -> bool:
 
 
 # Headings whose columns are words.
-WORDS = {"phase", "weights", "cache", "limiter", "role", "shape", "precision", "status", "source", "type", "fits"}
+WORDS = {
+    *("device", "phase", "weights", "cache", "limiter", "role"),
+    *("shape", "precision", "status", "source", "type", "fits"),
+}
 
 
-def step_cells(step: Step) -> dict[str, str]:
+def step_cells(step: Step, *, with_device: bool = False) -> dict[str, str]:
     """A step's line of a table."""
     point = step.point
-    return {
+    return ({"device": _device(step)} if with_device else {}) | {
         "phase": point.phase,
         "batch": str(point.batch),
         "context": str(point.context),
@@ -319,7 +327,7 @@ def room_cells(room: Room) -> dict[str, str]:
         "weights": format_name(room.weights),
         "cache": format_name(room.kv),
         "GB of weights": f"{room.weight_bytes / 1e9:.3g}",
-        "KB of cache a token": f"{room.token_bytes / 1e3:.4g}",
+        "KB of cache a token": ", ".join(dict.fromkeys(f"{size / 1e3:.4g}" for size in room.token_bytes.values())),
     }
     line |= {f"largest batch\nat {at}": str(most) for at, most in room.batches.items()}
     return line | {
@@ -368,8 +376,8 @@ def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[
     if model.experts:
         notes.append(
             f"{model.experts_per_token} of {model.experts} experts a token; a batch reads those that any of its tokens "
-            "takes, on average, if they choose by chance; the fuller ones have a token more than the others. Each is a "
-            "product of its own here; engines group them."
+            "takes, on average, if they choose by chance. A layer's experts are one launch a product, as engines group "
+            "them; in fuller layers each has a token more."
         )
     if question.stored is not None and any(point.weights == AS_STORED for point in question.points):
         notes.append(

@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof import registry
 from bwprof.records.index import crew
 from bwprof.records.index.folders import Stamp, run_folders, stamp_of
 from bwprof.records.index.store import DamagedError, Store, is_damage
@@ -94,6 +95,8 @@ def history(
         raise FileNotFoundError(f"{quoted(folder)}: {said}")
     asked = {"case": case, "precision": precision, "operation": operation, "device": device}
     wanted = {name: words(name, value) for name, value in asked.items() if value is not None}
+    if precision is not None:
+        wanted["precision"] = tuple(map(registry.precision_name, wanted["precision"]))
     most = None if last is None else whole_number(last, "last")
     if most is not None and most < 1:
         raise ValueError(f"last is {shown(last)}: a number of runs from 1 is needed")

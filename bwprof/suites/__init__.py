@@ -215,7 +215,9 @@ def _words(value: Any, kind: str, allowed: list[str] | tuple[str, ...], where: s
 
 
 def _precisions(value: Any, where: str) -> tuple[str, ...]:
-    return _words([str(word).lower() for word in _listed(value)], "precision", registry.precision_names(), where)
+    if value == []:
+        raise ValueError(f"{where}: the list of precisions is empty")
+    return tuple(registry.check_precision(word, where=where) for word in _listed(value))
 
 
 def _variants(value: Any, operation: str, where: str) -> tuple[str, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from bwprof import _core
+from bwprof import _core, registry
 from bwprof.analysis.forecast import datasheets
 from bwprof.analysis.forecast.datasheets import Entry
 from bwprof.analysis.forecast.streams import Streams, default
@@ -31,7 +32,8 @@ class Card:
     """What a prediction knows of a device.
 
     `tflops` are dense rates by type of arithmetic, `best` the best measured ones by precision, `streams` what plain
-    streams take on it. NaN: not known. `source` says where all that is from, in words.
+    streams take on it. NaN: not known. `source` says where all that is from, in words, `memory_of` whose figure the
+    memory is.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Card:
     clock_mhz: float = math.nan
     units: float = math.nan
     best: dict[str, float] = field(default_factory=dict)
+    memory_of: str = ""
 
     def rate(self, precision: str) -> tuple[float, str]:
         """The arithmetic roof of a precision, TFLOP/s, and whose rate it is: the best measured one, else the dense."""
@@ -75,6 +78,19 @@ class Card:
 def compute_type(precision: str) -> str:
     """What arithmetic a precision is calculated in."""
     return next(str(found["compute"]) for found in _core.precisions() if found["name"] == precision)
+
+
+def each_device(device: object) -> list[Any]:
+    """Split a list of devices, or a text with commas: those between numbers of one device stay.
+
+    Examples
+    --------
+    >>> each_device("h100,bandwidth=3200,fp16=400,H200")
+    ['h100', 'bandwidth=3200,fp16=400', 'H200']
+    """
+    if not isinstance(device, str) or all("=" in part for part in device.split(",")):
+        return list(device) if isinstance(device, (list, tuple)) else [device]
+    return [part.strip() for part in re.split(r",(?!(?!\s*bandwidth)\s*\w+\s*=)", device)]
 
 
 def card_of(device: object, streams: Streams | None = None) -> Card:
@@ -112,9 +128,10 @@ def of_entry(entry: Entry, streams: Streams | None = None) -> Card:
         {name: float(rate) for name, rate in entry.tflops.items()},
         streams or default(),
         _document(entry),
-        float(entry.memory_gb),
+        (entry.memory_bytes or entry.memory_gb * 1e9) / 1e9,
         math.nan if entry.clock_mhz is None else float(entry.clock_mhz),
         math.nan if entry.units is None else float(entry.units),
+        memory_of="device" if entry.memory_bytes else "data sheet",
     )
     return _with_curve(card, streams, None if entry.floor_us is None else entry.floor_us * 1e-6)
 
@@ -148,6 +165,7 @@ def _given(text: str, streams: Streams | None) -> Card:
     found: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = (word.strip() for word in part.partition("="))
+        name = registry.precision_name(name)
         if not equals or not name or not value:
             raise ValueError(f"device is '{quoted(text)}': '{quoted(part)}' is no NAME=NUMBER")
         if name not in (*_NUMBERS, *rates):

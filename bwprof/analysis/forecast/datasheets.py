@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _FILE = Path(__file__).with_name("devices.toml")
 _MAKERS = ("nvidia", "amd")
+_MODEL = re.compile(r"(?!\d+gb).*\d")  # a word with a number that is no size
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,24 +23,27 @@ class Entry:
     """One device: dense TFLOP/s by type of arithmetic, bandwidth in GB/s, None for what is not known.
 
     `source` is the maker's document, `checked` pages that repeat its figures and were read, `unconfirmed` the figures
-    that none of those had. `theory` are the figures that bwprof's own rows have for such a card, where they are not the
+    that none of those had. `family` are words that stand for it; `memory_bytes` is what it reports, `memory_gb` what it
+    is sold with. `theory` are the figures that bwprof's own rows have for such a card, where they are not the
     document's: memory clock x bus width, and boost clock x units.
     """
 
     id: str
-    vendor: str
     arch: str
     year: int
     bandwidth_gb_s: float
     tflops: dict[str, float]
     memory_gb: float
     source: str
+    vendor: str = "NVIDIA"
     aliases: tuple[str, ...] = ()
     l2_mib: float | None = None
     units: int | None = None
     clock_mhz: float | None = None
     floor_us: float | None = None
     note: str = ""
+    family: tuple[str, ...] = ()
+    memory_bytes: int | None = None
     checked: tuple[str, ...] = ()
     unconfirmed: tuple[str, ...] = ()
     theory: dict[str, float] | None = None
@@ -59,7 +63,7 @@ def entries() -> tuple[Entry, ...]:
 
 
 def _entry(found: dict[str, Any]) -> Entry:
-    lists: dict[str, Any] = {name: tuple(found.get(name, ())) for name in ("aliases", "checked", "unconfirmed")}
+    lists = {name: tuple(found.get(name, ())) for name in ("aliases", "family", "checked", "unconfirmed")}
     return Entry(**{**found, **lists})
 
 
@@ -84,22 +88,46 @@ def find(name: str) -> Entry | None:
     return next((entry for entry in entries() if wanted in map(_plain, (entry.id, *entry.aliases))), None)
 
 
+def alike(name: str) -> list[Entry]:
+    """Find the device of a name, else those that have all of its words, the number of a model among them; the one with
+    the most bandwidth first.
+
+    Examples
+    --------
+    >>> [[entry.id for entry in alike(name)] for name in ("h100", "GeForce 4090", "mi300", "80GB", "a10")]
+    [['H100-SXM', 'H100-PCIe'], ['RTX-4090'], ['MI300X'], [], []]
+    """
+    exact, asked = find(name), set(_words(name))
+    if exact is not None:
+        return [exact]
+    found = []
+    for entry in entries():
+        short = _words(" ".join((entry.id, *entry.family)))
+        known = {*short, *_words(" ".join(entry.aliases))}
+        if asked <= known and any(_MODEL.match(word) for word in asked & {*short}):
+            found.append(entry)
+    return sorted(found, key=lambda entry: -entry.bandwidth_gb_s)
+
+
 def entry_of(name: str) -> Entry:
-    """The same; ValueError with the nearest id where there is none."""
-    found = find(name)
-    if found is None:
+    """The first of those; ValueError with the nearest id where there is none."""
+    found = alike(name)
+    if not found:
         said = unknown("device", name, [entry.id for entry in entries()])
         raise ValueError(
             f"{said}; any other by its numbers, as in 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s), or by its measured "
             "roofs (a bwprof.Roofs; --roofs FILE)"
         )
-    return found
+    return found[0]
 
 
 def _plain(name: str) -> str:
     """A name without what people write differently: case, blanks, dashes, the maker's."""
-    words = re.findall(r"[a-z0-9]+", name.lower())
-    return "".join(word for word in words if word not in _MAKERS)
+    return "".join(_words(name))
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in _MAKERS]
 
 
 def catalogue() -> pd.DataFrame:
@@ -109,7 +137,8 @@ def catalogue() -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row per device: id, vendor, arch, year, bandwidth_gb_s, a column of dense TFLOP/s for each type of arithmetic
-        (NaN where it has none), memory_gb, l2_mib, units, clock_mhz, source (the maker's document), checked (pages
+        (NaN where it has none), memory_gb (what such a card reports, else what it is sold with: memory_of says
+        "device" or "data sheet"), l2_mib, units, clock_mhz, source (the maker's document), checked (pages
         that were read and agree), unconfirmed (the figures that none of them has), theory_gb_s and theory_fp16 (what
         bwprof's own rows have instead), note, aliases.
 
@@ -130,7 +159,8 @@ def catalogue() -> pd.DataFrame:
             "year": entry.year,
             "bandwidth_gb_s": float(entry.bandwidth_gb_s),
             **{name: float(entry.tflops.get(name, nan)) for name in arithmetic()},
-            "memory_gb": float(entry.memory_gb),
+            "memory_gb": (entry.memory_bytes or entry.memory_gb * 1e9) / 1e9,
+            "memory_of": "device" if entry.memory_bytes else "data sheet",
             "l2_mib": nan if entry.l2_mib is None else float(entry.l2_mib),
             "units": nan if entry.units is None else float(entry.units),
             "clock_mhz": nan if entry.clock_mhz is None else float(entry.clock_mhz),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
-from bwprof.analysis.forecast.cards import Card, card_of
+from bwprof.analysis.forecast import datasheets
+from bwprof.analysis.forecast.cards import Card, card_of, each_device
 from bwprof.analysis.forecast.efficiencies import Efficiency
 from bwprof.analysis.forecast.efficiencies import efficiency as learn
 from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, each_of, work_of
 from bwprof.results import schema
 from bwprof.roofs import limits
-from bwprof.text import finite_number, listed, shown, words
+from bwprof.text import finite_number, listed, quoted, shown, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bwprof.roofs.model import Roofs
+
+_log = logging.getLogger("bwprof.predict")
 
 DEFAULT_DEVICE = "A100-80GB"
 DEFAULT_EFFICIENCY = 0.9
@@ -30,7 +34,7 @@ _LEAST_SHARE = 1e-6
 
 def predict(
     op: str | Sequence[str] | pd.DataFrame,
-    device: str | Roofs | Card = DEFAULT_DEVICE,
+    device: str | Roofs | Card | Sequence[str | Roofs | Card] = DEFAULT_DEVICE,
     *,
     precision: str | Sequence[str] | None = None,
     efficiency: float | pd.DataFrame | Efficiency = DEFAULT_EFFICIENCY,
@@ -50,7 +54,8 @@ def predict(
         Operations of `bwprof.operations()`; or rows, whose operations, precisions and parameters are predicted again.
     device : str, bwprof.Roofs or Card
         An id of `bwprof.analysis.catalogue()` ("H100-SXM"), numbers ("bandwidth=3200,fp16=400": GB/s, TFLOP/s; also
-        memory= in GB, clock= in MHz, units=, floor= in us), or the measured roofs of a device.
+        memory= in GB, clock= in MHz, units=, floor= in us), or the measured roofs of a device; "h100" takes the nearest
+        id, which is logged. Of several, a list or a text with commas, a case's rows stand together.
     precision : str or sequence of str
         fp32 and fp16 when left out, as far as an operation has them.
     efficiency : float, DataFrame or Efficiency
@@ -86,12 +91,17 @@ def predict(
     """
     import pandas as pd
 
+    devices, model = each_device(device), model_of(efficiency)
+    if not devices:
+        raise ValueError("device is empty: at least one is needed")
+    if len(devices) > 1:
+        more: dict[str, Any] = {"precision": precision, "efficiency": model, "shapes": shapes, "kv_lens": kv_lens}
+        return beside([predict(op, one, **more, **params) for one in devices])
     if isinstance(op, pd.DataFrame):
         if params or shapes is not None or kv_lens is not None:
             raise ValueError("rows to predict have their parameters: leave out shapes= and the others")
-        return predict_rows(_cases(op, precision), device, efficiency)
-    model = model_of(efficiency)
-    card = card_for(device, model)
+        return predict_rows(_cases(op, precision), devices[0], model)
+    card = card_for(devices[0], model)
     names = [op] if isinstance(op, str) else listed(op, "op", "an operation, several, or a frame is needed")
     if shapes is not None:
         params = _with_shapes(shapes, params)
@@ -141,6 +151,7 @@ def predict_rows(
         titles = [case.name or operation for _, case in members]
         lengths = members[0][1].kv_lens
         work = work_of(operation, precision, params, names=titles, kv_lens=lengths, variant=variant)
+        work = work.reading(np.array([case.more for _, case in members]))
         frames.append(_frame(work, card, model))
         places += [at for at, _ in members]
     if not frames:
@@ -152,10 +163,28 @@ def predict_rows(
     return whole
 
 
+def beside(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of several devices in one frame, those of a case together; its metadata have each device's."""
+    import pandas as pd
+
+    from bwprof.results.frozen import Run
+
+    own = {str(frame.attrs["run"]["predicted_for"]): frame for frame in frames}
+    whole = pd.concat(own.values()).sort_index(kind="stable", ignore_index=True)
+    runs = {name: dict(frame.attrs["run"]) for name, frame in own.items()}
+    run = {**frames[0].attrs["run"], "predicted_for": ", ".join(own), "devices": runs}
+    whole.attrs = {**frames[0].attrs, "run": Run(run)}
+    return whole
+
+
 def card_for(device: str | Roofs | Card, model: float | Efficiency) -> Card:
     """The device as predictions by a model see it: streams that are not its own are scaled from those of the device
-    that the model was learnt on, else from those that come with bwprof.
+    that the model was learnt on, else from those that come with bwprof. A name that is none of the catalogue's own is
+    logged with the one that is taken.
     """
+    if isinstance(device, str) and "=" not in device and datasheets.find(device) is None:
+        taken, *others = (entry.id for entry in datasheets.alike(device) or [datasheets.entry_of(device)])
+        _log.warning("device '%s' is %s here%s", quoted(device), taken, f", not {', '.join(others)}" if others else "")
     return card_of(device, model.streams if isinstance(model, Efficiency) else None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,7 +16,9 @@ MOST_ROWS = 100_000_000  # each has some hundred columns: more is a slip
 
 
 class Case(NamedTuple):
-    """One case to predict; parameters left out take their defaults, and a name of "" is the operation's."""
+    """One case to predict; parameters left out take their defaults, and a name of "" is the operation's. `more` bytes
+    are read beside the operation's own, fewer below 0.
+    """
 
     operation: str
     params: Mapping[str, int]
@@ -24,6 +26,7 @@ class Case(NamedTuple):
     name: str = ""
     kv_lens: Sequence[int] | None = None
     variant: str | None = None
+    more: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,11 @@ class Work:
     def flops(self) -> Any:
         """FLOPs, likewise."""
         return self.cost.flops.astype(float)
+
+    def reading(self, more: Any) -> Work:
+        """The same with so many more bytes read."""
+        read = {name: self.cost[name] + more for name in ("bytes_read", "algorithmic_bytes_read")}
+        return replace(self, cost=replace(self.cost, **read))
 
     def in_precision(self, precision: str) -> Work:
         """The same shapes in another precision."""

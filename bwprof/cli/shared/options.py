@@ -38,6 +38,13 @@ def add_cases(what: Group) -> None:
     add_kv_lens(what)
     what.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp32,fp16")
     what.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
+    what.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN,…",
+        help="of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'",
+    )
 
 
 def add_param(what: Group) -> None:
@@ -114,6 +121,11 @@ def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
     out.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
     return out
+
+
+def add_dry_run(how: Group) -> None:
+    """Add the option that measures nothing."""
+    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
 
 
 def add_limits(how: Group) -> None:

@@ -9,6 +9,7 @@ from bwprof import registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.cli.shared.options import (
     add_cases,
+    add_dry_run,
     add_limits,
     add_operations,
     add_output,
@@ -54,7 +55,7 @@ def parser(program: str) -> Parser:
         "--columns", metavar="A,B,…", help="print a line for each row, with these columns, instead of the summary"
     )
     how = result.add_argument_group("how")
-    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
+    add_dry_run(how)
     how.add_argument(
         "--list",
         action="store_true",
@@ -84,13 +85,6 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     """The options that say which cases to measure, and where."""
     what = parser.add_argument_group("what to measure")
     add_cases(what)
-    what.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="PATTERN,…",
-        help="of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'",
-    )
     what.add_argument(
         "--variant", action="append", default=[], metavar="V,…", help="kernels to run, or 'all'; else the best one"
     )

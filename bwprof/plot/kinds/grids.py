@@ -16,7 +16,7 @@ from bwprof.plot.legends import add_title
 from bwprof.plot.looks import dress, ink, readable
 from bwprof.plot.paper import Inches, Picture, cut, width_of
 from bwprof.results.schema import Column, Row
-from bwprof.text import counted, figure_text, measurable, quoted, shown, unknown, word
+from bwprof.text import counted, figure_text, measurable, quoted, shown, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -180,9 +180,8 @@ def _of_one(rows: Sequence[Row], precision: str | None) -> list[Row]:
     there = list(dict.fromkeys(row["precision"] for row in rows))
     if precision is not None and not isinstance(precision, str):
         raise TypeError(f"precision is {shown(precision)}: a name is needed")
-    if precision is not None and precision.lower() not in there:
-        raise ValueError(unknown("precision", precision, there))
-    kept = [row for row in rows if precision is None or row["precision"] == precision.lower()]
+    wanted = None if precision is None else registry.check_precision(precision, there)
+    kept = [row for row in rows if wanted in (None, row["precision"])]
     most = Counter((row["operation"], row["precision"]) for row in kept).most_common(1)[0][0]
     return [row for row in kept if (row["operation"], row["precision"]) == most]
 

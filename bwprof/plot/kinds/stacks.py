@@ -241,7 +241,7 @@ def _gain_axis(ax: Axes, low: float, high: float, inches: float) -> None:
 # ---- where a model's time goes ----
 
 _MODEL_NEEDS = ("phase", "role", "count", "step_batch", "context", "weights", "kv")
-_STEP = ("phase", "step_batch", "context", "weights", "kv")
+_STEP = ("phase", "step_batch", "context", "weights", "kv", "device")
 
 
 @dataclass(slots=True)
@@ -348,7 +348,8 @@ _ONE_TOKEN = "decode"  # the phase in which each sequence gets one
 
 
 def _step_name(row: Row, varying: set[str]) -> str:
-    formats = [cut(str(row["weights"]), 16).upper()]
+    formats = [cut(str(row["device"]), 16)] if "device" in varying else []
+    formats += [cut(str(row["weights"]), 16).upper()]
     formats += [f"cache {cut(str(row['kv']), 16).upper()}"] if "kv" in varying else []
     sizes = [f"batch {row['step_batch']}"]
     sizes += [f"context {row['context']}"] if "context" in varying else []

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from bwprof import registry
 from bwprof.plot.given import predicted, rows_of
 from bwprof.plot.legends import add_title, legend_above
 from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import ridge as ridge_of
-from bwprof.text import measurable, unknown, words
+from bwprof.text import measurable, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,10 +77,8 @@ def picture(data: Any = None, *, precisions: Sequence[str] | None = None) -> Pic
     from bwprof.analysis.forecast import datasheets
 
     known = datasheets.arithmetic()
-    chosen = [name.lower() for name in (_PRECISIONS if precisions is None else words("precisions", precisions))]
-    for name in chosen:
-        if name not in known:
-            raise ValueError(unknown("arithmetic of the catalogue", name, known))
+    asked = _PRECISIONS if precisions is None else words("precisions", precisions)
+    chosen = [registry.check_precision(name, known, "arithmetic of the catalogue") for name in asked]
     if not chosen:
         raise ValueError("precisions is empty: at least one is needed")
     found = _devices(datasheets.entries(), chosen, {} if data is None else _measured(rows_of(data)[0], chosen))

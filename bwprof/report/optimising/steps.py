@@ -307,7 +307,8 @@ def _about(tracks: Sequence[Track], case: str | None, precision: str | None) -> 
     for name, wanted in (("case", case), ("precision", precision)):
         if wanted is not None:
             there = dict.fromkeys(str(track.first.get(name)) for track in held)
-            held = [track for track in held if str(track.first.get(name)) == wanted]
+            names = (wanted, registry.precision_name(wanted) if name == "precision" else wanted)
+            held = [track for track in held if str(track.first.get(name)) in names]
             if not held:
                 raise ValueError(
                     f"no {name} '{quoted(wanted)}' is in all runs: there are {', '.join(map(quoted, there))}"
