@@ -238,8 +238,8 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     path : path
         A file ending in .csv or .json.
     classic : bool
-        Exactly the nine classic columns, for older tools: `operation` is the case's name, precisions in capital
-        letters, and only rows with the status ok; .csv only.
+        Exactly the nine classic columns, for older tools: `operation` is the case's name, with its variant where the
+        case has several, precisions in capital letters, and only rows with the status ok; .csv only.
 
     Returns
     -------

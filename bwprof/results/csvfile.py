@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from bwprof import registry
-from bwprof.results import schema
+from bwprof.results import compare, schema
 from bwprof.results.files import Claim, GrowingFile, atomic_write, is_plain_target, read_text
 from bwprof.results.others.profiles import hint_of_table
 from bwprof.results.schema import Row
@@ -65,14 +65,17 @@ def text(rows: Iterable[Row]) -> str:
 
 def classic_text(rows: Iterable[Row]) -> str:
     """Rows with a time in exactly the nine classic columns, as older tools read them: `operation` is the case's name,
-    precisions stand in capital letters, M, N and K are empty where they do not apply.
+    with its variant where the case has several; precisions stand in capital letters, M, N and K are empty where they do
+    not apply.
     """
     lines = [_line(schema.CLASSIC_NAMES)]
-    for row in map(schema.normalise_row, rows):
-        if row["status"] not in (None, "ok") or row["time_ms"] is None:
-            continue
-        named = row["case"] or row["operation"]
-        classic = row | {"operation": named, "precision": classic_precision(row["precision"] or "")}
+    whole = [row for row in map(schema.normalise_row, rows) if row["status"] in (None, "ok")]
+    timed = [row for row in whole if row["time_ms"] is not None]
+    groups = compare.groups(timed)
+    names = zip(compare.labels(groups, hot=False), groups, strict=True)
+    named = {id(row): name for name, group in names for row in group.rows.values()}
+    for row in timed:
+        classic = row | {"operation": named[id(row)], "precision": classic_precision(row["precision"] or "")}
         lines.append(_line([_cell(classic[name]) for name in schema.CLASSIC_NAMES]))
     return "".join(lines)
 

@@ -91,7 +91,7 @@ def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "--classic-csv",
         metavar="FILE|-",
         help="at the end, the finished rows in the nine classic columns alone, for older tools: the case's name as "
-        "operation, precisions in capital letters",
+        "operation, with its variant where the case has several; precisions in capital letters",
     )
     out.add_argument(
         "--proof-bundle",
