@@ -149,7 +149,8 @@ def test_a_reason_belongs_to_the_rows_that_have_the_status() -> None:
 
 
 def test_rows_without_a_time_have_no_table() -> None:
-    assert printed([row("a", "fp32", gb_s=None, status="skipped", reason="too big")]) == "  skipped: fp32: too big: a plain\n"
+    rows = [row("a", "fp32", gb_s=None, status="skipped", reason="too big")]
+    assert printed(rows) == "  skipped: fp32: too big: a plain\n"
 
 
 def test_the_table_fits_and_is_ascii_where_there_is_no_terminal() -> None:

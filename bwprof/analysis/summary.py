@@ -61,8 +61,8 @@ def _is_number(name: str) -> bool:
 
 
 def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
-    """The same as dicts, and the columns' names; the dicts also hold P_grade, as `limits.graded` has it, and `broken`, the
-    reasons of rows that were not measured by their status.
+    """The same as dicts, and the columns' names; the dicts also hold P_grade, as `limits.graded` has it, and `broken`,
+    the reasons of rows that were not measured by their status.
     """
     from bwprof.results import compare, frame
 
