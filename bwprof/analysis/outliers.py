@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.results import compare
 from bwprof.results.difference import DEFAULT_GATE, differ
 from bwprof.results.schema import Row
-from bwprof.text import finite_number, listed, shown
+from bwprof.text import as_pandas, finite_number, listed, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +84,7 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
     least = finite_number(gate)
     if least is None or not 0 < least < 1:
         raise ValueError(f"gate is {shown(gate)}: allowed is a fraction between 0 and 1, such as {DEFAULT_GATE:g}")
+    data = as_pandas(data)
     frames = [data] if isinstance(data, pd.DataFrame) else listed(data, "data", "a frame, or several, is needed")
     rows = [row for one in frames for row in frame.to_rows(one)]
     kinds: dict[str | None, list[Row]] = {}

@@ -14,7 +14,7 @@ from bwprof.records import baseline as documents
 from bwprof.records import baselines
 from bwprof.records.baseline import Baseline, Kept
 from bwprof.results.schema import Row
-from bwprof.text import mapping, quoted, shown
+from bwprof.text import as_pandas, mapping, quoted, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,6 +88,7 @@ def _found(source: Any, folder: str | PathLike[str] | None, name: str) -> Side:
         return _of_baseline(source, name or source.name)
     if isinstance(source, (str, PathLike)):
         return _of_text(source, folder, name)
+    source = as_pandas(source)
     if type(source).__name__ == "DataFrame":
         return _of_frame(source, name)
     if isinstance(source, Iterable):

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text import path_of, quoted, truth
+from bwprof.text import as_pandas, path_of, quoted, truth
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -266,7 +266,7 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     from bwprof.results import frame as frames
     from bwprof.results.files import Claim, atomic_write, is_plain_target
 
-    target = path_of(path, "path")
+    target, data = path_of(path, "path"), as_pandas(data)
     found = frames.to_rows(data)
     parse: Callable[[str, str], object]
     if truth(classic, "classic"):

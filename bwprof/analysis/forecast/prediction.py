@@ -13,7 +13,7 @@ from bwprof.analysis.forecast.efficiencies import efficiency as learn
 from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, each_of, work_of
 from bwprof.results import schema
 from bwprof.roofs import limits
-from bwprof.text import finite_number, listed, shown, words
+from bwprof.text import as_pandas, finite_number, listed, shown, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,6 +86,7 @@ def predict(
     """
     import pandas as pd
 
+    op, shapes = as_pandas(op), as_pandas(shapes)
     if isinstance(op, pd.DataFrame):
         if params or shapes is not None or kv_lens is not None:
             raise ValueError("rows to predict have their parameters: leave out shapes= and the others")
@@ -171,6 +172,7 @@ def model_of(efficiency: object) -> float | Efficiency:
     """
     import pandas as pd
 
+    efficiency = as_pandas(efficiency)
     if isinstance(efficiency, pd.DataFrame):
         return learn(efficiency)
     if isinstance(efficiency, Efficiency):
