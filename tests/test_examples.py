@@ -12,6 +12,7 @@ from rows import pair
 
 import bwprof
 from bwprof import examples, results
+from bwprof.cli import main
 from bwprof.models.settling import settle
 from bwprof.results import frame
 from bwprof.results.writer import Store
@@ -51,6 +52,40 @@ def test_what_reads_results_reads_an_example(name: str) -> None:
     assert measured["limiter"].notna().all()
     assert bwprof.view(measured)["limiter"].notna().all()
     assert bwprof.Roofs.from_dict(found.attrs["run"]["roofs"]).points
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "analyze h200",
+        "show h100",
+        "report h200_llama",
+        "outliers h200 h200",
+        "compare h200 h200",
+        "diagnose h200 --only kv_copy",
+        "plot roofs h200 -o roofs.svg",
+        "predict gemm --roofs h200 --efficiency h200",
+        "baseline save one h200 --dir kept",
+    ],
+)
+def test_a_name_stands_where_a_run_does(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 0
+
+
+def test_a_file_of_that_name_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(bwprof.load("h200")) == 63
+    Path("h200").mkdir()
+    bwprof.save(frame.from_rows(pair("mine", 9.0, 8.0)), "h200/results.json")
+    assert bwprof.load("h200")["case"].tolist() == ["mine", "mine"]
+    assert len(bwprof.load_example("h200")) == 63
+    bwprof.save_baseline("h100", frame.from_rows(pair("mine", 9.0, 8.0)))
+    assert bwprof.compare("h100", "h200")["verdict"].tolist() == ["same", "same"], "and so does a baseline"
+    with pytest.raises(FileNotFoundError, match="h20 .recorded runs: h100, "):
+        bwprof.load("h20")
 
 
 @pytest.mark.parametrize("name", NAMES)

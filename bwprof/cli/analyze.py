@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.arguments import RESULTS_HELP, Parser, run
 from bwprof.cli.shared.guard import OK, check_open
 from bwprof.results import load
 from bwprof.results.schema import Row
@@ -32,7 +32,7 @@ All figures are the rows' own. Causes are told by hardware counters: measure wit
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what results say; returns the exit code."""
     parser = Parser("bwprof analyze", _DESCRIPTION, _EPILOG)
-    parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
+    parser.add_argument("results", metavar="RUN|FILE", help=RESULTS_HELP)
     parser.add_argument("--top", metavar="N", default="3", help="how many bottlenecks to list (default: 3)")
     parser.add_argument("--checklist", action="store_true", help="sixteen questions, each with its figure")
     parser.add_argument("--peak", metavar="GB/S", help="the memory's theoretical bandwidth, where the rows have none")

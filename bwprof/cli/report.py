@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.arguments import RESULTS_HELP, Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, OK
 from bwprof.results import load
 from bwprof.text import counted
@@ -39,9 +39,7 @@ not reached, or was not measured.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the summary of results, or write a report; returns the exit code."""
     parser = Parser("bwprof report", _DESCRIPTION, _EPILOG)
-    parser.add_argument(
-        "results", nargs="+", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results"
-    )
+    parser.add_argument("results", nargs="+", metavar="RUN|FILE", help=RESULTS_HELP)
     parser.add_argument("--checklist", action="store_true", help="sixteen questions, each with its figure, instead")
     out = parser.add_argument_group("a report as a file")
     out.add_argument("-o", "--output", metavar="FILE", help="the file to write: .html or .md")

@@ -113,8 +113,12 @@ def _of_text(source: str | PathLike[str], folder: str | PathLike[str] | None, na
     if is_baseline(path):
         found = documents.read(path)
         return _of_baseline(found, name or found.name)
+    return _of_run(path, name or text)
+
+
+def _of_run(path: Path, name: str) -> Side:
     rows, samples, run = results.read_rows(path)
-    return Side(name or text, rows, samples, run, [()] * len(rows))
+    return Side(name, rows, samples, run, [()] * len(rows))
 
 
 def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Side:
@@ -126,6 +130,8 @@ def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Side:
     try:
         return _of_baseline(baselines.load_baseline(text, folder=folder), name or text)
     except FileNotFoundError as error:
+        if results.located(Path(text)).exists():
+            return _of_run(Path(text), name or text)
         raise FileNotFoundError(f"no such file or folder: {quoted(text)}; {error}") from None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bwprof import registry
 from bwprof.records.proof import ROOT
+from bwprof.results import located
 from bwprof.roofs import Given, files
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
@@ -185,7 +186,7 @@ def roofs(options: argparse.Namespace) -> Given | None:
         return "auto" if options.recalibrate else None
     if options.roofs in WORDS:
         return check(options.roofs)
-    if not Path(options.roofs).exists():
+    if not located(Path(options.roofs)).exists():
         raise ValueError(unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
     try:
         return files.read(Path(options.roofs))

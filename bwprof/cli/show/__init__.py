@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from bwprof.analysis.views import VIEWS
-from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.arguments import RESULTS_HELP, Parser, run
 from bwprof.cli.shared.guard import OK
 from bwprof.results import load
 from bwprof.text import quoted
@@ -19,7 +19,7 @@ VIEW_HELP = f"{', '.join(VIEWS)} (default: {VIEWS[0]})"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a stored run's rows; returns the exit code."""
     parser = Parser("bwprof show", "Print the rows of a stored run, a line each.", "The summary: bwprof report.")
-    parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
+    parser.add_argument("results", metavar="RUN|FILE", help=RESULTS_HELP)
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--view", metavar="NAME", help=f"which columns: {VIEW_HELP}")
     chosen.add_argument("--columns", metavar="A,B,…", help=COLUMNS_HELP)
