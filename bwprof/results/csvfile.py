@@ -234,7 +234,7 @@ def read(path: Path) -> list[Row]:
 def parse(content: str, source: str) -> list[Row]:
     """The rows of a file's text; `source` names it. See `read`.
 
-    A spreadsheet's separators (semicolons, with decimal commas then, tabs), its empty rows and a frame's index are read.
+    Spreadsheets' separators (semicolons with decimal commas, tabs) and empty rows are read, and a frame's index.
     """
     by = _separator(content)
     try:
