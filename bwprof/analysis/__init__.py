@@ -5,17 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bwprof.analysis.access import AccessPattern
-    from bwprof.analysis.bandwidth import BandwidthAnalysis
-    from bwprof.analysis.causes.checks import checklist
-    from bwprof.analysis.causes.ranking import bottlenecks, strengths
-    from bwprof.analysis.forecast.datasheets import catalogue
-    from bwprof.analysis.forecast.efficiencies import efficiency
-    from bwprof.analysis.forecast.prediction import predict, predict_rows
-    from bwprof.analysis.improvement import improvement_table
-    from bwprof.analysis.narrowing import speedup
-    from bwprof.analysis.utilization import speed_of_light, utilization_table
-    from bwprof.roofs.limits import attainable, classify, position, ridge, with_limits
+    from bwprof.analysis.access import AccessPattern as AccessPattern
+    from bwprof.analysis.bandwidth import BandwidthAnalysis as BandwidthAnalysis
+    from bwprof.analysis.causes.checks import checklist as checklist
+    from bwprof.analysis.causes.ranking import bottlenecks as bottlenecks
+    from bwprof.analysis.causes.ranking import strengths as strengths
+    from bwprof.analysis.forecast.datasheets import catalogue as catalogue
+    from bwprof.analysis.forecast.efficiencies import efficiency as efficiency
+    from bwprof.analysis.forecast.prediction import predict as predict
+    from bwprof.analysis.forecast.prediction import predict_rows as predict_rows
+    from bwprof.analysis.improvement import improvement_table as improvement_table
+    from bwprof.analysis.narrowing import speedup as speedup
+    from bwprof.analysis.utilization import speed_of_light as speed_of_light
+    from bwprof.analysis.utilization import utilization_table as utilization_table
+    from bwprof.roofs.limits import attainable as attainable
+    from bwprof.roofs.limits import classify as classify
+    from bwprof.roofs.limits import position as position
+    from bwprof.roofs.limits import ridge as ridge
+    from bwprof.roofs.limits import with_limits as with_limits
 
 # Where each public name lives; it is imported when it is asked for.
 _HOMES = {
@@ -39,26 +46,7 @@ _HOMES = {
     "with_limits": "bwprof.roofs.limits",
 }
 
-__all__ = [
-    "AccessPattern",
-    "BandwidthAnalysis",
-    "attainable",
-    "bottlenecks",
-    "catalogue",
-    "checklist",
-    "classify",
-    "efficiency",
-    "improvement_table",
-    "position",
-    "predict",
-    "predict_rows",
-    "ridge",
-    "speed_of_light",
-    "speedup",
-    "strengths",
-    "utilization_table",
-    "with_limits",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
