@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwprof.cli.shared.arguments import RESULTS_HELP, Parser, run
+from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
-from bwprof.results import load
+from bwprof.cli.shared.rows import add_results, loaded
 from bwprof.results.schema import Row
 from bwprof.text import parse_count, quoted, spelt
 
@@ -32,7 +32,7 @@ All figures are the rows' own. Causes are told by hardware counters: measure wit
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what results say; returns the exit code."""
     parser = Parser("bwprof analyze", _DESCRIPTION, _EPILOG)
-    parser.add_argument("results", metavar="RUN|FILE", help=RESULTS_HELP)
+    add_results(parser)
     parser.add_argument("--top", metavar="N", default="3", help="how many bottlenecks to list (default: 3)")
     parser.add_argument("--checklist", action="store_true", help="sixteen questions, each with its figure")
     parser.add_argument("--peak", metavar="GB/S", help="the memory's theoretical bandwidth, where the rows have none")
@@ -48,7 +48,7 @@ def _print(options: argparse.Namespace) -> int:
 
     if options.json or options.md:
         check_open("--json" if options.json else "--md")
-    top, peak, data = _top(options.top), _peak(options.peak), load(options.results)
+    top, peak, data = _top(options.top), _peak(options.peak), loaded(options.results, options.only)
     answer = Answer(data if peak is None else with_peak(data, peak, options.results), top)
     if options.json:
         found = answer.to_dict(with_checklist=options.checklist)

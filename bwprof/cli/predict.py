@@ -15,7 +15,7 @@ from bwprof import _core, registry
 from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, lower_bounds, predict_rows
 from bwprof.analysis.forecast.work import Case
 from bwprof.cli.shared.arguments import Parser, refuse_others, run
-from bwprof.cli.shared.options import add_cases, add_efficiency, add_files, add_operations
+from bwprof.cli.shared.options import add_cases, add_efficiency, add_files, add_only, add_operations
 from bwprof.cli.shared.outputs import targets_of
 from bwprof.cli.shared.predictions import efficiency_of, write
 from bwprof.cli.sweep import options as sweeps
@@ -40,7 +40,7 @@ examples:
   %(prog)s --suite default --roofs h200.json   by the measured roofs of a device (bwprof roofs export)
   %(prog)s --devices                           the devices that are known by name, each with its source
 """
-_ASKED = ("operations", "param", "seq_lengths", "kv_lens", "precision", "suite")
+_ASKED = ("operations", "param", "seq_lengths", "kv_lens", "precision", "suite", "only")
 _NUMBERS = ("time", "between", "GB/s", "% limit")
 
 
@@ -55,6 +55,7 @@ def _parser() -> Parser:
     parser = Parser("bwprof predict", _TEXT, epilog)
     add_operations(parser)
     add_cases(parser)
+    add_only(parser)
     parser.add_argument(
         "--device",
         metavar="NAME|NUMBERS",

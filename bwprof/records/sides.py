@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import compress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from bwprof.records import baseline as documents
 from bwprof.records import baselines
 from bwprof.records.baseline import Baseline, Kept
 from bwprof.results.schema import Row
-from bwprof.text import as_pandas, mapping, quoted, shown
+from bwprof.text import as_pandas, counted, mapping, quoted, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +52,21 @@ class Side:
     learnt: list[tuple[float, ...]] = field(default_factory=list)
     cases: tuple[Kept, ...] = ()
     processes: tuple[Mapping[str, Any], ...] = ()
+
+    def only(self, patterns: Sequence[str]) -> Side:
+        """Leave the rows whose case, or operation, a pattern matches."""
+        names = [(str(row["case"]), str(row["operation"])) for row in self.rows]
+        left = [any(fnmatchcase(name, one) for name in own for one in patterns) for own in names]
+        if not any(left):
+            said = f"--only '{quoted(','.join(patterns))}'"
+            raise ValueError(f"{said}: none is left of {counted(len(left), 'row')} of {quoted(self.name)}")
+        return replace(
+            self,
+            rows=list(compress(self.rows, left)),
+            samples=list(compress(self.samples, left)),
+            learnt=list(compress(self.learnt, left)),
+            cases=tuple(compress(self.cases, left)),
+        )
 
 
 def side(source: Any, *, folder: str | PathLike[str] | None = None, name: str = "") -> Side:

@@ -12,7 +12,6 @@ from typing import Any
 from bwprof.cli.shared.guard import OK, USAGE, coded, guarded
 
 DEVICE_HELP = "cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one)"
-RESULTS_HELP = "a run's folder, a .csv or .json file of results, or a recorded run: h100, h200 (see bwprof --help)"
 BACKEND_HELP = "cuda or cpu, as --device cuda and --device cpu say, too"
 
 

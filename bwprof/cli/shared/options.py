@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bwprof import registry
@@ -39,6 +39,33 @@ def add_cases(what: Group) -> None:
     add_kv_lens(what)
     what.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp32,fp16")
     what.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
+
+
+def add_only(what: Group) -> None:
+    """The option that chooses cases; `split` reads it."""
+    what.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN,…",
+        help="of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'",
+    )
+
+
+def add_dry_run(how: Group) -> None:
+    """The option that measures nothing."""
+    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
+
+
+def split(values: Iterable[str], name: str) -> tuple[str, ...]:
+    """The words of an option that may be given several times, each with commas."""
+    found: list[str] = []
+    for value in values:
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        if not words:
+            raise ValueError(f"{name} is '{quoted(value)}': at least one name is needed")
+        found += words
+    return tuple(found)
 
 
 def add_param(what: Group) -> None:

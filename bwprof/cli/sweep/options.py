@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 
 from bwprof import registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.cli.shared.options import (
     add_cases,
+    add_dry_run,
     add_limits,
+    add_only,
     add_operations,
     add_output,
     add_roofs,
@@ -17,9 +18,10 @@ from bwprof.cli.shared.options import (
     limit,
     numbers,
     read_params,
+    split,
 )
 from bwprof.runs.plan import Request
-from bwprof.text import fraction, parse_count, quoted, words
+from bwprof.text import fraction, parse_count, words
 
 _DESCRIPTION = """\
 Measure how fast memory goes in LLM operations, and what a narrower precision buys. Without arguments: the default
@@ -54,7 +56,7 @@ def parser(program: str) -> Parser:
         "--columns", metavar="A,B,…", help="print a line for each row, with these columns, instead of the summary"
     )
     how = result.add_argument_group("how")
-    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
+    add_dry_run(how)
     how.add_argument(
         "--list",
         action="store_true",
@@ -86,13 +88,7 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     """The options that say which cases to measure, and where."""
     what = parser.add_argument_group("what to measure")
     add_cases(what)
-    what.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="PATTERN,…",
-        help="of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'",
-    )
+    add_only(what)
     what.add_argument(
         "--variant", action="append", default=[], metavar="V,…", help="kernels to run, or 'all'; else the best one"
     )
@@ -142,24 +138,24 @@ def _example_text() -> str:
 def request(options: argparse.Namespace) -> Request:
     """What the options ask for; ValueError for values that cannot be read."""
     return Request(
-        operations=_words(options.operations, "OPERATION"),
+        operations=split(options.operations, "OPERATION"),
         params=read_params(options.param),
         seq_lengths=numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
-        precisions=_words(options.precision, "--precision"),
-        variants=_words(options.variant, "--variant"),
-        caches=_words(options.cache, "--cache"),
+        precisions=split(options.precision, "--precision"),
+        variants=split(options.variant, "--variant"),
+        caches=split(options.cache, "--cache"),
         suite=options.suite,
         backend=options.backend,
         device=options.device,
         seed=_number(options.seed, "--seed"),
         timer=options.timer,
         counters=options.counters,
-        metrics=_words(options.metrics, "--metrics"),
+        metrics=split(options.metrics, "--metrics"),
         target_seconds=limit(options.target_seconds, "--target-seconds"),
         kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
         rel_ci=fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
         max_seconds=limit(options.max_seconds, "--max-seconds", from_zero=True),
-        only=_words(options.only, "--only"),
+        only=split(options.only, "--only"),
     )
 
 
@@ -228,16 +224,6 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
     if instead == "--list":
         given |= dict.fromkeys(asks_for_cases(options), True)
     return [name for name, value in given.items() if value]
-
-
-def _words(values: Iterable[str], name: str) -> tuple[str, ...]:
-    found: list[str] = []
-    for value in values:
-        words = [word.strip() for word in value.split(",") if word.strip()]
-        if not words:
-            raise ValueError(f"{name} is '{quoted(value)}': at least one name is needed")
-        found += words
-    return tuple(found)
 
 
 def _number(text: str, name: str) -> int:
