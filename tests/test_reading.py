@@ -62,7 +62,7 @@ def test_a_parquet_file_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert bwprof.load(run.parent / "rows.parquet")["time_ms"].tolist() == data["time_ms"].tolist()
 
     def absent(path: Path) -> pd.DataFrame:
-        raise ImportError("no engine")
+        raise ImportError("pip install pyarrow")
 
     monkeypatch.setattr(pd, "read_parquet", absent)
     with pytest.raises(ValueError, match="pip install pyarrow"):

@@ -22,19 +22,6 @@ __all__ = ["load", "load_samples", "read_rows", "save"]
 JSON_NAME = "results.json"
 CSV_NAME = "results.csv"
 _RECORDED = ".json.gz"
-_MODULES = (
-    "bundles",
-    "columns",
-    "compare",
-    "csvfile",
-    "difference",
-    "files",
-    "frame",
-    "frozen",
-    "jsonfile",
-    "row",
-    "schema",
-)  # imported when used
 _log = logging.getLogger("bwprof.results")
 
 
@@ -184,10 +171,8 @@ def _read_parquet(path: Path) -> Content:
 
     try:
         rows = frames.to_rows(pd.read_parquet(path))
-    except ImportError:
-        raise ValueError(f"{quoted(path)}: Parquet needs pyarrow: pip install pyarrow, or save a .csv") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{quoted(path)} is not a bwprof result file: {quoted(error)}") from None
+    except (ImportError, OSError, ValueError) as error:  # without pyarrow, say
+        raise ValueError(f"{quoted(path)} is not read as a bwprof result file: {quoted(error)}") from None
     return rows, [None] * len(rows), {}
 
 
@@ -323,8 +308,9 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        import importlib
+    """Import a module of this folder when it is used."""
+    import importlib.util
 
-        return importlib.import_module(f"bwprof.results.{name}")
-    raise AttributeError(f"module 'bwprof.results' has no attribute '{name}'")
+    if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

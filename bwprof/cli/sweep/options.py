@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from bwprof import registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
@@ -147,7 +148,7 @@ def request(options: argparse.Namespace) -> Request:
         suite=options.suite,
         backend=options.backend,
         device=options.device,
-        seed=_number(options.seed, "--seed"),
+        seed=parse_count(options.seed, "--seed"),
         timer=options.timer,
         counters=options.counters,
         metrics=split(options.metrics, "--metrics"),
@@ -169,62 +170,34 @@ def columns(options: argparse.Namespace) -> tuple[str, ...] | None:
     return None if given is None else check_columns(words("--columns", given))
 
 
+# Options that say which cases to run, and those of a run: names with spaces between them.
+_CASES = (
+    "operations param seq_lengths kv_lens precision suite only variant cache seed backend device timer counters "
+    "metrics target_seconds max_seconds rel_ci"
+)
+_RUNS = (
+    "once dry_run recalibrate roofs no_roofs target_seconds max_seconds rel_ci output csv json classic_csv "
+    "proof_bundle trace prometheus force columns resume max_total_seconds max_case_seconds nvtx"
+)
+# What takes a run's place has a use for some of them, and has none for others.
+_USED = {"--once": "once dry_run resume nvtx", "--dry-run": "dry_run resume", "--list": ""}
+_UNUSED = {"--once": "timer counters metrics", "--dry-run": "", "--list": _CASES}
+
+
 def asks_for_cases(options: argparse.Namespace) -> list[str]:
     """The options given that say which cases to run."""
-    given = {
-        "OPERATION": options.operations,
-        "--param": options.param,
-        "--seq-lengths": options.seq_lengths,
-        "--kv-lens": options.kv_lens,
-        "--precision": options.precision,
-        "--suite": options.suite,
-        "--only": options.only,
-        "--variant": options.variant,
-        "--cache": options.cache,
-        "--seed": options.seed != "0",
-        "--backend": options.backend,
-        "--device": options.device,
-        "--timer": options.timer,
-        "--counters": options.counters,
-        "--metrics": options.metrics,
-        "--target-seconds": options.target_seconds,
-        "--max-seconds": options.max_seconds,
-        "--rel-ci": options.rel_ci,
-    }
-    return [name for name, value in given.items() if value]
+    return _typed(options, _CASES.split())
 
 
 def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
     """The options given that `instead` (--once, --dry-run, --list), which measures and writes nothing, cannot use."""
-    given = {
-        "--once": options.once and instead != "--once",
-        "--dry-run": options.dry_run and instead == "--list",
-        "--recalibrate": options.recalibrate,
-        "--roofs": options.roofs,
-        "--no-roofs": options.no_roofs,
-        "--target-seconds": options.target_seconds,
-        "--max-seconds": options.max_seconds,
-        "--rel-ci": options.rel_ci,
-        "--output": options.output,
-        "--csv": options.csv,
-        "--json": options.json,
-        "--classic-csv": options.classic_csv,
-        "--proof-bundle": options.proof_bundle,
-        "--trace": options.trace,
-        "--prometheus": options.prometheus,
-        "--force": options.force,
-        "--columns": options.columns,
-        "--resume": options.resume if instead == "--list" else None,
-        "--max-total-seconds": options.max_total_seconds,
-        "--max-case-seconds": options.max_case_seconds,
-        "--nvtx": options.nvtx is not None and instead != "--once",
-    }
-    if instead == "--once":
-        given |= {"--timer": options.timer, "--counters": options.counters, "--metrics": options.metrics}
-    if instead == "--list":
-        given |= dict.fromkeys(asks_for_cases(options), True)
-    return [name for name, value in given.items() if value]
+    names = [name for name in _RUNS.split() if name not in _USED[instead].split()]
+    return _typed(options, [*names, *_UNUSED[instead].split()])
 
 
-def _number(text: str, name: str) -> int:
-    return parse_count(text, name)
+def _typed(options: argparse.Namespace, names: Sequence[str]) -> list[str]:
+    """Of these options those that were given, each once, as people type them."""
+    unset: dict[str, tuple[object, ...]] = {"seed": ("0",), "nvtx": (None,)}
+    unset |= {name: (None, False, [], "") for name in names if name not in unset}
+    given = [name for name in dict.fromkeys(names) if getattr(options, name) not in unset[name]]
+    return ["OPERATION" if name == "operations" else f"--{name.replace('_', '-')}" for name in given]
