@@ -25,26 +25,20 @@ if TYPE_CHECKING:
     from bwprof.roofs.limits import with_limits as with_limits
 
 # Where each public name lives; it is imported when it is asked for.
-_HOMES = {
-    "AccessPattern": "bwprof.analysis.access",
-    "BandwidthAnalysis": "bwprof.analysis.bandwidth",
-    "attainable": "bwprof.roofs.limits",
-    "bottlenecks": "bwprof.analysis.causes.ranking",
-    "catalogue": "bwprof.analysis.forecast.datasheets",
-    "checklist": "bwprof.analysis.causes.checks",
-    "classify": "bwprof.roofs.limits",
-    "efficiency": "bwprof.analysis.forecast.efficiencies",
-    "improvement_table": "bwprof.analysis.improvement",
-    "position": "bwprof.roofs.limits",
-    "predict": "bwprof.analysis.forecast.prediction",
-    "predict_rows": "bwprof.analysis.forecast.prediction",
-    "ridge": "bwprof.roofs.limits",
-    "speed_of_light": "bwprof.analysis.utilization",
-    "speedup": "bwprof.analysis.narrowing",
-    "strengths": "bwprof.analysis.causes.ranking",
-    "utilization_table": "bwprof.analysis.utilization",
-    "with_limits": "bwprof.roofs.limits",
+_NAMES = {
+    "bwprof.analysis.access": "AccessPattern",
+    "bwprof.analysis.bandwidth": "BandwidthAnalysis",
+    "bwprof.analysis.causes.checks": "checklist",
+    "bwprof.analysis.causes.ranking": "bottlenecks strengths",
+    "bwprof.analysis.forecast.datasheets": "catalogue",
+    "bwprof.analysis.forecast.efficiencies": "efficiency",
+    "bwprof.analysis.forecast.prediction": "predict predict_rows",
+    "bwprof.analysis.improvement": "improvement_table",
+    "bwprof.analysis.narrowing": "speedup",
+    "bwprof.analysis.utilization": "speed_of_light utilization_table",
+    "bwprof.roofs.limits": "attainable classify position ridge with_limits",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_HOMES)
 

@@ -55,11 +55,12 @@ class Side:
 
     def only(self, patterns: Sequence[str]) -> Side:
         """Leave the rows whose case, or operation, a pattern matches."""
-        names = [(str(row["case"]), str(row["operation"])) for row in self.rows]
-        left = [any(fnmatchcase(name, one) for name in own for one in patterns) for own in names]
+        left = [
+            any(fnmatchcase(str(row[of]), one) for of in ("case", "operation") for one in patterns) for row in self.rows
+        ]
         if not any(left):
-            said = f"--only '{quoted(','.join(patterns))}'"
-            raise ValueError(f"{said}: none is left of {counted(len(left), 'row')} of {quoted(self.name)}")
+            rows = f"{counted(len(left), 'row')} of {quoted(self.name)}"
+            raise ValueError(f"--only '{quoted(','.join(patterns))}': none is left of {rows}")
         return replace(
             self,
             rows=list(compress(self.rows, left)),

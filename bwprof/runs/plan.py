@@ -125,13 +125,11 @@ def make(request: Request, backend: str) -> Plan:
 def for_each(request: Request, choices: Sequence[Choice], *, runs: bool = True) -> list[tuple[Choice, Plan]]:
     """The same for each of several devices; ValueError where no case has a kernel, unless nothing `runs`."""
     plans = {choice.backend: make(request, choice.backend) for choice in choices}
-    if runs and not any(_has_kernel(spec, backend) for backend, found in plans.items() for spec in found.specs):
-        precisions = ", ".join(dict.fromkeys(spec.precision for found in plans.values() for spec in found.specs))
-        takes = [_takes(spec, backend) for backend, found in plans.items() for spec in found.specs]
-        raise ValueError(
-            f"no kernel takes {precisions}: {'; '.join(dict.fromkeys(takes))} (bytes and FLOPs alone: --dry-run, "
-            "bwprof.cost)"
-        )
+    specs = [(spec, backend) for backend, plan in plans.items() for spec in plan.specs]
+    if runs and not any(_has_kernel(*one) for one in specs):
+        precisions = ", ".join(dict.fromkeys(spec.precision for spec, _ in specs))
+        said = "; ".join(dict.fromkeys(_takes(*one) for one in specs))
+        raise ValueError(f"no kernel takes {precisions}: {said} (bytes and FLOPs alone: --dry-run, bwprof.cost)")
     return [(choice, plans[choice.backend]) for choice in choices]
 
 
@@ -141,11 +139,10 @@ def _has_kernel(spec: Spec, backend: str) -> bool:
 
 
 def _takes(spec: Spec, backend: str) -> str:
-    """Which precisions an operation, or the variant of it that is asked for, has kernels for."""
+    """Say in which precisions an operation, or the variant of it that is asked for, runs."""
     known = registry.operation(spec.operation)["precisions"]
     found = [name for name in known if _has_kernel(replace(spec, precision=name), backend)]
-    variant = "" if spec.variant is None else f" {spec.variant}"
-    return f"{spec.operation}{variant} on {backend} runs in {', '.join(found) or 'none'}"
+    return f"{' '.join(filter(None, [spec.operation, spec.variant]))} on {backend} runs in {', '.join(found) or 'none'}"
 
 
 def each_once(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[Spec]:

@@ -33,23 +33,14 @@ class Cliff:
 
     @property
     def text(self) -> str:
-        """Say it in a line.
-
-        Examples
-        --------
-        >>> fast = {"case": "decode", "precision": "fp32", "kv_len": 14994, "time_ms": 3.0}
-        >>> Cliff("kv_len", fast, fast | {"kv_len": 15264, "time_ms": 4.0}, 1.018).text
-        'decode kv_len=15264 fp32: 33 % more time than kv_len=14994 for 1.8 % more work'
-        """
-        told = f"{self.name}={self.slow[self.name]:g}"
+        """Say it in a line: "decode kv_len=15264 fp32: 33 % more time than kv_len=14994 for 1.8 % more work"."""
+        before, after = (f"{self.name}={row[self.name]:g}" for row in (self.fast, self.slow))
         case = str(self.slow.get("case") or self.slow.get("operation"))
-        named = " ".join([case, *([] if told in case else [told]), str(self.slow["precision"])])
+        named = f"{case if after in case else f'{case} {after}'} {self.slow['precision']}"
         work = f"{_percent(max(self.work, 1 / self.work))} % {'more' if self.work > 1 else 'less'} work"
-        variants = [row.get("variant") for row in (self.fast, self.slow)]
-        kernels = f" ({variants[1]} instead of {variants[0]})" if variants[0] != variants[1] else ""
-        return (
-            f"{named}: {_percent(self.time)} % more time than {self.name}={self.fast[self.name]:g} for {work}{kernels}"
-        )
+        old, new = (row.get("variant") for row in (self.fast, self.slow))
+        kernels = "" if old == new else f" ({new} instead of {old})"
+        return f"{named}: {_percent(self.time)} % more time than {before} for {work}{kernels}"
 
 
 def cliffs(data: Any) -> list[Cliff]:
