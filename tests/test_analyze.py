@@ -138,6 +138,7 @@ def test_a_peak_tells_what_limits_nine_columns(tmp_path: Path, capsys: pytest.Ca
     found = json.loads(capsys.readouterr().out)
     assert found["summary"][0].startswith("Of 3 measurements, 1 is limited by memory; 1 already runs at 90 % or more")
     assert "of 2 it is not known what limits them: below 60 % of the peak" in found["summary"][0]
+    assert found["bottlenecks"][0]["Evidence"].startswith("95 % of the memory's peak; limiter memory")
     assert [line["Utilization"] for line in found["utilization"]] == ["95.0 %", "47.5 %", "40.0 %"]
 
 

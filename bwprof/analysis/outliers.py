@@ -110,7 +110,10 @@ class _Tally:
 
     def add(self, row: Row, middle: Row, gate: float) -> None:
         """A case that was measured here and elsewhere."""
-        self.ratios[f"{row['case']} {row['precision']}"] = row["time_ms"] / middle["time_ms"] - 1
+        name = f"{row['case']} {row['precision']}"
+        if name in self.ratios:  # of another variant, or hot
+            name = " ".join([name, *(str(row[more]) for more in ("variant", "cache") if row[more])])
+        self.ratios[name] = row["time_ms"] / middle["time_ms"] - 1
         if differ(row, middle, gate=gate):
             self.slower += row["time_ms"] > middle["time_ms"]
             self.faster += row["time_ms"] < middle["time_ms"]
