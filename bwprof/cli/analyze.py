@@ -44,12 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print(options: argparse.Namespace) -> int:
     from bwprof.analysis.answer import Answer, with_peak
+    from bwprof.roofs.limits import with_limits
     from bwprof.terminal import console
 
     if options.json or options.md:
         check_open("--json" if options.json else "--md")
     top, peak, data = _top(options.top), _peak(options.peak), loaded(options.results, options.only)
-    answer = Answer(data if peak is None else with_peak(data, peak, options.results), top)
+    answer = Answer(with_limits(data if peak is None else with_peak(data, peak, options.results)), top)
     if options.json:
         found = answer.to_dict(with_checklist=options.checklist)
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
