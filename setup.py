@@ -548,6 +548,11 @@ class BuildCore(build_ext):
     description: ClassVar[str] = "compile bwprof._core with cc and, where there is one, nvcc"
 
     def build_extension(self, ext: Extension) -> None:
+        if sys.platform != "linux":
+            raise PlatformError(
+                f"bwprof is built for Linux (x86-64, aarch64), and this is {sys.platform}: build it in a Linux "
+                "container, virtual machine or WSL 2"
+            )
         plan = Plan(self.distribution.get_version(), decide_cuda())
         say(f"CUDA {'on' if plan.cuda.nvcc else 'off'}: {plan.cuda.reason}")
         if plan.cuda.nvcc:

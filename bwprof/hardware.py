@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from bwprof import _core, registry
@@ -19,6 +20,7 @@ from bwprof.text import is_truth, shown
 _log = logging.getLogger("bwprof.measure")
 
 _NAME = re.compile(r"(?P<backend>[a-z]+)(:(?P<index>[0-9]{1,9}))?|(?P<alone>[0-9]{1,9})")
+_DRM, _AMD_DRIVER, _AMD_VENDOR = "/sys/class/drm", "/dev/kfd", "0x1002"
 _GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/nvidiactl")
 
 
@@ -369,11 +371,24 @@ def _device_of(row: dict[str, Any], index: int | None, reason: str, warning: str
 
 
 def _unused_gpu(rows: dict[str, Any]) -> str:
-    """What to say when the build has no GPU code but the machine has a GPU; "" otherwise."""
+    """Say that the machine has a GPU which the build, or bwprof, does not measure; "" otherwise."""
     idle = [row for row in rows.values() if not row["built"]]
-    if not idle or not any(os.path.exists(path) for path in _GPU_SIGNS):
+    if any(row["devices"] and not _core.backend_facts(name)["runs_on_host"] for name, row in rows.items()):
         return ""
+    if not idle or not any(os.path.exists(path) for path in _GPU_SIGNS):
+        return amd_gpu()
     return (
         f"this machine has an NVIDIA GPU, but this build of bwprof is CPU-only ({idle[0]['reason']}): "
         "install nvcc (CUDA_HOME or PATH) and install bwprof again to measure it"
+    )
+
+
+def amd_gpu() -> str:
+    """Say what works beside an AMD GPU; "" where there is none."""
+    vendors = (path.read_text() for path in Path(_DRM).glob("card*/device/vendor"))
+    if not os.path.exists(_AMD_DRIVER) and not any(vendor.strip() == _AMD_VENDOR for vendor in vendors):
+        return ""
+    return (
+        "this machine has an AMD GPU, which bwprof does not measure: its CPU backend works here, and what rocprof "
+        "measured is read (python -m bwprof.profilers rocprof FILE)"
     )

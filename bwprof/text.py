@@ -163,6 +163,24 @@ def check_frame(data: Any, name: str = "") -> None:
         raise ValueError(f"{said}columns must have names of their own: '{twice}' is there twice")
 
 
+def as_pandas(data: Any) -> Any:
+    """Convert what has `to_pandas()`, such as a frame of polars or a table of Arrow; leave anything else as it is."""
+    convert = getattr(data, "to_pandas", None)
+    return convert() if callable(convert) and not isinstance(data, type) else data
+
+
+def pandas_frame(data: Any) -> Any:
+    """Take a pandas.DataFrame, or what `as_pandas` makes one; TypeError for anything else, ValueError for its names."""
+    import pandas as pd
+
+    found = as_pandas(data)
+    if not isinstance(found, pd.DataFrame):
+        kind = f"{type(found).__module__}.{type(found).__qualname__}".removeprefix("builtins.")
+        raise TypeError(f"a pandas.DataFrame is needed, not {kind}; bwprof.load reads one from a file")
+    check_frame(found)
+    return found
+
+
 def mapping(given: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
     """What was given for a mapping from names to values, {} for None; TypeError for anything else."""
     if given is None:

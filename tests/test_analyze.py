@@ -85,7 +85,7 @@ def test_top(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert analyze(run, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert list(found) == ["summary", "utilization", "strengths", "bottlenecks", "improvement"]
+    assert list(found) == ["summary", "cliffs", "utilization", "strengths", "bottlenecks", "improvement"]
     assert found["bottlenecks"][0]["Kernel"] == "slow fp16"
     assert found["improvement"][1]["Time speed-up"] == "0.63x"
     assert analyze(run, "--json", "--checklist") == 0
@@ -127,6 +127,29 @@ def test_classic_columns_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "a fp32 |1079 GB/s |     22.4 % |poor" in out
     assert "none that a roof tells of" in out
     assert "0.61x" in out
+
+
+def test_a_peak_tells_what_limits_nine_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 1000 GB/s: 95 and 47.5 % in FP32 and FP16 of one, 40 % of the other; 60 % and more is memory's."""
+    path = tmp_path / "old.csv"
+    named = [*pair("near", 950.0, 475.0), row("far", "fp32", gb_s=400.0)]
+    bwprof.save(frame.from_rows(named), path, classic=True)
+    assert analyze(path, "--peak", "1000", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["summary"][0].startswith("Of 3 measurements, 1 is limited by memory; 1 already runs at 90 % or more")
+    assert "of 2 it is not known what limits them: below 60 % of the peak" in found["summary"][0]
+    assert found["bottlenecks"][0]["Evidence"].startswith("95 % of the memory's peak; limiter memory")
+    assert [line["Utilization"] for line in found["utilization"]] == ["95.0 %", "47.5 %", "40.0 %"]
+
+
+def test_the_table_of_utilization_comes_last(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form, titles in (
+        ([], ["Of 4 measurements", "\nBottlenecks", "\nStrengths", "\nFP32 and FP16", "\nUtilization"]),
+        (["--md"], ["# What", "## Bottlenecks", "## Strengths", "## FP32 and FP16", "About 1x", "## Utilization"]),
+    ):
+        assert analyze(bwprof.save(bwprof.load(run).assign(peak_gb_s=1000.0), run), *form) == 0
+        out = capsys.readouterr().out
+        assert sorted(titles, key=out.index) == titles
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ for line in sys.stdin:
         for stream in (1, 2):
             os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
         sys.argv[:] = ["setup.py", "build_ext", "--inplace"]
+        sys.platform = environment["FAKE_PLATFORM"]
         runpy.run_path("setup.py", run_name="__main__")
         break
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
@@ -90,6 +91,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
         "BWPROF_SANITIZE": "",
         "BWPROF_WERROR": "",
         "FAKE_CUDA": "13.0",
+        "FAKE_PLATFORM": "linux",
     }
     with subprocess.Popen(
         [sys.executable, "-c", RUNS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -268,6 +270,16 @@ def with_kernels(tree: Path) -> Path:
     (tree / "csrc/cuda").mkdir()
     (tree / "csrc/cuda/kernels.cu").write_text("__global__ void kernel() {}\n")
     return tree
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_another_system_is_refused_with_what_works(build: Build, tree: Path, platform: str) -> None:
+    done = build(tree, FAKE_PLATFORM=platform)
+    assert done.returncode != 0
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("error: "))
+    assert f"this is {platform}" in line
+    assert "WSL 2" in line
+    assert not list(tree.rglob("*.o"))
 
 
 def test_cuda_off_says_why(build: Build, built: Path) -> None:

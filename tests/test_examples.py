@@ -12,7 +12,9 @@ from rows import pair
 
 import bwprof
 from bwprof import examples, results
+from bwprof.cli import main
 from bwprof.models.settling import settle
+from bwprof.records.sides import side
 from bwprof.results import frame
 from bwprof.results.writer import Store
 
@@ -51,6 +53,88 @@ def test_what_reads_results_reads_an_example(name: str) -> None:
     assert measured["limiter"].notna().all()
     assert bwprof.view(measured)["limiter"].notna().all()
     assert bwprof.Roofs.from_dict(found.attrs["run"]["roofs"]).points
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "analyze h200",
+        "show h100",
+        "report h200_llama",
+        "outliers h200 h200",
+        "compare h200 h200",
+        "diagnose h200 --only kv_copy",
+        "plot roofs h200 -o roofs.svg",
+        "predict gemm --roofs h200 --efficiency h200",
+        "baseline save one h200 --dir kept",
+    ],
+)
+def test_a_name_stands_where_a_run_does(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "analyze h200",
+        "show h200",
+        "view h200 short",
+        "report h200",
+        "report h200 -o page.md",
+        "outliers h200 h200",
+        "compare h200 h200 --all",
+        "diagnose h200",
+        "plot comparison h200 -o bars.svg",
+        "predict --suite default",
+    ],
+)
+def test_only_chooses_rows(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cases by their names or their operations'; what leaves none is refused."""
+    monkeypatch.chdir(tmp_path)
+    assert main([*words.split(), "--only", "kv_copy*"]) == 0
+    said = capsys.readouterr().out + "".join(path.read_text() for path in tmp_path.glob("*.md"))
+    assert "outliers" in words or "kv_copy" in said
+    assert "gemm" not in said
+    assert main([*words.split(), "--only", "nothing", *(["--force"] if "-o" in words else [])]) == 2
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_only_leaves_what_a_baseline_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["baseline", "save", "one", "h200"]) == 0
+    whole = side("one")
+    found = whole.only(["kv_copy"])
+    places = [place for place, row in enumerate(whole.rows) if row["operation"] == "kv_copy"]
+    assert len(places) == 3
+    for name in ("rows", "samples", "learnt", "cases"):
+        assert list(getattr(found, name)) == [getattr(whole, name)[place] for place in places]
+
+
+def test_a_baseline_is_planned_without_measuring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gemm", "-p", "N=64", "-p", "K=64", "--device", "cpu", "--repeat", "3", "--dir", str(tmp_path)]
+    assert main(["baseline", "save", "one", *words, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("gemm N=64 K=64") == 2
+    assert "each in 3 fresh processes" in out
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_that_name_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(bwprof.load("h200")) == 63
+    Path("h200").mkdir()
+    bwprof.save(frame.from_rows(pair("mine", 9.0, 8.0)), "h200/results.json")
+    assert bwprof.load("h200")["case"].tolist() == ["mine", "mine"]
+    assert len(bwprof.load_example("h200")) == 63
+    bwprof.save_baseline("h100", frame.from_rows(pair("mine", 9.0, 8.0)))
+    assert bwprof.compare("h100", "h200")["case"].tolist() == ["mine", "mine"], "and so does a baseline"
+    with pytest.raises(FileNotFoundError, match=r"h20 \(recorded runs: h100, "):
+        bwprof.load("h20")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,23 @@ from matplotlib.text import Text
 import bwprof
 from bwprof import analysis
 from bwprof.analysis import BandwidthAnalysis
+from bwprof.report.runs import runs_of
 from bwprof.results import frame, schema
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SAME: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+
+class Converted:
+    """A frame of another library: nothing but `to_pandas()`."""
+
+    def __init__(self, data: pd.DataFrame) -> None:
+        self._data = data
+
+    def to_pandas(self) -> pd.DataFrame:
+        return self._data
+
+
+SAME: dict[str, Callable[[pd.DataFrame], Any]] = {
     "duplicates": lambda data: data.set_axis([0] * len(data)),
     "levels": lambda data: data.set_axis(
         pd.MultiIndex.from_arrays([data["case"].astype(object), range(len(data))], names=["case", "precision"])
@@ -29,7 +43,11 @@ SAME: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "categories": lambda data: data.astype(dict.fromkeys(data.columns[data.dtypes == "string"], "category")),
     "objects": lambda data: data.astype(dict.fromkeys(data.columns[data.dtypes == "string"], object)),
     "index": lambda data: data.assign(index=range(len(data)), level_0=1),
+    "to_pandas": Converted,
 }
+for library, convert in (("polars", "polars.from_pandas"), ("pyarrow", "pyarrow.Table.from_pandas")):
+    if importlib.util.find_spec(library):
+        SAME[library] = pkgutil.resolve_name(convert)
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], str]] = {
     "columns of levels": (
         lambda data: data.set_axis(pd.MultiIndex.from_product([["a"], data.columns]), axis=1),
@@ -65,6 +83,10 @@ USES: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "rows": lambda data, _: pd.DataFrame([dict(row) for row in bwprof.rows(data)])[["case", "time_ms", "flags"]],
     "save": lambda data, folder: bwprof.load(bwprof.save(data, folder / "a.csv"))[["case", "time_ms", "flags"]],
     "plot": lambda data, _: drawn(data),
+    "compare": lambda data, _: bwprof.compare(data, data)[["case", "precision", "verdict"]],
+    "diagnose": lambda data, _: bwprof.diagnose(data)[["hypothesis", "verdict"]],
+    "report": lambda data, folder: pd.DataFrame({"rows": [len(runs_of(data)[0].rows)]}),
+    "proof": lambda data, folder: bwprof.load(bwprof.save_proof_bundle(data, "a", folder, force=True))[["case"]],
 }
 
 
@@ -87,6 +109,11 @@ def test_a_frame_is_a_frame(plain: pd.DataFrame, tmp_path: Path, use: str) -> No
     for made, said in REFUSED.values():
         with pytest.raises(ValueError, match=said):
             USES[use](made(plain), tmp_path)
+
+
+def test_what_is_no_frame_is_named_whole() -> None:
+    with pytest.raises(TypeError, match=r"a pandas\.DataFrame is needed, not pathlib\.\w+"):
+        bwprof.summary(Path("a"))  # type: ignore[arg-type]
 
 
 def test_a_column_called_by_a_number_is_shown(plain: pd.DataFrame) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import bwprof
+from bwprof import _core, hardware
+from bwprof.cli import main
 
 PACKAGE = Path(bwprof.__file__).parent
 
@@ -74,6 +80,45 @@ def test_info_is_a_dict() -> None:
     assert cpu["libraries"] == []
     assert cpu["works"]["counters"].startswith("not probed")
     assert cpu["works"]["timer monotonic"].startswith("ok")
+
+
+def test_a_checkout_that_is_not_built_says_how(tmp_path: Path) -> None:
+    (tmp_path / "bwprof").mkdir()
+    shutil.copy(bwprof.__file__, tmp_path / "bwprof")
+    for words in (["-c", "import bwprof"], ["-m", "bwprof.sweep"]):
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, text=True,
+            capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        last = done.stderr.splitlines()[-1]
+        assert all(word in last for word in ("python3 setup.py build_ext --inplace", "BWPROF_CUDA=0", "Linux"))
+
+
+def test_a_machine_with_an_amd_gpu_says_what_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the driver's device, or a card of the vendor 0x1002; beside a card that is measured it is not said."""
+    monkeypatch.setattr(hardware, "_GPU_SIGNS", ())
+    monkeypatch.setattr(hardware, "_DRM", str(tmp_path))
+    monkeypatch.setattr(hardware, "_AMD_DRIVER", str(tmp_path / "kfd"))
+    card = tmp_path / "card0" / "device"
+    card.mkdir(parents=True)
+    (card / "vendor").write_text("0x10de\n")
+    rows = {
+        row["name"]: row | {"devices": row["devices"][:1] if row["name"] == "cpu" else []} for row in _core.backends()
+    }
+    monkeypatch.setattr(_core, "backends", lambda: list(rows.values()))
+    assert hardware.choose().warning == ""
+    (card / "vendor").write_text("0x1002\n")
+    assert "rocprof FILE" in hardware.choose().warning
+    (card / "vendor").unlink()
+    (tmp_path / "kfd").touch()
+    assert "CPU backend works here" in hardware.choose().warning
+    assert main(["info"]) == 0
+    assert "AMD GPU" in capsys.readouterr().out
+    rows["cuda"] |= {"built": True, "devices": [{"index": 0, "name": "one"}]}
+    assert hardware.choose().warning == ""
 
 
 def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -524,7 +524,7 @@ def test_the_classic_benchmark(tmp_path: Path) -> None:
     frame = bwprof.load(tmp_path / "classic.csv")
     assert len((tmp_path / "classic.csv").read_text().splitlines()[0].split(",")) == 9
     specs = plan.make(plan.Request(), "cuda").specs
-    assert frame["operation"].tolist() == [spec.case for spec in specs]
+    assert frame["operation"].tolist() == [" ".join(filter(None, [spec.case, spec.variant])) for spec in specs]
 
 
 @pytest.mark.cuda

@@ -275,6 +275,27 @@ def test_a_sweep_predicts_what_has_no_kernel(tmp_path: Path) -> None:
     assert "no kernel takes this precision" in int8["reason"]
 
 
+@pytest.mark.parametrize(
+    ("words", "runs_in"),
+    [
+        (["gemm", "--precision", "int8"], ["gemm on cpu runs in fp32, fp16, bf16, q4_0"]),
+        (["gemm", "--precision", "tf32", "--once"], ["gemm on cpu runs in fp32, fp16, bf16, q4_0"]),
+        (["gemm", "--variant", "gemv", "--precision", "q4_0"], ["gemm gemv on cpu runs in fp32, fp16, bf16 "]),
+        (["gemm", "kv_copy", "--precision", "tf32,int8"], ["gemm on cpu", "kv_copy on cpu runs in fp32, fp16, bf16 "]),
+    ],
+)
+def test_a_precision_that_no_case_has_a_kernel_for(
+    words: list[str], runs_in: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line before the device is opened, and neither a table nor a folder."""
+    assert main([*words, "--device", "cpu", "--output", str(tmp_path / "runs")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), (tmp_path / "runs").exists()) == ("", 1, False)
+    assert all(found in err for found in runs_in)
+    with pytest.raises(ValueError, match="gemm on cpu runs in fp32, fp16, bf16, q4_0 "):
+        bwprof.sweep("gemm", precision="int8", device="cpu")
+
+
 # ---- a caller's arrays ----
 
 

@@ -52,6 +52,18 @@ def test_one_slow_device_in_one_operation() -> None:
     assert first["reason"] == "slower than the median of 4 devices in 3 of 3 cases"
 
 
+def test_variants_of_a_case_count_each() -> None:
+    """Of one case +10 and +20 %: a median of +15 %."""
+    runs = []
+    for name, factors in (("A", (1.0, 1.0)), ("B", (1.0, 1.0)), ("C", (1.1, 1.2))):
+        both = [device(name, factor, variant=word) for word, factor in zip(("flash", "unfused"), factors, strict=True)]
+        runs.append(pd.concat([one[one["case"] == "r"] for one in both]))
+    found = bwprof.outliers(runs).iloc[0]
+    assert (found["device_uuid"], found["cases"], found["slower"]) == ("C", 2, 2)
+    assert found["slow_pct"] == pytest.approx(15.0)
+    assert (found["worst_pct"], found["worst_case"]) == (pytest.approx(20.0), "r fp32 unfused cold")
+
+
 def test_one_frame_of_several_devices_is_the_same() -> None:
     parts = [device("A"), device("B"), device("C", 1.2)]
     whole = pd.concat([part.assign(run_id="one") for part in parts])

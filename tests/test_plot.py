@@ -312,6 +312,38 @@ def test_several_rows_of_one_operation_are_averaged(classic: Path, capsys: pytes
     assert "  FP32 mean: 1000.00 GB/s\n" in capsys.readouterr().out
 
 
+def test_variants_of_a_case_are_entries_of_their_own(classic: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """1.0 / 0.5 and 0.4 / 0.1 ms; one mean of both would be 1.4 / 0.6. The classic file says the same."""
+    times = {"unfused": {"fp32": 1.0, "fp16": 0.5}, "flash": {"fp32": 0.4, "fp16": 0.1}}
+    rows = [
+        row("prefill", precision, gb_s=1.0 / ms, time_ms=ms, variant=variant)
+        for variant, found in times.items()
+        for precision, ms in found.items()
+    ]
+    rows += [row("decode", "fp32", variant="tiled"), row("decode", "fp16", variant="tensor")]
+    bwprof.save(frame.from_rows(rows), "whole.json")
+    bwprof.save(frame.from_rows(rows), "nine.csv", classic=True)
+    names = [line.split(",")[0] for line in (classic / "nine.csv").read_text().splitlines()[1:]]
+    assert names == 2 * ["prefill unfused"] + 2 * ["prefill flash"] + 2 * ["decode"], "the device's choice is one case"
+    for name in ("whole.json", "nine.csv"):
+        assert plot_main(["comparison", name, "--panels", "--dpi", "50", "-o", f"{name}.png"]) == 0
+        said = capsys.readouterr().out.split("\n\n")
+        found = {part.partition(":")[0]: part.partition("Time speed-up: ")[2].strip() for part in said[1:3]}
+        assert found == {"prefill unfused": "2.00x", "prefill flash": "4.00x"}
+
+
+def test_devices_and_caches_of_a_case_are_entries_of_their_own(
+    classic: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row("decode", "fp32", gb_s=speed, device=name) for name, speed in (("A", 10.0), ("B", 30.0))]
+    rows += [row("decode", "fp32", gb_s=90.0, device="B", cache="hot")]
+    bwprof.save(frame.from_rows(rows), "nine.csv", classic=True)
+    assert plot_main(["comparison", "nine.csv", "--panels", "--dpi", "50"]) == 0
+    entries = ["decode [A]:", "  FP32 mean: 10.00 GB/s", "decode [B]:", "  FP32 mean: 30.00 GB/s"]
+    entries += ["decode [B] (hot):", "  FP32 mean: 90.00 GB/s"]
+    assert [line for line in capsys.readouterr().out.splitlines()[1:] if line] == entries
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import bwprof
+from bwprof.cli import main as bwprof_command
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "notebooks/guide.md", "notebooks/method.md", "bwprof/examples/__init__.py")
@@ -32,6 +33,14 @@ def test_a_quote_is_what_is_printed(page: str, quotes: Any) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert quotes.PAGES == PAGES
     assert quotes.renewed(page, text) == text
+
+
+def test_the_guide_quotes_what_the_recorded_run_gives_by_its_name(
+    quotes: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert bwprof_command(["analyze", "h200", "--top", "5"]) == 0
+    assert quotes.findings(capsys.readouterr().out) in (ROOT / "notebooks/guide.md").read_text(encoding="utf-8")
 
 
 def test_a_page_that_quotes_another_run_is_made_anew(quotes: Any) -> None:

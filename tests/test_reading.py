@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import pty
 import shlex
@@ -11,12 +12,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from commands import GIVE_UP_SECONDS
 from rows import pair
 
 import bwprof
 from bwprof.cli import main
+from bwprof.profilers.anything import kind_of
 from bwprof.results import files, frame, jsonfile
 
 BARE = """\
@@ -31,6 +34,39 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A run as CSV, in the current folder."""
     monkeypatch.chdir(tmp_path)
     return bwprof.save(frame.from_rows(pair("copy", 990.0, 980.0)), tmp_path / "run.csv")
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_what_gzip_packed_is_read(run: Path, ending: str) -> None:
+    path = bwprof.save(bwprof.load(run), run.parent / f"plain.{ending}")
+    packed = run.parent / f"packed.{ending}.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    pd.testing.assert_frame_equal(bwprof.load(packed), bwprof.load(path))
+    assert kind_of(packed) == "bwprof"
+    packed.write_bytes(packed.read_bytes()[:-12])
+    with pytest.raises(ValueError, match="its gzip stream is damaged"):
+        bwprof.load(packed)
+
+
+def test_more_than_a_file_may_hold_is_not_unpacked(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_MOST_BYTES", 1 << 22)
+    (run.parent / "bomb.json.gz").write_bytes(gzip.compress(bytes(1 << 24)))
+    with pytest.raises(ValueError, match="it has more than"):
+        bwprof.load(run.parent / "bomb.json.gz")
+
+
+def test_a_parquet_file_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bwprof.load(run)
+    monkeypatch.setattr(pd, "read_parquet", lambda path: data)
+    (run.parent / "rows.parquet").touch()
+    assert bwprof.load(run.parent / "rows.parquet")["time_ms"].tolist() == data["time_ms"].tolist()
+
+    def absent(path: Path) -> pd.DataFrame:
+        raise ImportError("pip install pyarrow")
+
+    monkeypatch.setattr(pd, "read_parquet", absent)
+    with pytest.raises(ValueError, match="pip install pyarrow"):
+        bwprof.load(run.parent / "rows.parquet")
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])

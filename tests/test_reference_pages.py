@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import bwprof
 from bwprof import _core
 from bwprof.cli import columns, operations
 
@@ -52,6 +56,21 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     for page in [root / "README.md", root / "CONTRIBUTING.md", *NOTEBOOKS.glob("*.md")]:
         for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
             assert link.startswith("https://") or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "notebooks/guide.md", "notebooks/method.md"])
+def test_names_that_pages_have_are_there(page: str) -> None:
+    """`bwprof.x.y` is a name, or a header of the library; the module of a public function does not stand for it."""
+    text = (NOTEBOOKS.parent / page).read_text(encoding="utf-8")
+    names = set(re.findall(r"(?<![\w/.-])bwprof(?:\.[A-Za-z_]\w*)+", text)) - {"bwprof.h", "bwprof.hpp"}
+    assert len(names) > 5
+    for name in names:
+        found: Any = bwprof
+        parts = name.split(".")
+        for count, part in enumerate(parts[1:], start=2):
+            found = getattr(found, part, None) or importlib.import_module(".".join(parts[:count]))
+        if inspect.ismodule(found):
+            assert found is getattr(bwprof, parts[-1], found), name
 
 
 def test_commands_that_pages_name_are_there() -> None:

@@ -12,6 +12,7 @@ import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +308,40 @@ def test_what_is_no_result_is_refused(tmp_path: Path, name: str, content: str, s
     with pytest.raises(ValueError, match=r"a\.(csv|json)") as caught:
         bwprof.load(path)
     assert said in str(caught.value)
+
+
+def _edited(edit: Callable[[list[str]], str]) -> Callable[[pd.DataFrame], str]:
+    return lambda data: edit(data.to_csv(index=False).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("written", "encoding"),
+    [
+        (lambda data: data.to_csv(), "utf-8"),
+        (lambda data: data.rename_axis("index").reset_index().to_csv(), "utf-8"),
+        (lambda data: data.to_csv(sep=";", index=False), "utf-8-sig"),
+        (lambda data: data.to_csv(sep=";", decimal=","), "utf-8"),
+        (lambda data: "sep=;\r\n" + data.to_csv(sep=";", index=False, lineterminator="\r\n"), "utf-8"),
+        (lambda data: data.to_csv(sep="\t"), "utf-8"),
+        (lambda data: data.to_csv(sep="\t", index=False), "utf-16"),
+        (_edited(lambda lines: "\n".join([",,", "", *lines[:2], ",,", " ", *lines[2:], ",,,", ""])), "utf-8"),
+        (_edited(lambda lines: "".join(f"{line},,\n" for line in lines)), "utf-8"),
+        (_edited(lambda lines: "\n".join([lines[0], *(f"{line},," for line in lines[1:])])), "utf-8"),
+    ],
+)
+def test_what_pandas_and_spreadsheets_write(
+    written: Callable[[pd.DataFrame], str], encoding: str, tmp_path: Path
+) -> None:
+    """An index, semicolons with decimal commas, tabs, empty rows and columns: the same rows."""
+    path = bwprof.save(bwprof.load_example("h200").head(4), tmp_path / "rows.csv")
+    (tmp_path / "other.csv").write_bytes(written(pd.read_csv(path)).encode(encoding))
+    pd.testing.assert_frame_equal(bwprof.load(tmp_path / "other.csv"), bwprof.load(path))
+
+
+def test_a_workbook_is_refused_with_what_to_save(tmp_path: Path) -> None:
+    (tmp_path / "rows.xlsx").write_bytes(b"PK\x03\x04\x14\xff\xfe")
+    with pytest.raises(ValueError, match="CSV UTF-8"):
+        bwprof.load(tmp_path / "rows.xlsx")
 
 
 def test_binary_and_absent_files_are_refused(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_what_is_common() -> None:
     """So that none of them is a list of its own again."""
     sets = {name: declared(parser).keys() for name, parser in PARSERS.items()}
     assert {"--efficiency"} <= sets["model"] & sets["predict"]
-    assert {"OPERATION", "-p", "--param", "--seq-lengths", "--kv-lens", "--precision", "--suite"} <= (
+    assert {"OPERATION", "-p", "--param", "--seq-lengths", "--kv-lens", "--precision", "--suite", "--only"} <= (
         sets["sweep"] & sets["predict"]
     )
     assert {"--output", "--resume", "--quiet", "--max-seconds", "--max-total-seconds"} <= sets["sweep"] & sets["model"]

@@ -147,6 +147,17 @@ def test_other_cases_pairs_tell_the_efficiency() -> None:
     assert "has no precision 'fp8_e4m3'" in other["reason"]
 
 
+def test_a_variants_own_pairs_tell_its_efficiency() -> None:
+    """`flash` loses a quarter of its bandwidth in FP8, `unfused` half; `other` gets the median of both."""
+    pairs = [
+        case(name, precision=precision, gb_s=speed, variant=name)
+        for name, narrow in (("flash", 3000.0), ("unfused", 2000.0))
+        for precision, speed in (("fp16", 4000.0), ("fp8_e4m3", narrow))
+    ]
+    found = [bought(case("a", variant=name), *pairs)["efficiency_ratio"] for name in ("flash", "unfused", "other")]
+    assert found == pytest.approx([0.75, 0.5, 0.625])
+
+
 def test_fewer_bytes_reach_less() -> None:
     """The curve of the run's roofs: half the bytes take 0.6 of the time."""
     sizes = ((RATIO, sum(WIDE), 1.0), (1.0, NARROW, 0.6))

@@ -142,6 +142,17 @@ def test_flags_failures_and_skips_are_seen() -> None:
     assert "needs 2 TiB of memory" in text
 
 
+def test_a_reason_belongs_to_the_rows_that_have_the_status() -> None:
+    rows = [row("a", "fp32", reason="measured twice"), row("a", "fp16", gb_s=None, status="skipped", reason="too big")]
+    (note,) = (line for line in printed(rows).splitlines() if line.startswith("  skipped"))
+    assert note == "  skipped: fp16: too big: a plain"
+
+
+def test_rows_without_a_time_have_no_table() -> None:
+    rows = [row("a", "fp32", gb_s=None, status="skipped", reason="too big")]
+    assert printed(rows) == "  skipped: fp32: too big: a plain\n"
+
+
 def test_the_table_fits_and_is_ascii_where_there_is_no_terminal() -> None:
     names = ["decode_attention_batch8", "prefill_gemm_medium", "kv_gather"]
     rows = [

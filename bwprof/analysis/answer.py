@@ -12,6 +12,7 @@ import numpy as np
 from bwprof import registry
 from bwprof.analysis import values
 from bwprof.analysis.causes.checks import checklist
+from bwprof.analysis.causes.cliffs import cliffs
 from bwprof.analysis.causes.losses import losses
 from bwprof.analysis.causes.ranking import LEAST, Finding, bottlenecks, ranked, strengths, strong
 from bwprof.analysis.causes.rules import AT_ROOF, at_a_roof
@@ -19,7 +20,7 @@ from bwprof.analysis.improvement import improvement_table, precisions_of, why_th
 from bwprof.analysis.narrowing import NOTHING, limited_by, speedup_line
 from bwprof.analysis.utilization import utilization_table
 from bwprof.results.schema import CLASSIC_NAMES, is_missing
-from bwprof.roofs.limits import LIMITERS
+from bwprof.roofs.limits import LIMITERS, ONE_ROOF_SHARE
 from bwprof.text import counted, seconds_text
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
 _WITHOUT = ("failed", "skipped")  # rows that have no time
 _MOST_FLAGS = 3  # named
+_NO_ROOFS = "what the device allows (its roofs) was not measured beside (measure without --no-roofs)"
+_BELOW = (
+    f"below {100 * ONE_ROOF_SHARE:.0f} % of the peak arithmetic, the launch or the kernel may limit as well; roofs "
+    "tell which (measure without --no-roofs)"
+)
 _ABOVE = "faster than it allows, which cannot be: check before use (above_attainable)"
 
 
@@ -42,13 +48,10 @@ class Answer:
         From `bwprof.sweep`, `bwprof.load` or others.
     top : int
         How many bottlenecks.
-    peak_gb_s : float, optional
-        For rows that have no theoretical bandwidth of their own.
     """
 
     data: pd.DataFrame
     top: int = 3
-    peak_gb_s: float | None = None
 
     @cached_property
     def measured(self) -> pd.DataFrame:
@@ -73,10 +76,6 @@ class Answer:
         """The bottlenecks."""
         return ranked(self.measured, self.top)
 
-    def has_peaks(self) -> bool:
-        """Whether there are rows, and each knows its theoretical bandwidth."""
-        return len(self.usable) > 0 and bool((values.numbers(self.usable, "peak_gb_s") > 0).all())
-
     def lines(self) -> list[str]:
         """The answer: what limits, what could be won and by what, how sure that is; nothing that is not known."""
         return [line for line in (self.limiting(), self.losing(), self.buying(), self.trusting()) if line]
@@ -86,15 +85,14 @@ class Answer:
         if not len(self.usable):
             return self._nothing()
         open_, total = int((self.limits.limiter == 0).sum()), len(self.usable)
-        what = counted(total, self._noun())
+        peaks = values.numbers(self.usable, "peak_gb_s")[self.limits.limiter == 0] > 0
         if open_ == total:
-            return (
-                f"What limits {'the ' if total > 1 else ''}{what} is not known: what the device allows (its roofs) was "
-                "not measured beside (measure without --no-roofs)."
-            )
+            why = _BELOW if peaks.all() else _NO_ROOFS
+            return f"What limits {'the ' if total > 1 else ''}{counted(total, self._noun())} is not known: {why}."
         at_roof, above = int(at_a_roof(self.usable, self.limits).sum()), int(values.above_roof(self.usable).sum())
         beyond = f"; {above} {'is' if above == 1 else 'are'} {_ABOVE}" if above else ""
         left = f"; of {open_} it is not known what limits {'it' if open_ == 1 else 'them'}" if open_ else ""
+        left += f": {_BELOW}" if open_ and peaks.all() else ""
         return f"{self._limited()}; {_at_roof(at_roof, total, predicted=self._is_predicted())}{beyond}{left}."
 
     def _limited(self) -> str:
@@ -160,11 +158,11 @@ class Answer:
     def buying(self) -> str:
         """What the next narrower precision would bring."""
         there = precisions_of(self.usable) if len(self.usable) else []
-        step = next((pair for pair in NEXT if pair[0] in there and not self._only_thought_of(*pair)), None)
-        if step is None or not (self.limits.limiter > 0).any() or not _classic(self.data):
+        steps = [pair for pair in NEXT if pair[0] in there and not self._only_thought_of(*pair)]
+        if not (self.limits.limiter > 0).any() or not _classic(self.data):
             return ""
-        line = speedup_line(self.data, *step)
-        return "" if ": not known" in line else f"{line[0].upper()}{line[1:]}."
+        lines = (speedup_line(self.data, *step) for step in steps)
+        return next((f"{line[0].upper()}{line[1:]}." for line in lines if ": not known" not in line), "")
 
     def _only_thought_of(self, wide: str, narrow: str) -> bool:
         """Whether nothing runs the rows' operations in another precision on their device, a CPU."""
@@ -216,7 +214,7 @@ class Answer:
 
     def utilization(self) -> pd.DataFrame:
         """The table of utilisation."""
-        found = utilization_table(self.measured, peak_gb_s=self.peak_gb_s)
+        found = utilization_table(self.measured)
         guessed = len(found) > 0 and self._is_predicted()
         return found.rename(columns={"Measured BW": "Predicted BW"}) if guessed else found
 
@@ -227,6 +225,12 @@ class Answer:
     def bottlenecks(self) -> pd.DataFrame:
         """What costs the most time."""
         return bottlenecks(self.measured, self.top)
+
+    def cliffs(self) -> list[str]:
+        """Where a swept parameter's time jumps, the largest first."""
+        found = cliffs(self.measured) if _classic(self.measured) else []
+        more = [f"and {len(found) - self.top} more"] if len(found) > self.top else []
+        return [*(cliff.text for cliff in found[: self.top]), *more]
 
     def improvement(self) -> tuple[pd.DataFrame, str]:
         """FP32 beside FP16, and why the ratio of bandwidths may be one; empty without such rows."""
@@ -250,7 +254,20 @@ class Answer:
         }
         if with_checklist:
             tables["checklist"] = self.checklist()
-        return {"summary": self.lines(), **{name: table.to_dict(orient="records") for name, table in tables.items()}}
+        return {
+            "summary": self.lines(),
+            "cliffs": self.cliffs(),
+            **{name: table.to_dict(orient="records") for name, table in tables.items()},
+        }
+
+
+def with_peak(data: pd.DataFrame, peak_gb_s: float, name: str) -> pd.DataFrame:
+    """Give rows without a theoretical bandwidth this one; ValueError where each row with a time has its own."""
+    own = values.numbers(data, "peak_gb_s")
+    timed = values.usable(data)
+    if timed.any() and (own[timed] > 0).all():
+        raise ValueError(f"--peak is for rows that have no peak_gb_s: all of {name} have one, leave it out")
+    return data.assign(peak_gb_s=np.where(own > 0, own, peak_gb_s))
 
 
 def grouped_strengths(data: Any) -> list[str]:

@@ -14,8 +14,6 @@ from bwprof.text import figure_text, measurable, short
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bwprof.results.compare import Group
-
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -106,24 +104,18 @@ def named(from_: str, to: str) -> tuple[str, str]:
 
 def pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[Pair]:
     """The configurations that have a time in both precisions, in the frame's order."""
-    groups = [group for group in _groups(data) if {wide, narrow} <= group.rows.keys()]
-    names = [str(group.first["case"]) for group in groups]
+    from bwprof.results import compare, frame
+
+    groups = compare.groups(row for row in frame.to_rows(data) if row["status"] in ("ok", "predicted"))
+    groups = [group for group in groups if {wide, narrow} <= group.rows.keys()]
     found = []
-    for name, group in zip(names, groups, strict=True):
+    for label, group in zip(compare.labels(groups), groups, strict=True):
         rows = [_timed(group.rows[precision]) for precision in (wide, narrow)]
         if rows[0] is None or rows[1] is None:
             continue
-        label = " ".join([name, "/".join(group.variants)] if names.count(name) > 1 else [name]).strip()
-        label += " (hot)" if group.first["cache"] == "hot" else ""
         byte_ratio = rows[0]["bytes"] / rows[1]["bytes"]
         found.append(Pair(label, rows[0], rows[1], byte_ratio, rows[0]["time_ms"] / rows[1]["time_ms"]))
     return found
-
-
-def _groups(data: pd.DataFrame) -> list[Group]:
-    from bwprof.results import compare, frame
-
-    return compare.groups(row for row in frame.to_rows(data) if row["status"] in ("ok", "predicted"))
 
 
 def _timed(row: Row) -> Row | None:

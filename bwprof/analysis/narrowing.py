@@ -69,9 +69,10 @@ def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> p
         arithmetic or latency would limit then), time_ms_then, status ("ok": measured in both, "predicted"), reason.
 
         The efficiency ratio is that of the pair in both ("measured", or "predicted" where one of the two is); else the
-        median of the operation's measured pairs in this frame; else 1, and the source says so. Where the roofs are in
-        the frame's metadata, the bandwidth that fewer bytes can reach is part of it. Where arithmetic, latency or the
-        kernel limits, the speed-up is 1; where the limiter or the bytes are not known it is NaN, and `reason` says why.
+        median of the measured pairs of its variant, or else of its operation, in this frame; else 1, and the source
+        says so. Where the roofs are in the frame's metadata, the bandwidth that fewer bytes can reach is part of it.
+        Where arithmetic, latency or the kernel limits, the speed-up is 1; where the limiter or the bytes are not known
+        it is NaN, and `reason` says why.
 
     Raises
     ------
@@ -130,20 +131,22 @@ class _Known:
         self.own = {self.key(pair.wide): pair for pair in found}
         self.rate = rate
         self.roofs = roofs
-        self._ratios: dict[str, list[float]] = {}
+        self._ratios: dict[tuple[str, str | None], list[float]] = {}
         for pair in found:
             ratio = _attained_ratio(pair)
             if _is_measured(pair) and not math.isnan(ratio) and of_row(pair.wide).limiter == "memory":
-                self._ratios.setdefault(pair.wide["operation"], []).append(ratio)
+                for variant in {None, pair.wide["variant"]}:
+                    self._ratios.setdefault((pair.wide["operation"], variant), []).append(ratio)
 
     @staticmethod
     def key(row: Row) -> tuple[object, ...]:
         """What tells a row from the others."""
         return tuple(row[name] for name in _SAME)
 
-    def efficiency(self, operation: str) -> tuple[float, str]:
-        """The ratio of the shares of the attainable that an operation's pairs reach, and where it is from."""
-        found = self._ratios.get(operation, [])
+    def efficiency(self, row: Row) -> tuple[float, str]:
+        """The ratio of the shares of the attainable that pairs of the row's variant reach, else of its operation."""
+        operation = row["operation"]
+        found = self._ratios.get((operation, row["variant"])) or self._ratios.get((operation, None), [])
         if not found:
             return 1.0, ASSUMED
         return median(found), f"median of {len(found)} measured pair{'s' if len(found) > 1 else ''}"
@@ -176,7 +179,7 @@ def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
     held = no_gain(row)
     if held is not None:
         return line | {"speedup": 1.0, "time_ms_then": row["time_ms"], "reason": held}
-    ratio, source = known.efficiency(row["operation"])
+    ratio, source = known.efficiency(row)
     reach = _reach(row, moved, known.roofs)
     if reach is not None:
         ratio, source = ratio * reach, f"{source}; bandwidth at these bytes {short(reach, '.2f')}x"

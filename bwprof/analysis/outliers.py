@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.results import compare
 from bwprof.results.difference import DEFAULT_GATE, differ
 from bwprof.results.schema import Row
-from bwprof.text import finite_number, listed, shown
+from bwprof.text import as_pandas, finite_number, listed, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +84,7 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
     least = finite_number(gate)
     if least is None or not 0 < least < 1:
         raise ValueError(f"gate is {shown(gate)}: allowed is a fraction between 0 and 1, such as {DEFAULT_GATE:g}")
+    data = as_pandas(data)
     frames = [data] if isinstance(data, pd.DataFrame) else listed(data, "data", "a frame, or several, is needed")
     rows = [row for one in frames for row in frame.to_rows(one)]
     kinds: dict[str | None, list[Row]] = {}
@@ -109,7 +110,10 @@ class _Tally:
 
     def add(self, row: Row, middle: Row, gate: float) -> None:
         """A case that was measured here and elsewhere."""
-        self.ratios[f"{row['case']} {row['precision']}"] = row["time_ms"] / middle["time_ms"] - 1
+        name = f"{row['case']} {row['precision']}"
+        if name in self.ratios:  # of another variant, or hot
+            name = " ".join([name, *(str(row[more]) for more in ("variant", "cache") if row[more])])
+        self.ratios[name] = row["time_ms"] / middle["time_ms"] - 1
         if differ(row, middle, gate=gate):
             self.slower += row["time_ms"] > middle["time_ms"]
             self.faster += row["time_ms"] < middle["time_ms"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.results.schema import Row
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bwprof.results.compare import Group
 
 PAIR = ("fp32", "fp16")
+_BROKEN = ("failed", "skipped", "predicted")
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
@@ -58,7 +59,9 @@ def _is_number(name: str) -> bool:
 
 
 def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
-    """The same as dicts, and the columns' names; the dicts also hold P_grade, as `limits.graded` has it."""
+    """The same as dicts, and the columns' names; the dicts also hold P_grade, as `limits.graded` has it, and `broken`,
+    the reasons of rows that were not measured by their status.
+    """
     from bwprof.results import compare, frame
 
     rows = frame.compared_rows(with_limits(data))
@@ -100,25 +103,25 @@ def _line(group: Group, precisions: Sequence[str]) -> dict[str, Any]:
     line["bound"] = _joined(group, "bound")
     line["limiter"] = _joined(group, "limiter")
     line["flags"] = _flags(group)
-    line["reason"] = _joined(group, "reason", prefix=True)
+    line["reason"] = _reasons(group.rows)
+    own = {status: {name: row for name, row in group.rows.items() if row["status"] == status} for status in _BROKEN}
+    line["broken"] = {status: _reasons(rows) for status, rows in own.items() if rows}
     return line
 
 
 def _worst(group: Group) -> str:
-    order = ("failed", "skipped", "predicted", "ok")
     found = [row["status"] for row in group.rows.values()]
-    return next((status for status in order if status in found), "ok")
+    return next((status for status in _BROKEN if status in found), "ok")
 
 
-def _joined(group: Group, name: str, *, prefix: bool = False) -> str | None:
+def _joined(group: Group, name: str) -> str | None:
     """The rows' words where they differ; one word where they agree."""
-    found = {precision: row[name] for precision, row in group.rows.items() if row.get(name)}
-    if not found:
-        return None
-    values = list(dict.fromkeys(found.values()))
-    if prefix:
-        return "; ".join(f"{precision}: {value}" for precision, value in found.items())
-    return "/".join(values)
+    return "/".join(dict.fromkeys(row[name] for row in group.rows.values() if row.get(name))) or None
+
+
+def _reasons(rows: Mapping[str, Row]) -> str | None:
+    """Each precision with its row's reason."""
+    return "; ".join(f"{precision}: {row['reason']}" for precision, row in rows.items() if row.get("reason")) or None
 
 
 def _flags(group: Group) -> str | None:

@@ -17,7 +17,7 @@ from bwprof.results import schema
 from bwprof.results.schema import is_missing
 from bwprof.roofs import limits
 from bwprof.roofs.limits import LIMITERS
-from bwprof.text import check_frame, measured_or_nan, read_number, shown
+from bwprof.text import as_pandas, check_frame, measured_or_nan, read_number, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
     """A frame of a frame, of a row, or of a list of rows; TypeError for anything else."""
     import pandas as pd
 
+    data = as_pandas(data)
     if isinstance(data, pd.DataFrame):
         check_frame(data, name)
         return data

@@ -76,6 +76,9 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
        bwprof completion bash|zsh  what makes a shell complete words: eval "$(bwprof completion bash)"
        bwprof --version
+
+Where RUN stands a recorded run may stand, too, so that every command can be tried without a device: h100 and h200 (the
+default suite), h100_llama and h200_llama (a model's step). bwprof analyze h200
 """
 
 

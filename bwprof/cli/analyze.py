@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
-from bwprof.results import load
+from bwprof.cli.shared.rows import add_results, loaded
 from bwprof.results.schema import Row
 from bwprof.text import parse_count, quoted, spelt
 
@@ -32,7 +32,7 @@ All figures are the rows' own. Causes are told by hardware counters: measure wit
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what results say; returns the exit code."""
     parser = Parser("bwprof analyze", _DESCRIPTION, _EPILOG)
-    parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
+    add_results(parser)
     parser.add_argument("--top", metavar="N", default="3", help="how many bottlenecks to list (default: 3)")
     parser.add_argument("--checklist", action="store_true", help="sixteen questions, each with its figure")
     parser.add_argument("--peak", metavar="GB/S", help="the memory's theoretical bandwidth, where the rows have none")
@@ -43,14 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(options: argparse.Namespace) -> int:
-    from bwprof.analysis.answer import Answer
+    from bwprof.analysis.answer import Answer, with_peak
+    from bwprof.roofs.limits import with_limits
     from bwprof.terminal import console
 
     if options.json or options.md:
         check_open("--json" if options.json else "--md")
-    answer = Answer(load(options.results), _top(options.top), _peak(options.peak))
-    if options.peak is not None and answer.has_peaks():
-        raise ValueError(f"--peak is for rows that have no peak_gb_s: all of {options.results} have one, leave it out")
+    top, peak, data = _top(options.top), _peak(options.peak), loaded(options.results, options.only)
+    answer = Answer(with_limits(data if peak is None else with_peak(data, peak, options.results)), top)
     if options.json:
         found = answer.to_dict(with_checklist=options.checklist)
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
@@ -69,6 +69,7 @@ def _top(text: str) -> int:
 
 
 _PRIORITIES = "priority 1: half of its time or more could be won, 2: a fifth or more, 3: a twentieth or more"
+_CLIFFS = "Cliffs: time that the step of work does not explain"
 _NO_PEAK = "Utilization of the theoretical peak: not known of any row; of cold ones --peak GB/S tells it."
 
 
@@ -90,17 +91,6 @@ def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
     improved, why = answer.improvement()
     for line in answer.lines():
         screen.print(wrapped(line, screen))
-    used = answer.utilization()
-    if _is_told(used):
-        show_table(screen, "Utilization of the theoretical peak", used, numbers=list(used.columns)[1:3])
-    elif len(used):
-        screen.print()
-        screen.print(wrapped(_NO_PEAK, screen))
-    strong = grouped_strengths(answer.measured)
-    if strong:
-        screen.print("\nStrengths")
-        for line in strong:
-            screen.print(wrapped(line, screen, "  "))
     screen.print("\nBottlenecks" if answer.findings else "\nBottlenecks: none that a roof tells of")
     if answer.findings:
         screen.print(wrapped(_PRIORITIES, screen, "  "))
@@ -112,10 +102,21 @@ def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
             ("evidence", finding.evidence),
         ):
             screen.print(wrapped(f"{name}: {text}", screen, "    "))
+    for title, lines in ((_CLIFFS, answer.cliffs()), ("Strengths", grouped_strengths(answer.measured))):
+        if lines:
+            screen.print(f"\n{title}")
+        for line in lines:
+            screen.print(wrapped(line, screen, "  "))
     if len(improved):
         show_table(screen, "FP32 and FP16", improved, numbers=list(improved.columns)[1:])
         if why:
             screen.print(wrapped(why, screen))
+    used = answer.utilization()
+    if _is_told(used):
+        show_table(screen, "Utilization of the theoretical peak", used, numbers=list(used.columns)[1:3])
+    elif len(used):
+        screen.print()
+        screen.print(wrapped(_NO_PEAK, screen))
     if checklist:
         show_checklist(answer.checklist(), screen)
 
@@ -183,16 +184,18 @@ def _markdown(answer: Answer, *, checklist: bool) -> list[str]:
     improved, why = answer.improvement()
     parts = ["# What limits it", *answer.lines()]
     used = answer.utilization()
-    if len(used) and not _is_told(used):
-        parts.append(_NO_PEAK)
     tables = {
-        "Utilization": used if _is_told(used) else used.iloc[:0],
-        "Strengths": answer.strengths(),
         "Bottlenecks": answer.bottlenecks(),
+        "Strengths": answer.strengths(),
         "FP32 and FP16": improved,
+        "Utilization": used if _is_told(used) else used.iloc[:0],
         **({"Checklist": answer.checklist()} if checklist else {}),
     }
     for title, found in tables.items():
+        if title == "Strengths" and answer.cliffs():
+            parts += [f"## {_CLIFFS}", "\n".join(f"- {line}" for line in answer.cliffs())]
         if len(found):
             parts += [f"## {title}", markdown(found)]
-    return [*parts, why] if why else parts
+        if title == "FP32 and FP16" and why:
+            parts.append(why)
+    return parts if _is_told(used) or not len(used) else [*parts, _NO_PEAK]

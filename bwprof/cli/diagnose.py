@@ -9,16 +9,16 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from bwprof import registry
 from bwprof.analysis.diagnosis.judging import CANNOT_TELL
 from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK
+from bwprof.cli.shared.options import add_only
 from bwprof.cli.shared.outputs import targets_of, write_each
-from bwprof.text import as_markdown, counted, finite_number, quoted, read_number, spelt, words
+from bwprof.cli.shared.rows import rows_of
+from bwprof.text import as_markdown, counted, finite_number, quoted, read_number, spelt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 _ANSWERS = 100  # cases whose answer is printed, without --all
 _SHOWN = 20  # cases whose evidence is printed, without --all
 _LAUNCH = re.compile(r"(.* \(launch )([0-9]+)(\))")
-_NAMED = 12  # names of cases that a complaint lists
-_STEPS = 3  # cases whose next steps are, likewise
+_STEPS = 3  # cases whose next steps are printed, without --all
 
 _DESCRIPTION = """\
 Why kernels are slow: the answer in a sentence a case, the evidence behind it, and what to run next where it cannot be
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "results", metavar="RUN|FILE", nargs="?", help="a run's folder, or a file of bwprof's or a profiler's"
     )
-    parser.add_argument("--only", metavar="PATTERN,…", help="only cases, or kernels, that a pattern matches: 'decode*'")
+    add_only(parser)
     parser.add_argument("--precision", metavar="LIST", help="fp32,fp16: only these")
     parser.add_argument("--latency", metavar="US", help="of the memory under load, microseconds, for Little's law")
     add_stated(parser)
@@ -128,7 +127,7 @@ def _run(options: argparse.Namespace) -> int:
     targets = targets_of(options, options.results)
     latency = None if options.latency is None else _latency(options.latency)
     data = apply(anything.load(options.results), options)
-    chosen = _chosen(data, options)
+    chosen = rows_of(data, options.only, options.precision)
     measured = _measured(chosen)
     next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
     found = [(one, next_steps(one)) for one in diagnoses(measured, latency_us=latency)]
@@ -150,35 +149,6 @@ def _latency(text: str) -> float:
     if not (found > 0 and math.isfinite(found)):
         raise ValueError(f"--latency is '{quoted(text)}': a positive number of microseconds is needed")
     return found
-
-
-def _chosen(data: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
-    """The rows that options leave; ValueError where that is none of those there are."""
-    import numpy as np
-
-    from bwprof.analysis import values
-
-    kept = np.ones(len(data), bool)
-    if options.precision is not None:
-        names = map(registry.precision_name, words("--precision", options.precision))
-        kept &= values.is_word(data, "precision", *names)
-    if options.only is not None:
-        patterns = words("--only", options.only)
-        named = [values.words(data, name).astype(str) for name in ("case", "operation", "kernel")]
-        kept &= [any(fnmatchcase(name, one) for name in row for one in patterns) for row in zip(*named, strict=True)]
-    if len(data) and not kept.any():
-        asked = [(name, getattr(options, name)) for name in ("only", "precision")]
-        given = " and ".join(f"--{name} '{quoted(value)}'" for name, value in asked if value is not None)
-        there = [f"{name}s are {_listed(data, name)}" for name in ("case", "precision") if name in data.columns]
-        raise ValueError(f"{given}: none is left of {counted(len(data), 'row')}: {'; '.join(there)}")
-    return data[kept]
-
-
-def _listed(data: pd.DataFrame, name: str) -> str:
-    """The words of a column, the first of many."""
-    found = list(dict.fromkeys(map(quoted, data[name].dropna().astype(str))))
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{', '.join(found[:_NAMED]) or 'not known'}{more}"
 
 
 def _measured(data: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
-from bwprof.results import load
+from bwprof.cli.shared.rows import add_results, loaded
 from bwprof.results.difference import DEFAULT_GATE
 from bwprof.text import fraction, quoted, short
 
@@ -25,7 +25,7 @@ RUNs are of one device each (on several machines, say), or one is of several (bw
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print which devices are slow; returns the exit code."""
     parser = Parser("bwprof outliers", _DESCRIPTION)
-    parser.add_argument("results", nargs="+", metavar="RUN|FILE", help="runs' folders, .csv or .json files of results")
+    add_results(parser, nargs="+")
     parser.add_argument(
         "--gate", metavar="FRACTION", help=f"smallest difference worth a word: 0.05, or 5%% (default: {DEFAULT_GATE:g})"
     )
@@ -39,7 +39,7 @@ def _print(options: argparse.Namespace) -> int:
     from bwprof.terminal import console
 
     gate = DEFAULT_GATE if options.gate is None else fraction(options.gate, "--gate")
-    found = outliers([load(path) for path in options.results], gate=gate)
+    found = outliers([loaded(path, options.only) for path in options.results], gate=gate)
     if options.csv:
         from bwprof.results import frame
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, OK
-from bwprof.results import load
+from bwprof.cli.shared.rows import add_results, loaded
 from bwprof.text import counted
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ not reached, or was not measured.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the summary of results, or write a report; returns the exit code."""
     parser = Parser("bwprof report", _DESCRIPTION, _EPILOG)
-    parser.add_argument(
-        "results", nargs="+", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results"
-    )
+    add_results(parser, nargs="+")
     parser.add_argument("--checklist", action="store_true", help="sixteen questions, each with its figure, instead")
     out = parser.add_argument_group("a report as a file")
     out.add_argument("-o", "--output", metavar="FILE", help="the file to write: .html or .md")
@@ -78,7 +76,7 @@ def _print(options: argparse.Namespace) -> int:
     from bwprof.terminal import console
 
     (name,) = options.results
-    found, screen = load(name), console(sys.stdout)
+    found, screen = loaded(name, options.only), console(sys.stdout)
     if options.checklist:
         from bwprof.analysis.causes.checks import checklist
         from bwprof.cli.analyze import show_checklist
@@ -106,7 +104,7 @@ def _write(options: argparse.Namespace) -> int:
         check_folder("-o", options.output)
     try:
         found = write_report(
-            options.results,
+            [loaded(name, options.only) for name in options.results] if options.only else options.results,
             options.output,
             kind=options.kind,
             title=options.title,

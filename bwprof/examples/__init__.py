@@ -8,17 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bwprof import results
 from bwprof.text import shown, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SUFFIX = ".json.gz"
-
 
 def examples() -> tuple[str, ...]:
     """The names of the recorded runs."""
-    return tuple(sorted(path.name.removesuffix(_SUFFIX) for path in Path(__file__).parent.glob(f"*{_SUFFIX}")))
+    return tuple(results.recorded())
 
 
 def load_example(name: str) -> pd.DataFrame:
@@ -54,11 +53,8 @@ def load_example(name: str) -> pd.DataFrame:
     if name not in examples():
         hint = "; bwprof.load reads results from a file" if Path(name).suffix else ""
         raise ValueError(unknown("example", name, examples()) + hint)
-    import gzip
-
-    from bwprof.results import frame, jsonfile
+    from bwprof.results import frame
     from bwprof.roofs.limits import with_limits
 
-    content = gzip.decompress((Path(__file__).parent / f"{name}{_SUFFIX}").read_bytes()).decode()
-    rows, samples, run = jsonfile.parse(content, f"example {name}")
+    rows, samples, run = results.read_rows(results.recorded()[name])
     return with_limits(frame.from_rows(rows, run, samples))  # columns that are younger than some of the runs

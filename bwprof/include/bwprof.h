@@ -354,9 +354,9 @@ BWPROF_API bwprof_status bwprof_benchmark(const char *backend, const char *suite
 BWPROF_API bwprof_status bwprof_benchmark_cases(const char *backend, const char *suite, bwprof_progress each,
                                                 void *user);
 
-/* The default suite on the first GPU, in those nine columns alone: operation is the case's name, precisions are in
- * capitals. 0; or -1, with a message on stderr, where there is no GPU, the file cannot be written (no half of one is
- * left) or a case fails. */
+/* The default suite on the first GPU, in those nine columns alone: operation is the case's name, with its variant where
+ * the case has several; precisions are in capitals. 0; or -1, with a message on stderr, where there is no GPU, the
+ * file cannot be written (no half of one is left) or a case fails. */
 BWPROF_API int cuda_benchmark_bandwidth(const char *output_csv);
 
 #ifdef __cplusplus

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bwprof.hardware import amd_gpu
 from bwprof.roofs import Roofs
 from bwprof.text import bytes_text
 
@@ -15,6 +16,7 @@ def about(found: dict[str, Any]) -> list[tuple[str, str]]:
     for backend in found["backends"]:
         state = f"{len(backend['devices'])} device(s)" if backend["built"] else "not in this build"
         lines.append((f"backend {backend['name']}", f"{state}{': ' if backend['reason'] else ''}{backend['reason']}"))
+    lines += [("AMD GPU", amd_gpu())] if amd_gpu() else []
     lines += [(name, str(value)) for name, value in found["versions"].items() if name == "python"]
     lines += [(name, value) for name, value in found["packages"].items()]
     lines += [(f"profiler {name}", _profiler(where)) for name, where in found["profilers"].items()]

@@ -11,7 +11,7 @@ from bwprof.models import figures, predicting, telling
 from bwprof.models.architecture import Architecture
 from bwprof.models.figures import Estimate, Format, Room, Step
 from bwprof.models.question import LABELS, Question
-from bwprof.text import amount, check_frame, mapping, shown
+from bwprof.text import amount, mapping, pandas_frame, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -332,10 +332,7 @@ class ModelStep:
         ValueError
             For a frame that is no model's, or without its metadata (a CSV file has none: load the run's folder).
         """
-        from bwprof.results.frame import check_type
-
-        check_type(frame)
-        check_frame(frame)
+        frame = pandas_frame(frame)
         devices = list(frame["device"].unique()) if "device" in frame.columns else []
         if len(devices) > 1:
             return cls._of_several(frame, devices)

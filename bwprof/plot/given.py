@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.results import load, schema
 from bwprof.results.schema import Row
-from bwprof.text import check_frame, measurable, shown
+from bwprof.text import as_pandas, check_frame, measurable, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +30,7 @@ def frame_of(data: Any) -> pd.DataFrame:
     """
     import pandas as pd
 
+    data = as_pandas(data)
     if isinstance(data, pd.DataFrame):
         check_frame(data)
         return data
@@ -112,16 +113,18 @@ def need(rows: Iterable[Row], *names: str) -> list[Row]:
     return found
 
 
-def need_columns(frame: Any, *names: str, what: str) -> None:
-    """TypeError for what is no frame, ValueError for a frame that lacks a column, or has one twice."""
+def need_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
+    """Take a frame; TypeError for what is none, ValueError for one that lacks a column, or has one twice."""
     import pandas as pd
 
+    frame = as_pandas(data)
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"data is {shown(frame)}: a frame is needed, {what}")
     check_frame(frame)
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise ValueError(f"not {what}: column {', '.join(missing)} is missing")
+    return frame
 
 
 def number_column(name: str, given: str) -> schema.Column:

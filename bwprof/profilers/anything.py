@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -15,6 +16,7 @@ from bwprof.profilers.nsight.reports import is_report
 from bwprof.profilers.reading import csv_files, encoding_of, opened_raw
 from bwprof.profilers.timelines.chrome import parse_chrome_trace
 from bwprof.profilers.timelines.nsys import parse_nsys
+from bwprof.results import jsonfile
 from bwprof.results.others.profiles import is_table
 from bwprof.text import path_of
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 _BEGINNING = 1 << 16  # bytes in which a file says what it is
 _MOST_TABLES = 100
 _SQLITE = b"SQLite format 3\0"
-_GZIP = b"\x1f\x8b"  # of bwprof's own files none is packed
+_GZIP = b"\x1f\x8b"
 _ROCPROF = ("KernelName", "Kernel_Name")
 _NCU = "Kernel Name"
 _PRINTED = re.compile(r"\), (?:[^,]+, )?Context [0-9]+, Stream [0-9]+")  # ncu's page as text names a launch so
@@ -55,13 +57,22 @@ def kind_of(path: str | PathLike[str]) -> str:
     if is_report(place):
         return "ncu"
     if start.startswith(_GZIP):
-        return "trace"
+        return OURS if _is_packed_run(start) else "trace"
     text = start.decode(encoding_of(start), "replace")
     if saved.begins(text):
         return SAVED
     if text.lstrip()[:1] in ("{", "[") and not _PRINTED.search(text):  # that page begins with "[its process]"
         return "trace" if '"traceEvents"' in text or '"ph"' in text else OURS
     return _of_table(text)
+
+
+def _is_packed_run(start: bytes) -> bool:
+    """Whether gzip packed results of ours there."""
+    try:
+        text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, _BEGINNING)
+    except zlib.error:
+        return False
+    return jsonfile.FORMAT.encode() in text or text.startswith(b"operation,")
 
 
 def _of_table(text: str) -> str:

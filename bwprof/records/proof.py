@@ -18,7 +18,7 @@ from bwprof.records.names import plain_name
 from bwprof.results import bundles, csvfile, jsonfile, schema
 from bwprof.results.files import atomic_write, read_text
 from bwprof.results.schema import Row
-from bwprof.text import amount, mapping, measurable, path_of, quoted, shown, truth
+from bwprof.text import amount, as_pandas, mapping, measurable, path_of, quoted, shown, truth
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,6 +215,7 @@ def write_bundle(
     from bwprof.results import frame as frames
 
     truth(force, "force")
+    data = as_pandas(data)
     rows = frames.to_rows(data)
     run = mapping(data.attrs.get("run"), "the frame's attrs['run']")
     given = run_id if run_id is not None else _run_id_of(rows, run)

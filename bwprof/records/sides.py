@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import compress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from bwprof.records import baseline as documents
 from bwprof.records import baselines
 from bwprof.records.baseline import Baseline, Kept
 from bwprof.results.schema import Row
-from bwprof.text import mapping, quoted, shown
+from bwprof.text import as_pandas, counted, mapping, quoted, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +52,22 @@ class Side:
     learnt: list[tuple[float, ...]] = field(default_factory=list)
     cases: tuple[Kept, ...] = ()
     processes: tuple[Mapping[str, Any], ...] = ()
+
+    def only(self, patterns: Sequence[str]) -> Side:
+        """Leave the rows whose case, or operation, a pattern matches."""
+        left = [
+            any(fnmatchcase(str(row[of]), one) for of in ("case", "operation") for one in patterns) for row in self.rows
+        ]
+        if not any(left):
+            rows = f"{counted(len(left), 'row')} of {quoted(self.name)}"
+            raise ValueError(f"--only '{quoted(','.join(patterns))}': none is left of {rows}")
+        return replace(
+            self,
+            rows=list(compress(self.rows, left)),
+            samples=list(compress(self.samples, left)),
+            learnt=list(compress(self.learnt, left)),
+            cases=tuple(compress(self.cases, left)),
+        )
 
 
 def side(source: Any, *, folder: str | PathLike[str] | None = None, name: str = "") -> Side:
@@ -88,6 +106,7 @@ def _found(source: Any, folder: str | PathLike[str] | None, name: str) -> Side:
         return _of_baseline(source, name or source.name)
     if isinstance(source, (str, PathLike)):
         return _of_text(source, folder, name)
+    source = as_pandas(source)
     if type(source).__name__ == "DataFrame":
         return _of_frame(source, name)
     if isinstance(source, Iterable):
@@ -112,8 +131,12 @@ def _of_text(source: str | PathLike[str], folder: str | PathLike[str] | None, na
     if is_baseline(path):
         found = documents.read(path)
         return _of_baseline(found, name or found.name)
+    return _of_run(path, name or text)
+
+
+def _of_run(path: Path, name: str) -> Side:
     rows, samples, run = results.read_rows(path)
-    return Side(name or text, rows, samples, run, [()] * len(rows))
+    return Side(name, rows, samples, run, [()] * len(rows))
 
 
 def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Side:
@@ -125,6 +148,8 @@ def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Side:
     try:
         return _of_baseline(baselines.load_baseline(text, folder=folder), name or text)
     except FileNotFoundError as error:
+        if results.located(Path(text)).exists():
+            return _of_run(Path(text), name or text)
         raise FileNotFoundError(f"no such file or folder: {quoted(text)}; {error}") from None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.results import load, run_in
 from bwprof.roofs.limits import with_limits
-from bwprof.text import check_frame, path_of, shown
+from bwprof.text import as_pandas, check_frame, path_of, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,6 +85,7 @@ def runs_of(given: Any) -> list[Run]:
     """
     import pandas as pd
 
+    given = as_pandas(given)
     if isinstance(given, (str, PathLike, pd.DataFrame)):
         given = [given]
     if not isinstance(given, Sequence):
@@ -105,6 +106,7 @@ def _run(given: Any) -> Run:
         data, source = load(path), str(path)
         name = path.name if path.is_dir() else path.stem
         return Run(name or str(Path(path).resolve().name), with_limits(data), source)
+    given = as_pandas(given)
     if type(given).__name__ == "DataFrame" or hasattr(given, "attrs"):
         run = given.attrs.get("run")
         told = run if isinstance(run, Mapping) else {}

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text import path_of, quoted, truth
+from bwprof.text import as_pandas, path_of, quoted, truth
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,19 +21,7 @@ __all__ = ["load", "load_samples", "read_rows", "save"]
 
 JSON_NAME = "results.json"
 CSV_NAME = "results.csv"
-_MODULES = (
-    "bundles",
-    "columns",
-    "compare",
-    "csvfile",
-    "difference",
-    "files",
-    "frame",
-    "frozen",
-    "jsonfile",
-    "row",
-    "schema",
-)  # imported when used
+_RECORDED = ".json.gz"
 _log = logging.getLogger("bwprof.results")
 
 
@@ -44,8 +32,9 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     ----------
     path : path
         A run folder, or a folder that holds one run, as ``bwprof sweep --output r`` leaves ``r``; a .json or .csv file
-        of ours, a proof bundle or its folder, or a CSV that has only the nine classic columns (precisions in any case:
-        FP32, fp16, ...).
+        of ours, also packed by gzip (.json.gz) or as a spreadsheet saves it; a frame as .parquet; a proof bundle or its
+        folder; a CSV that has only the nine classic columns (precisions in any case: FP32, fp16, ...); where there is
+        no file of that name, a recorded run: "h100", "h200", "h100_llama", "h200_llama".
     samples : bool
         Add a last column `samples_ns`, each row's raw samples as a list, ns per launch; None where it has none.
 
@@ -96,9 +85,20 @@ def load_samples(path: str | PathLike[str]) -> list[list[float] | None]:
 def _with_samples(path: str | PathLike[str]) -> Content:
     """What `read_rows` gives; ValueError for a file that has no place for samples."""
     found = path_of(path, "path")
-    if found.is_file() and found.suffix.lower() == ".csv":
+    if found.is_file() and found.suffix.lower() in (".csv", ".parquet"):
         raise ValueError(f"{path} keeps no raw samples: they are in the JSON file")
     return read_rows(found)
+
+
+def recorded() -> dict[str, Path]:
+    """The recorded runs that come with bwprof, by name."""
+    folder = Path(__file__).parents[1] / "examples"
+    return {path.name.removesuffix(_RECORDED): path for path in sorted(folder.glob(f"*{_RECORDED}"))}
+
+
+def located(path: Path) -> Path:
+    """Find the recorded run that a name stands for where no file or folder has it; any other path stays as it is."""
+    return path if os.path.lexists(path) else recorded().get(str(path), path)
 
 
 def run_in(path: Path) -> Path:
@@ -135,12 +135,16 @@ def read_rows(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str
     """
     from bwprof.results import compare
 
+    path = located(path)
     if not path.exists():
-        raise FileNotFoundError(f"no such file or folder: {quoted(path)}")
+        hint = "" if path.suffix or path.parent.name else f" (recorded runs: {', '.join(recorded())})"
+        raise FileNotFoundError(f"no such file or folder: {quoted(path)}{hint}")
     if path.is_dir():
         rows, samples, run = _read_folder(run_in(path))
-    elif path.suffix.lower() == ".json":
+    elif path.name.lower().removesuffix(".gz").endswith(".json"):
         rows, samples, run = _read_json(path)
+    elif path.suffix.lower() == ".parquet":
+        rows, samples, run = _read_parquet(path)
     else:
         rows, samples, run = _read_csv(path)
     gone = compare.replaced(rows)
@@ -157,6 +161,18 @@ def _read_csv(path: Path) -> Content:
     from bwprof.results import csvfile
 
     rows = csvfile.read(path)
+    return rows, [None] * len(rows), {}
+
+
+def _read_parquet(path: Path) -> Content:
+    import pandas as pd
+
+    from bwprof.results import frame as frames
+
+    try:
+        rows = frames.to_rows(pd.read_parquet(path))
+    except (ImportError, OSError, ValueError) as error:  # without pyarrow, say
+        raise ValueError(f"{quoted(path)} is not read as a bwprof result file: {quoted(error)}") from None
     return rows, [None] * len(rows), {}
 
 
@@ -238,8 +254,8 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     path : path
         A file ending in .csv or .json.
     classic : bool
-        Exactly the nine classic columns, for older tools: `operation` is the case's name, precisions in capital
-        letters, and only rows with the status ok; .csv only.
+        Exactly the nine classic columns, for older tools: `operation` is the case's name, with its variant where the
+        case has several, precisions in capital letters, and only rows with the status ok; .csv only.
 
     Returns
     -------
@@ -266,7 +282,7 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     from bwprof.results import frame as frames
     from bwprof.results.files import Claim, atomic_write, is_plain_target
 
-    target = path_of(path, "path")
+    target, data = path_of(path, "path"), as_pandas(data)
     found = frames.to_rows(data)
     parse: Callable[[str, str], object]
     if truth(classic, "classic"):
@@ -292,8 +308,9 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        import importlib
+    """Import a module of this folder when it is used."""
+    import importlib.util
 
-        return importlib.import_module(f"bwprof.results.{name}")
-    raise AttributeError(f"module 'bwprof.results' has no attribute '{name}'")
+    if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -37,6 +37,35 @@ def configuration(row: Row, *, without: tuple[str, ...] = ()) -> tuple[object, .
     return tuple(row.get(name) for name in (*schema.all_param_names(), *_KEY_REST) if name not in without)
 
 
+def distinctions(groups: Sequence[Group], *, hot: bool = True) -> list[str]:
+    """Name what tells each group from others of its case: the variant, the device, the cache; `hot` is always named.
+
+    Examples
+    --------
+    >>> rows = [{"case": "prefill", "precision": "fp16", "variant": name} for name in ("unfused", "flash")]
+    >>> distinctions(groups(rows))
+    ['unfused', 'flash']
+    """
+    keys = [configuration(group.first, without=("run_id",)) for group in groups]
+    variants = ["/".join(group.variants) for group in groups]
+    several = Counter(key for key, _ in set(zip(keys, variants, strict=True)))
+    caches = Counter(case for case, _ in {(group.first["case"], group.first.get("cache")) for group in groups})
+    devices = len({group.first.get("device") for group in groups})
+    found = []
+    for key, variant, first in zip(keys, variants, (group.first for group in groups), strict=True):
+        words = [variant] if several[key] > 1 else []
+        words += [f"[{first['device']}]"] if devices > 1 and first.get("device") else []
+        words += ["(hot)"] if first.get("cache") == "hot" and (hot or caches[first["case"]] > 1) else []
+        found.append(" ".join(filter(None, words)))
+    return found
+
+
+def labels(groups: Sequence[Group], *, hot: bool = True) -> list[str]:
+    """Name each group: its case, and what tells it from others of that case."""
+    words = zip(groups, distinctions(groups, hot=hot), strict=True)
+    return [f"{group.first['case'] or group.first['operation']} {more}".strip() for group, more in words]
+
+
 def by_device(rows: Iterable[Row]) -> list[list[Row]]:
     """The rows of each device, in the order of their first ones."""
     found: dict[tuple[object, ...], list[Row]] = {}

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from bwprof import registry
-from bwprof.results import schema
+from bwprof.results import compare, schema
 from bwprof.results.files import Claim, GrowingFile, atomic_write, is_plain_target, read_text
 from bwprof.results.others.profiles import hint_of_table
 from bwprof.results.schema import Row
@@ -27,6 +27,11 @@ _log = logging.getLogger("bwprof.results")
 
 # With the apostrophes that are there already, so that exactly the one that was added is taken off again.
 _FORMULA = re.compile(r"'*[=+\-@\t]")
+# What spreadsheets and pandas make of a file.
+_SEPARATORS = (",", ";", "\t")
+_SEPARATOR_LINE = "sep="
+_DECIMAL_COMMA = re.compile(r"-?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
+_INDEX = re.compile(r"|index|level_\d+|unnamed: \d+(_level_\d+)?", re.IGNORECASE)  # names of a frame's index
 
 
 def header_line(more: Sequence[str] = ()) -> str:
@@ -65,14 +70,17 @@ def text(rows: Iterable[Row]) -> str:
 
 def classic_text(rows: Iterable[Row]) -> str:
     """Rows with a time in exactly the nine classic columns, as older tools read them: `operation` is the case's name,
-    precisions stand in capital letters, M, N and K are empty where they do not apply.
+    with its variant where the case has several; precisions stand in capital letters, M, N and K are empty where they do
+    not apply.
     """
     lines = [_line(schema.CLASSIC_NAMES)]
-    for row in map(schema.normalise_row, rows):
-        if row["status"] not in (None, "ok") or row["time_ms"] is None:
-            continue
-        named = row["case"] or row["operation"]
-        classic = row | {"operation": named, "precision": classic_precision(row["precision"] or "")}
+    whole = [row for row in map(schema.normalise_row, rows) if row["status"] in (None, "ok")]
+    timed = [row for row in whole if row["time_ms"] is not None]
+    groups = compare.groups(timed)
+    names = zip(compare.labels(groups, hot=False), groups, strict=True)
+    named = {id(row): name for name, group in names for row in group.rows.values()}
+    for row in timed:
+        classic = row | {"operation": named[id(row)], "precision": classic_precision(row["precision"] or "")}
         lines.append(_line([_cell(classic[name]) for name in schema.CLASSIC_NAMES]))
     return "".join(lines)
 
@@ -224,27 +232,39 @@ def read(path: Path) -> list[Row]:
 
 
 def parse(content: str, source: str) -> list[Row]:
-    """The rows of a file's text; `source` names it. See `read`."""
+    """The rows of a file's text; `source` names it. See `read`.
+
+    Spreadsheets' separators (semicolons with decimal commas, tabs) and empty rows are read, and a frame's index.
+    """
+    by = _separator(content)
     try:
-        lines = cells_of(content)
+        lines = cells_of(content, by=by)
     except csv.Error as error:
         raise ValueError(f"{source} is not a bwprof result file: {error}") from None
-    header = _header(lines[0] if lines else [], source)
-    body = [values for values in lines[1:] if values]
-    if body and (not content.endswith("\n") and len(body[-1]) != len(header)):
+    body = [(number, values) for number, values in enumerate(lines, start=1) if any(map(str.strip, values))]
+    body = body[1:] if content.startswith(_SEPARATOR_LINE) else body
+    header = _header(body[0][1] if body else [], source)
+    if body[1:] and (not content.endswith("\n") and len(body[-1][1]) < len(header)):
         _log.warning("%s: the last line is cut off and left out", source)
         body.pop()
-    rows = [_parsed(source, number, header, values) for number, values in enumerate(body, start=2)]
+    rows = [_parsed(source, number, header, values, comma=by == ";") for number, values in body[1:]]
     for name in schema.more_names(rows[:1]):
         for row, value in zip(rows, _guessed([row[name] for row in rows]), strict=True):
             row[name] = value
     return rows
 
 
+def _separator(content: str) -> str:
+    """Find what separates the cells: what a spreadsheet's own line says, or the header has the most of."""
+    first = content.lstrip("\r\n").partition("\n")[0].rstrip()
+    named = first.removeprefix(_SEPARATOR_LINE)
+    return named if named in _SEPARATORS else max(_SEPARATORS, key=first.count)
+
+
 _LIMIT = threading.Lock()
 
 
-def cells_of(content: str, *, strict: bool = False) -> list[list[str]]:
+def cells_of(content: str, *, by: str = ",", strict: bool = False) -> list[list[str]]:
     """Every line's cells, however long: the reader's limit is the process's, and gets its old value back.
 
     `strict`: csv.Error also for letters behind a quoted cell, and for a quotation mark that is never closed.
@@ -252,7 +272,7 @@ def cells_of(content: str, *, strict: bool = False) -> list[list[str]]:
     with _LIMIT:
         before = csv.field_size_limit(sys.maxsize)
         try:
-            return list(csv.reader(io.StringIO(content, newline=""), strict=strict))
+            return list(csv.reader(io.StringIO(content, newline=""), delimiter=by, strict=strict))
         finally:
             csv.field_size_limit(before)
 
@@ -260,12 +280,15 @@ def cells_of(content: str, *, strict: bool = False) -> list[list[str]]:
 def _header(found: list[str], source: str) -> list[str]:
     """The columns' names; ValueError when they are not those of a result file."""
     stripped = [name.strip() for name in found]
-    if tuple(stripped[: len(schema.CLASSIC_NAMES)]) != schema.CLASSIC_NAMES:
+    count = len(schema.CLASSIC_NAMES)
+    starts = [at for at in range(len(stripped)) if tuple(stripped[at : at + count]) == schema.CLASSIC_NAMES]
+    if not starts:
         raise ValueError(
             f"{source} is not a bwprof result file: its header must start with {','.join(schema.CLASSIC_NAMES)}, "
             f"not with '{quoted(','.join(stripped)[:100])}'{hint_of_table(stripped)}"
         )
     known = schema.kinds()
+    stripped[: starts[0]] = ["" if _INDEX.fullmatch(name) else name for name in stripped[: starts[0]]]
     header = [short if short in known or not short else name for name, short in zip(found, stripped, strict=True)]
     twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if twice:
@@ -273,10 +296,15 @@ def _header(found: list[str], source: str) -> list[str]:
     return header
 
 
-def _parsed(source: str, number: int, header: list[str], values: list[str]) -> Row:
+def _parsed(source: str, number: int, header: list[str], values: list[str], *, comma: bool) -> Row:
+    if not any(map(str.strip, values[len(header) :])):
+        values = values[: len(header)]
     if len(values) != len(header):
         raise ValueError(f"{source}, line {number}: {len(values)} values for {len(header)} columns")
     row: Row = {name: unquoted_formula(value) or None for name, value in zip(header, values, strict=True) if name}
+    for name, kind in schema.kinds().items() if comma else ():
+        if kind != "text" and _DECIMAL_COMMA.fullmatch(row.get(name) or ""):
+            row[name] = row[name].replace(",", ".")
     try:
         return completed(schema.normalise_row(row), bare="status" not in header, source=source)
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import fcntl
 import hashlib
@@ -12,12 +13,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from bwprof.text import bytes_text, quoted
 
+if TYPE_CHECKING:
+    import gzip
+
 _MOST_BYTES = 1 << 30  # of results: millions of rows, which take many times that in memory
 _PART_BYTES = 1 << 20
+_GZIP = b"\x1f\x8b"
 # What is no file, and whether a name for what is open already may be one all the same: /dev/stdin, /dev/fd/63.
 _NO_FILES = (
     (stat.S_ISDIR, "a folder", False),
@@ -69,8 +74,8 @@ def is_open_file(path: Path) -> bool:
 
 
 def read_text(path: Path, *, damaged: bool = False) -> str:
-    """The text of a file of results, without a byte order mark; also of a pipe or a terminal that this process has open
-    (/dev/stdin, /dev/fd/63). `damaged`: parts of it may be no text.
+    """The text of a file of results, unpacked where gzip packed it, without a byte order mark; also of a pipe or a
+    terminal that this process has open (/dev/stdin, /dev/fd/63). `damaged`: parts of it may be no text.
 
     Raises
     ------
@@ -90,15 +95,30 @@ def read_text(path: Path, *, damaged: bool = False) -> str:
             content = _bounded(stream, os.fstat(stream.fileno()).st_size)
         except OSError as error:  # of reading: it names no file
             raise OSError(error.errno, error.strerror, str(path)) from None
+    if content is not None and content.startswith(_GZIP):
+        content = _unpacked(content, path)
     if content is None:
         raise ValueError(f"{quoted(path)} is no file of results: it has more than {bytes_text(_MOST_BYTES)}")
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # a spreadsheet's "Unicode text"
     try:
-        return content.decode("utf-8-sig", "replace" if damaged else "strict")
+        return content.decode("utf-16" if wide else "utf-8-sig", "replace" if damaged else "strict")
     except UnicodeDecodeError:
-        raise ValueError(f"{quoted(path)} is not a bwprof result file: it is not text") from None
+        hint = " in UTF-8 (save a spreadsheet as CSV UTF-8)"
+        raise ValueError(f"{quoted(path)} is not a bwprof result file: it is not text{hint}") from None
 
 
-def _bounded(stream: BinaryIO, size: int) -> bytes | None:
+def _unpacked(content: bytes, path: Path) -> bytes | None:
+    import gzip
+    import io
+    import zlib
+
+    try:
+        return _bounded(gzip.GzipFile(fileobj=io.BytesIO(content)), 0)
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{quoted(path)} is not a bwprof result file: its gzip stream is damaged: {error}") from None
+
+
+def _bounded(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes | None:
     """All of a stream, None where that is too much; `size` is what it is said to have, 0 for a pipe."""
     found = bytearray()
     while max(size, len(found)) <= _MOST_BYTES:

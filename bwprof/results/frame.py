@@ -14,7 +14,7 @@ from bwprof import registry
 from bwprof.results import compare, schema
 from bwprof.results.frozen import Run, Samples
 from bwprof.results.schema import Row
-from bwprof.text import check_frame, shown
+from bwprof.text import pandas_frame, shown
 
 SAMPLES = schema.SAMPLES
 
@@ -155,13 +155,7 @@ def checked_samples(values: Any) -> list[float] | None:
     return found
 
 
-def check_type(frame: Any) -> None:
-    """TypeError for what is no frame."""
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"a pandas.DataFrame is needed, not {type(frame).__name__}; bwprof.load reads one from a file")
-
-
-def to_rows(frame: pd.DataFrame) -> list[Row]:
+def to_rows(data: Any) -> list[Row]:
     """The rows of a frame, also of one that has only the nine classic columns; without their raw samples.
 
     Raises
@@ -169,9 +163,7 @@ def to_rows(frame: pd.DataFrame) -> list[Row]:
     ValueError
         When a classic column is missing, or two columns have one name.
     """
-    check_type(frame)
-    if frame.columns.nlevels > 1:
-        check_frame(frame)
+    frame = pandas_frame(data)
     missing = [name for name in schema.CLASSIC_NAMES if name not in frame.columns]
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")

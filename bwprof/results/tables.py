@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.results import schema
 from bwprof.results.row import Row
-from bwprof.text import listed, shown
+from bwprof.text import as_pandas, listed, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,5 +100,6 @@ def rows(data: pd.DataFrame) -> list[Row]:
     """
     from bwprof.results import frame as frames
 
+    data = as_pandas(data)
     found = frames.to_rows(data)
     return [Row(row, values or ()) for row, values in zip(found, frames.samples_of(data, found), strict=True)]

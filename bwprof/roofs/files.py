@@ -35,11 +35,12 @@ def read(path: Path) -> Roofs:
     ValueError
         When there are no roofs in it, or a later bwprof wrote it.
     """
-    if not path.exists():
+    place = results.located(path)
+    if not place.exists():
         raise FileNotFoundError(f"no such file or folder: {quoted(path)}")
-    found = _exported(path)
+    found = _exported(place)
     if found is None:
-        found = results.read_rows(path)[2].get("roofs")
+        found = results.read_rows(place)[2].get("roofs")
         if not found:
             raise ValueError(f"{quoted(path)}: there are no roofs in it")
     try:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text import MOST_MEASURED, check_frame, measured_or_nan, shown
+from bwprof.text import MOST_MEASURED, measured_or_nan, pandas_frame, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -353,9 +353,7 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"a pandas.DataFrame is needed, not {type(frame).__name__}; bwprof.load reads one from a file")
-    check_frame(frame)
+    frame = pandas_frame(frame)
     numpy = _numpy()
     found = of_frame(frame)
     faster = beaten_rows(frame)

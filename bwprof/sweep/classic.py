@@ -29,8 +29,9 @@ def benchmark_bandwidth(
     """Measure a suite into a CSV of the nine classic columns, as the C library's `cuda_benchmark_bandwidth` does.
 
     ``operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written``: operation is the case's name,
-    precisions are in capital letters, M, N and K are empty where they do not apply. `bwprof sweep --classic-csv FILE`
-    is the same in a shell, ``bwprof.save(frame, path, classic=True)`` for a frame that is there.
+    with its variant where the case has several; precisions are in capital letters, M, N and K are empty where they do
+    not apply. `bwprof sweep --classic-csv FILE` is the same in a shell, ``bwprof.save(frame, path, classic=True)`` for
+    a frame that is there.
 
     Parameters
     ----------

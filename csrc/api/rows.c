@@ -89,10 +89,19 @@ static void add_measured(bw_text *to, const bw_session *session, const bw_outcom
     add_number(to, m->timer_floor_ns / 1e3);
 }
 
+/* What the row is of; in classic columns the case, with its variant where the case has several. */
+static void add_operation(bw_text *to, const bw_outcome *row, bool classic) {
+    const bw_suite_case *entry = row->planned->entry;
+    const char *const *variants = entry->variants;
+    bool several = variants && (variants[1] || strcmp(variants[0], "all") == 0);
+    bw_text_cell(to, classic ? entry->name : row->planned->op->name);
+    if (classic && several) bw_text_add(to, " %s", row->variant);
+}
+
 void bw_rows_add(bw_text *to, const bw_session *session, const bw_outcome *row, bool classic) {
     const bw_device_facts *facts = session->backend->devices->facts(session->device);
     bool measured = !isnan(row->time_ms);
-    bw_text_cell(to, classic ? row->planned->entry->name : row->planned->op->name);
+    add_operation(to, row, classic);
     bw_text_add(to, ",");
     for (const char *at = row->planned->precision->name; *at; at++)
         bw_text_add(to, "%c", classic ? bw_text_capital(*at) : *at);

@@ -43,8 +43,8 @@ def table(printed: str) -> str:
 
 def findings(printed: str) -> str:
     """The sentences of an analysis and the first of its bottlenecks."""
-    sentences, _, rest = printed.partition("\n\n")
-    bottlenecks = re.split(r"\n(?=  \d \(|\n)", rest.partition("\nBottlenecks\n")[2])
+    sentences, _, rest = printed.partition("\n\nBottlenecks\n")
+    bottlenecks = re.split(r"\n(?=  \d \(|\n)", rest)
     first = next(one for one in bottlenecks if re.match(r"  \d \(", one))  # behind what priorities mean
     return f"{sentences}\n{first}\n"
 

@@ -31,8 +31,8 @@ _DOUBTED = (*_DOUBTS, "above_attainable", "not_cold", "noisy_roof")
 _COUNT = "measure with --counters --metrics all: they tell the cause"
 _ON_HOST = "compare its variants: nothing is counted on a CPU"
 _OF_GPUS = ("GPU", "CUDA", "tensor cores", "divergence", "--counters")  # what helps, or tells, on a GPU only
-_ROOFS = {"memory": "a stream of its bytes", "compute": "the arithmetic roof"}
-_LOSSES = {"memory": "bandwidth", "compute": "arithmetic rate"}
+_ROOFS = {"memory": "a stream of its bytes", "compute": "the arithmetic roof", "peak": "the memory's peak"}
+_LOSSES = {"memory": "bandwidth", "compute": "arithmetic rate", "peak": "bandwidth"}
 
 
 def bottlenecks(data: Any, top: int | None = 3) -> pd.DataFrame:
@@ -226,7 +226,8 @@ def _sides(data: pd.DataFrame, limits: values.Limits) -> list[str]:
     memory = values.attained(data)
     with np.errstate(invalid="ignore"):
         other = limits.by("kernel", "latency") & (np.abs(memory - limits.pct_limit) > 1e-3 * limits.pct_limit)
-    return ["compute" if right else "memory" for right in limits.by("compute") | other]
+    sides = np.where(limits.by("compute") | other, "compute", np.where(np.isnan(memory), "peak", "memory"))
+    return [str(side) for side in sides]
 
 
 def strengths(data: Any) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from bwprof.analysis.forecast.streams import Streams
 from bwprof.analysis.forecast.work import Estimate, Work, work_of
 from bwprof.roofs.limits import beaten_rows, numbers
 from bwprof.roofs.model import Roofs
-from bwprof.text import check_frame, mapping, shown, unknown
+from bwprof.text import mapping, pandas_frame, shown, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -294,10 +294,7 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
     >>> bwprof.efficiency(rows).frame()[["operation", "precision", "rows"]].values.tolist()
     [['gemm', 'fp16', 6]]
     """
-    import pandas as pd
-
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"a pandas.DataFrame is needed, not {type(frame).__name__}; bwprof.load reads one from a file")
+    frame = pandas_frame(frame)
     rows = _usable(frame)
     if rows.empty:
         raise ValueError("nothing to learn from: no row that ran, cold and without doubt, is of a known operation")
@@ -349,7 +346,6 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
 
     from bwprof.results import schema
 
-    check_frame(frame)
     rows = frame.reset_index(drop=True)  # whose levels may be called as columns are
     rows.attrs = {}
     texts = ("operation", "precision", "variant", "kv_lens", "status", "cache", "flags", "device")

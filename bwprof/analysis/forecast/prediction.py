@@ -15,7 +15,7 @@ from bwprof.analysis.forecast.efficiencies import efficiency as learn
 from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, each_of, work_of
 from bwprof.results import schema
 from bwprof.roofs import limits
-from bwprof.text import finite_number, listed, quoted, shown, words
+from bwprof.text import as_pandas, finite_number, listed, quoted, shown, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,6 +91,7 @@ def predict(
     """
     import pandas as pd
 
+    op, shapes = as_pandas(op), as_pandas(shapes)
     devices, model = each_device(device), model_of(efficiency)
     if not devices:
         raise ValueError("device is empty: at least one is needed")
@@ -200,6 +201,7 @@ def model_of(efficiency: object) -> float | Efficiency:
     """
     import pandas as pd
 
+    efficiency = as_pandas(efficiency)
     if isinstance(efficiency, pd.DataFrame):
         return learn(efficiency)
     if isinstance(efficiency, Efficiency):

@@ -15,6 +15,7 @@ from bwprof.cli.shared import options
 from bwprof.cli.shared.arguments import Parser
 from bwprof.cli.shared.guard import OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
+from bwprof.cli.sweep import listing
 from bwprof.cli.sweep import options as sweeps
 from bwprof.records import baselines, saving
 from bwprof.records.sides import Side, side
@@ -24,7 +25,9 @@ from bwprof.text import counted, parse_count
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from bwprof.hardware import Choice
     from bwprof.results.writer import Store
+    from bwprof.runs.plan import Plan
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -68,6 +71,7 @@ def _parser() -> Parser:
     parser.add_argument("--force", action="store_true", help="replace a baseline of that name")
     sweeps.add_what(parser)
     how = parser.add_argument_group("how")
+    options.add_dry_run(how)
     options.add_limits(how)
     options.add_sampling(how)
     options.add_roofs(how)
@@ -91,7 +95,7 @@ def _parser() -> Parser:
 def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:
     measures = parsed.repeat is not None or not parsed.what
     if not measures:
-        clash = sweeps.asks_for_cases(parsed)
+        clash = sweeps.asks_for_cases(parsed) + (["--dry-run"] if parsed.dry_run else [])
         if clash:
             raise ValueError(
                 f"runs that are there are measured already: leave out {', '.join(clash)}, or give --repeat"
@@ -106,8 +110,13 @@ def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrup
     repeat = REPEAT if parsed.repeat is None else parse_count(parsed.repeat, "--repeat")
     if repeat < 1:
         raise ValueError(f"--repeat is {repeat}: allowed is 1 or more")
-    baselines.prepare(parsed.name, parsed.dir, force=parsed.force)
     parsed.operations = parsed.what
+    if parsed.dry_run:
+        for choice, made in _planned(parsed, runs=False):
+            listing.print_plan(sys.stdout, made, choice)
+        sys.stdout.write(f"each in {repeat} fresh process{'' if repeat == 1 else 'es'}\n")
+        return OK
+    baselines.prepare(parsed.name, parsed.dir, force=parsed.force)
     return _measured(parsed, given, interrupts, repeat)
 
 
@@ -151,16 +160,13 @@ def _runs(
     parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, repeat: int, stores: list[Store]
 ) -> int:
     """Measure, until a run is not whole; `stores` get their rows. Returns the worst exit code."""
-    from bwprof import hardware
     from bwprof.cli.sweep import run as command
-    from bwprof.runs import plan
 
     options.check_paths(parsed)
     total = options.limit(parsed.max_total_seconds, "--max-total-seconds")
     each = options.limit(parsed.max_case_seconds, "--max-case-seconds")
     with interrupts.at_once():
-        request = sweeps.request(parsed)
-        made = plan.for_each(request, hardware.choose_several(request.backend, request.device))
+        made = _planned(parsed)
     for warning in dict.fromkeys(choice.warning for choice, _ in made if choice.warning):
         _log.warning("%s", warning)
     choice, first = made[0]
@@ -175,6 +181,14 @@ def _runs(
             break
         parsed.recalibrate = False  # once is enough
     return code
+
+
+def _planned(parsed: argparse.Namespace, *, runs: bool = True) -> list[tuple[Choice, Plan]]:
+    from bwprof import hardware
+    from bwprof.runs import plan
+
+    request = sweeps.request(parsed)
+    return plan.for_each(request, hardware.choose_several(request.backend, request.device), runs=runs)
 
 
 def _nothing(_store: Store, _folder: Path | None, _screen: Console) -> None:

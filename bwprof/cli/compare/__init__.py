@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.cli.baseline.kept import add_dir
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, check_open
+from bwprof.cli.shared.options import add_only, split
 from bwprof.cli.shared.outputs import check_picture, is_step_summary, targets_of
 from bwprof.results.files import append_text, atomic_write
 from bwprof.runs.executors.child import ChildExecutor
@@ -69,6 +70,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--metric", default="time_ms", metavar="NAME", help="time_ms (default), bandwidth_gb_s or traffic_ratio"
     )
+    add_only(parser)
     parser.add_argument("--across", action="store_true", help="compare other devices, drivers and timers, too")
     parser.add_argument(
         "--power", action="store_true", help="print the smallest change that the gate can see, per case"
@@ -117,6 +119,8 @@ def _run(options: argparse.Namespace) -> int:
             if name == "-":
                 raise ValueError(f"--format {options.format} and --{kind} - cannot both have the standard output")
     base, new = side(options.base, folder=options.dir), side(options.new, folder=options.dir)
+    if options.only:
+        base, new = (one.only(split(options.only, "--only")) for one in (base, new))
     tries = 2 if options.confirm else 1
     found = compared(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
     doubted = [place for place, line in enumerate(found.lines) if found.doubted(line, fail_on)]

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK
+from bwprof.cli.shared.options import add_only
 from bwprof.cli.shared.outputs import check_picture
+from bwprof.cli.shared.rows import rows_of
 from bwprof.results import load
 from bwprof.text import nearest, quoted, unknown, words
 
@@ -81,6 +83,7 @@ def _parser() -> Parser:
     made.add_argument("--from", dest="from_", metavar="P", help="speedup: the wider precision (fp32)")
     made.add_argument("--to", metavar="P", help="speedup: the narrower one (fp16)")
     made.add_argument("--phase", metavar="decode|prefill", help="model: which steps")
+    add_only(made)
     made.add_argument("--case", metavar="LIST", help="trend: cases, operations, or patterns of them")
     return made
 
@@ -111,7 +114,7 @@ def _draw(options: argparse.Namespace) -> int:
         given = {name: value for name in chosen.options if (value := getattr(options, _KEYWORDS[name])) is not None}
         if "precisions" in given:
             given["precisions"] = words("--precision", given["precisions"])
-        data = _given(kind, files)
+        data = _given(kind, files, options.only)
         if options.panels:
             _draw_panels(data, targets, dpi)
         else:
@@ -149,11 +152,12 @@ def _check_options(options: argparse.Namespace, kind: str | None) -> None:
 
     name = kind or COMPARISON
     allowed = {_KEYWORDS[option] for option in plot.KINDS[name].options} if name in plot.KINDS else set()
+    allowed |= {"only"} if name in plot.KINDS and name not in ("roofs", "ridge") else set()
     allowed |= {option for option, kinds in _OF_OTHERS.items() if name in kinds}
     if options.panels and (options.dark or options.layout is not None):
         raise ValueError(f"{'--dark' if options.dark else '--layout'} is no option of --panels: leave one out")
-    for option in (*_KEYWORDS.values(), *_OF_OTHERS):
-        if getattr(options, option) not in (None, False) and option not in allowed:
+    for option in (*_KEYWORDS.values(), *_OF_OTHERS, "only"):
+        if getattr(options, option) not in (None, False, []) and option not in allowed:
             said = f"-{option}" if len(option) == 1 else f"--{option.removesuffix('_')}"
             raise ValueError(f"{said} is no option of the kind {name}: leave it out")
 
@@ -199,20 +203,20 @@ def _made(options: argparse.Namespace) -> list[str]:
     return endings
 
 
-def _given(kind: str | None, files: Sequence[str]) -> Any:
+def _given(kind: str | None, files: Sequence[str], only: Sequence[str]) -> Any:
     """What the kind draws: a frame, the roofs that are stored for this machine's device, or nothing."""
     if kind == "roofs" and len(files) == 1:
         return files[0]
     if kind == "roofs" and not files:
         return _stored_roofs()
-    return _frame(files) if files else None
+    return _frame(files, only) if files else None
 
 
-def _frame(files: Sequence[str]) -> pd.DataFrame:
+def _frame(files: Sequence[str], only: Sequence[str]) -> pd.DataFrame:
     """The rows of all files; what is known of the run is the first one's."""
     import pandas as pd
 
-    frames = [_loaded(name) for name in files]
+    frames = [rows_of(_loaded(name), only) for name in files]
     if len(frames) == 1:
         return frames[0]
     whole = pd.concat(frames, ignore_index=True)
@@ -247,7 +251,7 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> in
     """A file for each kind that fits, and a word on those that do not."""
     from bwprof import plot
 
-    found = list(plot.fitting(_frame(files)))
+    found = list(plot.fitting(_frame(files, options.only)))
     endings = _made(options)
     named = {
         name: [Path(options.output_dir, f"{_NAMES.get(name, name)}.{ending}") for ending in endings]

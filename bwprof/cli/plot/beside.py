@@ -6,27 +6,27 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from bwprof.results import frame
-from bwprof.results.schema import Row
+from bwprof.results import compare, frame
+from bwprof.results.compare import Group
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def means(data: pd.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
-    """Of each case and precision the mean bandwidth, GB/s, and time, ms."""
+    """Of each case (of each variant where it has several) and precision the mean bandwidth, GB/s, and time, ms."""
     rows = [row for row in frame.to_rows(data) if row["status"] == "ok" and row["bandwidth_gb_s"] is not None]
-    return _means(rows, "bandwidth_gb_s"), _means(rows, "time_ms")
+    groups = compare.groups(rows)
+    return _means(groups, "bandwidth_gb_s"), _means(groups, "time_ms")
 
 
-def _means(rows: Sequence[Row], column: str) -> dict[str, dict[str, float]]:
+def _means(groups: Sequence[Group], column: str) -> dict[str, dict[str, float]]:
     """Of each case and precision the mean."""
     found: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        if row[column] is not None:
-            hot = " (hot)" if row["cache"] == "hot" else ""
-            of_case = found.setdefault(f"{row['case'] or row['operation']}{hot}", {})
-            of_case.setdefault(row["precision"], []).append(row[column])
+    for name, group in zip(compare.labels(groups), groups, strict=True):
+        for precision, row in group.rows.items():
+            if row[column] is not None:
+                found.setdefault(name, {}).setdefault(precision, []).append(row[column])
     return {case: {name: fmean(values) for name, values in means.items()} for case, means in found.items()}
 
 

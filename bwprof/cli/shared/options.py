@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bwprof import registry
 from bwprof.records.proof import ROOT
+from bwprof.results import located
 from bwprof.roofs import Given, files
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
@@ -45,6 +46,33 @@ def add_cases(what: Group) -> None:
         metavar="PATTERN,…",
         help="of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'",
     )
+
+
+def add_only(what: Group) -> None:
+    """The option that chooses cases; `split` reads it."""
+    what.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN,…",
+        help="of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'",
+    )
+
+
+def add_dry_run(how: Group) -> None:
+    """Add the option that measures nothing."""
+    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
+
+
+def split(values: Iterable[str], name: str) -> tuple[str, ...]:
+    """The words of an option that may be given several times, each with commas."""
+    found: list[str] = []
+    for value in values:
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        if not words:
+            raise ValueError(f"{name} is '{quoted(value)}': at least one name is needed")
+        found += words
+    return tuple(found)
 
 
 def add_param(what: Group) -> None:
@@ -98,7 +126,7 @@ def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "--classic-csv",
         metavar="FILE|-",
         help="at the end, the finished rows in the nine classic columns alone, for older tools: the case's name as "
-        "operation, precisions in capital letters",
+        "operation, with its variant where the case has several; precisions in capital letters",
     )
     out.add_argument(
         "--proof-bundle",
@@ -121,11 +149,6 @@ def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
     out.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
     return out
-
-
-def add_dry_run(how: Group) -> None:
-    """Add the option that measures nothing."""
-    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
 
 
 def add_limits(how: Group) -> None:
@@ -197,7 +220,7 @@ def roofs(options: argparse.Namespace) -> Given | None:
         return "auto" if options.recalibrate else None
     if options.roofs in WORDS:
         return check(options.roofs)
-    if not Path(options.roofs).exists():
+    if not located(Path(options.roofs)).exists():
         raise ValueError(unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
     try:
         return files.read(Path(options.roofs))

@@ -19,7 +19,7 @@ def efficiency_of(given: str | None) -> float | pd.DataFrame:
     """What predictions take for their kernels, from an option: a share, or measured results."""
     if given is None:
         return DEFAULT_EFFICIENCY
-    if Path(given).exists():
+    if results.located(Path(given)).exists():
         return results.load(given)
     return options.share(given, "--efficiency", ", or a run's folder or file")
 

@@ -72,8 +72,9 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
             _graded(line, (*PAIR, *others)),
             line["limiter"] or "-",
         )
-    result.append(grid)
-    notes = _notes(lines, len(data), screen)
+    measured = bool(_measured(lines))
+    result += [grid] if measured or not lines else []
+    notes = _notes(lines, len(data), screen, legend=measured)
     if notes:
         result.append("\n".join(notes))
     return result
@@ -109,14 +110,15 @@ _LEGEND = (
 )
 
 
-def _notes(lines: Sequence[dict[str, Any]], rows: int, screen: Console) -> list[str]:
+def _notes(lines: Sequence[dict[str, Any]], rows: int, screen: Console, *, legend: bool) -> list[str]:
     width = min(screen.width, PLAIN_WIDTH)
 
     def told(head: str, held: Sequence[str]) -> str:
         some_precisions = any(name.endswith(")") for name in held)
         return listed(head, held, len(lines), width, "every case" if some_precisions else f"all {rows} rows")
 
-    notes = [textwrap.fill(line, min(width, 110), fix_sentence_endings=True) for line in _LEGEND]
+    shown = _LEGEND if legend else ()
+    notes = [textwrap.fill(line, min(width, 110), fix_sentence_endings=True) for line in shown]
     flagged: dict[str, list[str]] = {}
     for line in lines:
         for flag in (line["flags"] or "").split(";"):
@@ -128,8 +130,8 @@ def _notes(lines: Sequence[dict[str, Any]], rows: int, screen: Console) -> list[
         notes += [told(f"{name} ({FLAGS.get(name, name)})", held) for name, held in flagged.items()]
     broken: dict[str, list[str]] = {}
     for line in lines:
-        if line["status"] in ("failed", "skipped", "predicted"):
-            broken.setdefault(f"{line['status']}: {line['reason']}", []).append(_named(line))
+        for status, reasons in line["broken"].items():
+            broken.setdefault(f"{status}: {reasons}", []).append(_named(line))
     notes += [told(reason, held) for reason, held in broken.items()]
     return notes
 

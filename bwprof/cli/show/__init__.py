@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from bwprof.analysis.views import VIEWS
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK
-from bwprof.results import load
+from bwprof.cli.shared.rows import add_results, loaded
 from bwprof.text import quoted
 
 COLUMNS_HELP = "these columns, in this order (see bwprof columns)"
@@ -19,7 +19,7 @@ VIEW_HELP = f"{', '.join(VIEWS)} (default: {VIEWS[0]})"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a stored run's rows; returns the exit code."""
     parser = Parser("bwprof show", "Print the rows of a stored run, a line each.", "The summary: bwprof report.")
-    parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
+    add_results(parser)
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--view", metavar="NAME", help=f"which columns: {VIEW_HELP}")
     chosen.add_argument("--columns", metavar="A,B,…", help=COLUMNS_HELP)
@@ -36,5 +36,5 @@ def print_rows(options: argparse.Namespace) -> int:
         raise ValueError(f"--columns and the view {quoted(options.view)} both say which columns: leave one out")
     view = VIEWS[0] if options.view is None else options.view
     check_view(view)
-    print_view(load(options.results), console(sys.stdout), which=view, columns=options.columns)
+    print_view(loaded(options.results, options.only), console(sys.stdout), which=view, columns=options.columns)
     return OK

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bwprof.analysis.values import labels
 from bwprof.cli.shared.summary import listed
 from bwprof.results import schema
 from bwprof.text import short
@@ -126,8 +127,9 @@ def _notes(data: pd.DataFrame, empty: Sequence[str]) -> list[str]:
     """What was not measured, and why; the columns that are left out because nothing stands in them."""
     why: dict[str, list[str]] = {}
     if "status" in data.columns:
-        for row in data[data["status"].isin(["failed", "skipped", "predicted"])].to_dict(orient="records"):
+        broken = data[data["status"].isin(["failed", "skipped", "predicted"])]
+        for name, row in zip(labels(broken), broken.to_dict(orient="records"), strict=True):
             said = "" if schema.is_missing(row.get("reason")) else f": {row['reason']}"
-            why.setdefault(f"{row['status']}{said}", []).append(f"{row.get('case')} {row['precision']}")
+            why.setdefault(f"{row['status']}{said}", []).append(name)
     lines = [listed(reason, names, len(data)) for reason, names in why.items()]
     return lines + ([listed("no values", empty, 0)] if empty else [])

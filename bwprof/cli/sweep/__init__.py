@@ -54,7 +54,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         return command.resume(parsed, given, interrupts, wanted, clash, command.go_on_with_cases)
     with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
         request = options.request(parsed)
-        made = plan.for_each(request, hardware.choose_several(request.backend, request.device))
+        made = plan.for_each(request, hardware.choose_several(request.backend, request.device), runs=not parsed.dry_run)
     if parsed.dry_run:
         _say_unused(parsed, "--dry-run")
         with interrupts.at_once():

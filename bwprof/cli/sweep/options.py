@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from bwprof import registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
@@ -11,6 +11,7 @@ from bwprof.cli.shared.options import (
     add_cases,
     add_dry_run,
     add_limits,
+    add_only,
     add_operations,
     add_output,
     add_roofs,
@@ -18,9 +19,10 @@ from bwprof.cli.shared.options import (
     limit,
     numbers,
     read_params,
+    split,
 )
 from bwprof.runs.plan import Request
-from bwprof.text import fraction, parse_count, quoted, words
+from bwprof.text import fraction, parse_count, words
 
 _DESCRIPTION = """\
 Measure how fast memory goes in LLM operations, and what a narrower precision buys. Without arguments: the default
@@ -85,6 +87,7 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     """The options that say which cases to measure, and where."""
     what = parser.add_argument_group("what to measure")
     add_cases(what)
+    add_only(what)
     what.add_argument(
         "--variant", action="append", default=[], metavar="V,…", help="kernels to run, or 'all'; else the best one"
     )
@@ -134,24 +137,24 @@ def _example_text() -> str:
 def request(options: argparse.Namespace) -> Request:
     """What the options ask for; ValueError for values that cannot be read."""
     return Request(
-        operations=_words(options.operations, "OPERATION"),
+        operations=split(options.operations, "OPERATION"),
         params=read_params(options.param),
         seq_lengths=numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
-        precisions=_words(options.precision, "--precision"),
-        variants=_words(options.variant, "--variant"),
-        caches=_words(options.cache, "--cache"),
+        precisions=split(options.precision, "--precision"),
+        variants=split(options.variant, "--variant"),
+        caches=split(options.cache, "--cache"),
         suite=options.suite,
         backend=options.backend,
         device=options.device,
-        seed=_number(options.seed, "--seed"),
+        seed=parse_count(options.seed, "--seed"),
         timer=options.timer,
         counters=options.counters,
-        metrics=_words(options.metrics, "--metrics"),
+        metrics=split(options.metrics, "--metrics"),
         target_seconds=limit(options.target_seconds, "--target-seconds"),
         kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
         rel_ci=fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
         max_seconds=limit(options.max_seconds, "--max-seconds", from_zero=True),
-        only=_words(options.only, "--only"),
+        only=split(options.only, "--only"),
     )
 
 
@@ -165,72 +168,34 @@ def columns(options: argparse.Namespace) -> tuple[str, ...] | None:
     return None if given is None else check_columns(words("--columns", given))
 
 
+# Options that say which cases to run, and those of a run: names with spaces between them.
+_CASES = (
+    "operations param seq_lengths kv_lens precision suite only variant cache seed backend device timer counters "
+    "metrics target_seconds max_seconds rel_ci"
+)
+_RUNS = (
+    "once dry_run recalibrate roofs no_roofs target_seconds max_seconds rel_ci output csv json classic_csv "
+    "proof_bundle trace prometheus force columns resume max_total_seconds max_case_seconds nvtx"
+)
+# What takes a run's place has a use for some of them, and has none for others.
+_USED = {"--once": "once dry_run resume nvtx", "--dry-run": "dry_run resume", "--list": ""}
+_UNUSED = {"--once": "timer counters metrics", "--dry-run": "", "--list": _CASES}
+
+
 def asks_for_cases(options: argparse.Namespace) -> list[str]:
     """The options given that say which cases to run."""
-    given = {
-        "OPERATION": options.operations,
-        "--param": options.param,
-        "--seq-lengths": options.seq_lengths,
-        "--kv-lens": options.kv_lens,
-        "--precision": options.precision,
-        "--suite": options.suite,
-        "--only": options.only,
-        "--variant": options.variant,
-        "--cache": options.cache,
-        "--seed": options.seed != "0",
-        "--backend": options.backend,
-        "--device": options.device,
-        "--timer": options.timer,
-        "--counters": options.counters,
-        "--metrics": options.metrics,
-        "--target-seconds": options.target_seconds,
-        "--max-seconds": options.max_seconds,
-        "--rel-ci": options.rel_ci,
-    }
-    return [name for name, value in given.items() if value]
+    return _typed(options, _CASES.split())
 
 
 def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
     """The options given that `instead` (--once, --dry-run, --list), which measures and writes nothing, cannot use."""
-    given = {
-        "--once": options.once and instead != "--once",
-        "--dry-run": options.dry_run and instead == "--list",
-        "--recalibrate": options.recalibrate,
-        "--roofs": options.roofs,
-        "--no-roofs": options.no_roofs,
-        "--target-seconds": options.target_seconds,
-        "--max-seconds": options.max_seconds,
-        "--rel-ci": options.rel_ci,
-        "--output": options.output,
-        "--csv": options.csv,
-        "--json": options.json,
-        "--classic-csv": options.classic_csv,
-        "--proof-bundle": options.proof_bundle,
-        "--trace": options.trace,
-        "--prometheus": options.prometheus,
-        "--force": options.force,
-        "--columns": options.columns,
-        "--resume": options.resume if instead == "--list" else None,
-        "--max-total-seconds": options.max_total_seconds,
-        "--max-case-seconds": options.max_case_seconds,
-        "--nvtx": options.nvtx is not None and instead != "--once",
-    }
-    if instead == "--once":
-        given |= {"--timer": options.timer, "--counters": options.counters, "--metrics": options.metrics}
-    if instead == "--list":
-        given |= dict.fromkeys(asks_for_cases(options), True)
-    return [name for name, value in given.items() if value]
+    names = [name for name in _RUNS.split() if name not in _USED[instead].split()]
+    return _typed(options, [*names, *_UNUSED[instead].split()])
 
 
-def _words(values: Iterable[str], name: str) -> tuple[str, ...]:
-    found: list[str] = []
-    for value in values:
-        words = [word.strip() for word in value.split(",") if word.strip()]
-        if not words:
-            raise ValueError(f"{name} is '{quoted(value)}': at least one name is needed")
-        found += words
-    return tuple(found)
-
-
-def _number(text: str, name: str) -> int:
-    return parse_count(text, name)
+def _typed(options: argparse.Namespace, names: Sequence[str]) -> list[str]:
+    """Of these options those that were given, each once, as people type them."""
+    unset: dict[str, tuple[object, ...]] = {"seed": ("0",), "nvtx": (None,)}
+    unset |= {name: (None, False, [], "") for name in names if name not in unset}
+    given = [name for name in dict.fromkeys(names) if getattr(options, name) not in unset[name]]
+    return ["OPERATION" if name == "operations" else f"--{name.replace('_', '-')}" for name in given]

@@ -474,28 +474,24 @@ def _labels(lines: Sequence[str | Group], groups: Sequence[Group]) -> tuple[str,
     cases = [str(group.first["case"]) for group in groups]
     shared, rest = told_apart(cases)
     brief = dict(zip(cases, rest, strict=True))
+    apart = dict(zip(map(id, groups), compare.distinctions(groups), strict=True))
     labels = [
-        cut(line, _LONGEST_NAME) if isinstance(line, str) else _label(line, brief[str(line.first["case"])], groups)
+        cut(line, _LONGEST_NAME)
+        if isinstance(line, str)
+        else _label(line, brief[str(line.first["case"])], apart[id(line)], groups)
         for line in lines
     ]
     return cut(shared, _LONGEST_NAME), labels
 
 
-def _label(line: Group, name: str, groups: Sequence[Group]) -> str:
-    """Case and variant; the device and the cache only where the picture has several."""
+def _label(line: Group, name: str, apart: str, groups: Sequence[Group]) -> str:
+    """Case, what tells it apart, and sizes where other cases of that name have other ones."""
     first = line.first
-    words = []
     same_case = [other for other in groups if other.first["case"] == first["case"]]
-    if line.variants and any(other.variants != line.variants for other in same_case):
-        words.append("/".join(line.variants))
-    if len({other.first.get("device") for other in groups}) > 1 and first.get("device"):
-        words.append(f"[{first['device']}]")
-    if first.get("cache") == "hot":
-        words.append("(hot)")
     alike = [other for other in same_case if other.variants == line.variants and other.rows.keys() == line.rows.keys()]
     sizes = [name for name in schema.all_param_names() if len({other.first.get(name) for other in alike}) > 1]
-    words += [f"{name}={first[name]}" for name in sizes if first.get(name) is not None and name not in first["case"]]
-    rest = cut(" ".join(words), _LONGEST_NAME // 2)
+    words = [f"{name}={first[name]}" for name in sizes if first.get(name) is not None and name not in first["case"]]
+    rest = cut(" ".join([*filter(None, [apart]), *words]), _LONGEST_NAME // 2)
     return f"{cut(name, _LONGEST_NAME - len(rest))} {rest}".rstrip()
 
 

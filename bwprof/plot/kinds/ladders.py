@@ -76,7 +76,7 @@ def picture(data: pd.DataFrame | str | PathLike[str]) -> Picture:
 
 def _rows(given: pd.DataFrame | str | PathLike[str]) -> list[dict[str, Any]]:
     data = ladder.read(given) if isinstance(given, (str, PathLike)) else given
-    need_columns(data, *ladder.COLUMNS, what="a ladder, which bwprof.ablation measures")
+    data = need_columns(data, *ladder.COLUMNS, what="a ladder, which bwprof.ablation measures")
     rows = [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
     if not any(_speed(row) for row in rows):
         raise ValueError("there are no rungs to draw: none ran with a right result")

@@ -106,6 +106,7 @@ def save_ratios(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
 
 def picture(data: pd.DataFrame, *, most: int | None = None) -> Picture:
     """The same as a picture to be drawn or written, of the `most` largest changes."""
+    data = need_columns(data, *_NEEDED, what="a comparison, which bwprof.compare makes")
     lines, left_out = _lines(data, most)
     width, height = _size(lines)
     inner = (width - beside((line.name for line in lines), _row(len(lines))[1]), height - _AROUND_INCHES)
@@ -114,7 +115,6 @@ def picture(data: pd.DataFrame, *, most: int | None = None) -> Picture:
 
 def _lines(data: pd.DataFrame, wanted: int | None) -> tuple[list[_Line], str]:
     """What is drawn, the largest ratio first, and what is said of those for which there is no room."""
-    need_columns(data, *_NEEDED, what="a comparison, which bwprof.compare makes")
     found = []
     for record in data.to_dict(orient="records"):
         ratio = measurable(record["ratio"])

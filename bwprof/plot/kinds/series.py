@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
+from bwprof.analysis.causes.cliffs import along
 from bwprof.analysis.causes.losses import STEP
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import device_of, facts_of, hollow, need, number_column, remarks, rows_of, why_hollow
@@ -238,6 +239,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
             for place, name in enumerate(aparts)
         ]
     handles += _attainable(ax, plan, looks, colors.soft)
+    handles += _cliffs(ax, plan, colors.alarm)
     _axes(ax, plan)
     handles += _capacity(ax, plan, looks, colors.soft)
     if reason := why_hollow(row for line in plan.lines for row in line.rows):
@@ -301,6 +303,17 @@ def _stream(row: Row, plan: _Plan) -> tuple[float, float] | None:
     moved = (row.get("bytes_read") or 0) + (row.get("bytes_written") or 0)
     value = attainable if plan.y.name == "bandwidth_gb_s" else moved / attainable / 1e6
     return float(row[plan.x.name]), value
+
+
+def _cliffs(ax: Axes, plan: _Plan, color: str) -> list[Any]:
+    """Rings around rows that take more time than their neighbours' work explains."""
+    from matplotlib.lines import Line2D
+
+    swept = plan.x.name in schema.all_param_names() or not plan.x.group
+    rows = [cliff.slow for line in plan.lines if swept for cliff in along(line.rows, plan.x.name)]
+    look: dict[str, Any] = {"marker": "o", "markersize": 10, "color": "none", "markeredgecolor": color, "linewidth": 0}
+    ax.plot([float(row[plan.x.name]) for row in rows], [float(row[plan.y.name]) for row in rows], zorder=3.3, **look)
+    return [Line2D([], [], label="cliff: more time than its work explains", **look)] if rows else []
 
 
 def _axes(ax: Axes, plan: _Plan) -> None:

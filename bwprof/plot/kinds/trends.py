@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NEEDED = ("case", "precision", "started", "time_ms", "time_ms_lo", "time_ms_hi", "series", "change", "marks")
+_WHAT = "a history, which bwprof.history gives"
 _MOST_CASES = 24  # panels of a picture
 _MOST_LINES = 12  # of a panel's legend
 _MOST_MARKS = 12  # words above a panel; marks beyond them are lines without
@@ -83,6 +84,7 @@ def save_trend(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
 
 def write_trend(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150, dark: bool = False) -> list[Path]:
     """The same into each of several files; returns them."""
+    data = need_columns(data, *_NEEDED, what=_WHAT)
     panels = _panels(data)
     shown = panels[:_MOST_CASES]
     columns = 1 if len(shown) == 1 else 2
@@ -108,7 +110,7 @@ def _panels(data: pd.DataFrame) -> list[pd.DataFrame]:
     """The rows of each case, in the order of the first run; ValueError where there is nothing to draw."""
     import pandas as pd
 
-    need_columns(data, *_NEEDED, what="a history, which bwprof.history gives")
+    data = need_columns(data, *_NEEDED, what=_WHAT)
     clean: dict[str, Any] = {name: _times(data[name].tolist()) for name in _NEEDED if name.startswith("time_ms")}
     clean |= {name: _texts(data[name].tolist()) for name in ("case", "precision", "change", "marks")}
     clean["series"] = _times(data["series"].tolist())
