@@ -81,6 +81,22 @@ def test_check(outcomes: dict[str, tuple[int, str]], name: str) -> None:
     assert status == 0, f"exit status {status}\n{said}"
 
 
+@pytest.mark.parametrize(("elems", "size"), [(32, 34), (64, 36), (256, 144)])
+def test_the_largest_block_follows_from_the_table_of_types(
+    source_tree: Path, tmp_path: Path, elems: int, size: int
+) -> None:
+    header = (source_tree / "csrc/base/types/dtype.h").read_text()
+    row = f'X(NEW, "new", BITS, {elems}, {size}, 0, 0, 1.0, \' \', "planted") X(I32,'
+    (tmp_path / "base/types").mkdir(parents=True)
+    (tmp_path / "base/types/dtype.h").write_text(header.replace("X(I32,", row, 1))
+    source = tmp_path / "planted.c"
+    source.write_text(
+        '#include "base/types/dtype.h"\n'
+        f'_Static_assert(BW_BLOCK_ELEMS_MAX == {elems} && BW_BLOCK_BYTES_MAX == {size}, "");\n'
+    )
+    call([*(shlex.split(os.environ.get("CC", "")) or ["cc"]), *FLAGS, "-fsyntax-only", f"-I{tmp_path}", str(source)])
+
+
 def test_every_check_is_a_test(checks: Checks) -> None:
     done = checks.run("--list")
     assert sorted(done.stdout.split()) == sorted(check_names())

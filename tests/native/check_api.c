@@ -185,7 +185,7 @@ static void kernels_have_reports(int op_index) {
     CHECK_EQUAL(bwprof_profile_attention_bandwidth(2, 5, 3, 8, 0, &found), BWPROF_OK);
     expect_report(&found, "attention_prefill", "FP32", 3 * 2 * 5 * 3 * 8 * 4, 2 * 5 * 3 * 8 * 4);
     CHECK_EQUAL(bwprof_profile_kv_cache_bandwidth(2, 5, 2, 8, 1, &found), BWPROF_OK);
-    expect_report(&found, "kv_append", "FP16", 2 * 2 * 5 * 2 * 8 * 2, 2 * 2 * 5 * 2 * 8 * 2);
+    expect_report(&found, "kv_append", "FP16", 2 * 2 * 5 * 2 * 8 * 2 + 2 * 5 * 8, 2 * 2 * 5 * 2 * 8 * 2); /* slot ids */
     fake.plant = FAKE_NAN;
     CHECK_EQUAL(bwprof_profile_gemm_bandwidth(3, 5, 7, 1, &found), BWPROF_DEVICE);
     CHECK(strstr(bwprof_last_error(), "gemm fp16: "), "it says %s", bwprof_last_error());
