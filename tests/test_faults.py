@@ -294,6 +294,41 @@ def test_a_case_is_closed_beside_a_thread_that_never_rests(dropped: bool) -> Non
     assert not wrong
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_dropping_a_case_waits_for_nobody(shared: bool) -> None:
+    """Each of two threads drops a case of the device that the other one measures on, from a poll function that goes on
+    when both have; with `shared` they hold a lock meanwhile, which the other one's poll function needs."""
+    devices = [_core.Device("cpu"), _core.Device("cpu")]
+    measured = [_core.Case(device, *SMALL_COPY) for device in devices]
+    dropped = [[_core.Case(device, "stream_copy", "fp32", {"elements": MIB})] for device in reversed(devices)]
+    for (case,) in dropped:
+        case.launch()
+    del case
+    both, lock, ended = threading.Barrier(2, timeout=GIVE_UP_SECONDS), threading.Lock(), [False, False]
+
+    def drop(cases: list[_core.Case]) -> None:
+        if not cases:
+            return
+        both.wait()
+        with lock if shared else suppress():
+            cases.clear()
+        both.wait()
+
+    def measure(number: int) -> None:
+        measured[number].measure(cache="hot", max_seconds=0.01, poll=lambda: drop(dropped[number]))
+        ended[number] = True
+
+    threads = [threading.Thread(target=measure, args=(number,), daemon=True) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(GIVE_UP_SECONDS)
+    assert ended == [True, True]
+    for case, device in zip(measured, devices, strict=True):
+        case.close()
+        device.close()  # which says so where a case is left
+
+
 def test_a_case_that_is_closed_while_it_is_measured() -> None:
     """Whoever measures it gets the row, and may close it, too."""
     stop, running = threading.Event(), threading.Event()
