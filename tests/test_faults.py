@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +113,27 @@ def test_devices_that_are_not_there(backend: str, index: int) -> None:
 def test_the_cpu_has_no_calls_to_make_fail(cpu: _core.Device) -> None:
     with pytest.raises(_core.UnsupportedError, match="no calls to make fail"):
         cpu._inject_fault(1)
+
+
+@pytest.mark.parametrize("use", ["launch", "measure"])
+def test_a_signal_while_memory_is_touched(use: str) -> None:
+    """The call ends, and what it had touched is given back: the whole of it is twice of what may be left."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def handler(*_: object) -> None:
+        raise InterruptedError("a signal")
+
+    before, base = signal.signal(signal.SIGALRM, handler), resident()
+    with _core.Device("cpu") as device, _core.Case(device, "stream_write", "fp32", {"elements": 128 * MIB}) as case:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            with pytest.raises(InterruptedError, match="a signal"):
+                getattr(case, use)()
+            assert resident() - base < 256 * MIB
+        finally:
+            signal.signal(signal.SIGALRM, before)
 
 
 # ---- threads ----

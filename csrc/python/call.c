@@ -41,6 +41,8 @@ static bw_status status_of_exception(bw_code code, const char *what) {
 /* An exception stays set and is raised in the end; in a capture it says that this cannot be captured. */
 static bw_status call(void *context, int64_t set, bool captured) {
     python_call *self = context;
+    if (PyErr_Occurred())
+        return bw_fail(BW_CODE_INTERRUPTED, "interrupted"); /* by a signal, between two pieces of work */
     PyObject *index = self->takes_set ? PyLong_FromLongLong(set) : NULL, *result = NULL;
     if (!self->takes_set) {
         result = PyObject_CallNoArgs(self->function);

@@ -6,10 +6,10 @@
 #include <string.h>
 
 /* Called between replays and reference rows, without the GIL: signals first, then the caller's own function. */
-static bool poll_python(void *context) {
+bool core_poll(void *context) {
     PyObject *function = context;
     PyGILState_STATE gil = PyGILState_Ensure();
-    bool stop = PyErr_CheckSignals() < 0;
+    bool stop = PyErr_Occurred() || PyErr_CheckSignals() < 0;
     if (!stop && function) {
         PyObject *answer = PyObject_CallNoArgs(function);
         stop = answer == NULL;
@@ -29,7 +29,7 @@ PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"budget_s", "outputs", NULL};
     case_object *self = (case_object *)object;
     PyObject *outputs = Py_None, *result = NULL;
-    bw_budget budget = {.seconds = 0.1, .poll = poll_python};
+    bw_budget budget = {.seconds = 0.1, .poll = core_poll};
     core_arrays taken = {0};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|dO", names, &budget.seconds, &outputs)) return NULL;
     if (!(budget.seconds >= 0.0)) {
@@ -145,7 +145,7 @@ int core_options_read(core_state *state, const core_options *given, bw_measure_o
                                 .min_samples = min_samples,
                                 .max_seconds = given->max_seconds,
                                 .verify_budget_s = given->verify_budget_s,
-                                .poll = poll_python,
+                                .poll = core_poll,
                                 .poll_context = given->poll && given->poll != Py_None ? given->poll : NULL};
     if (given->flush && read_flush(given->flush, out) < 0) return -1;
     bw_status status = bw_measure_options_check(out);

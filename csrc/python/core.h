@@ -116,6 +116,8 @@ bw_status core_timer_find(const bw_session *session, const char *name, bw_measur
 /* content NULL: of a caller's function. */
 PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_measure_options *options,
                                 const bw_measurement *measurement);
+/* Signals, then the function that context is, if any: whether to stop, with an exception. */
+bool core_poll(void *context);
 PyObject *core_counters_dict(const bw_counters *counters);
 /* The bits of groups of metrics, by their names in a list. 0, or -1 with an exception. */
 int core_read_groups(device_object *device, PyObject *given, unsigned *out);
@@ -160,16 +162,17 @@ extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
 
 /* Without the GIL, as the session's only user: it is entered and left with the GIL, so that no thread closes it in
  * between. */
-#define CORE_RUN(status, device, expression)           \
-    do {                                               \
-        bw_session *const session = (device)->session; \
-        (status) = core_device_enter(device);          \
-        if (status) break;                             \
-        Py_BEGIN_ALLOW_THREADS;                        \
-        (status) = (expression);                       \
-        Py_END_ALLOW_THREADS;                          \
-        (void)session;                                 \
-        core_device_leave(device);                     \
+#define CORE_RUN(status, device, expression)                                                                         \
+    do {                                                                                                             \
+        bw_session *const session = (device)->session;                                                               \
+        (status) = core_device_enter(device);                                                                        \
+        if (status) break;                                                                                           \
+        Py_BEGIN_ALLOW_THREADS;                                                                                      \
+        (status) = (expression);                                                                                     \
+        Py_END_ALLOW_THREADS;                                                                                        \
+        (void)session;                                                                                               \
+        core_device_leave(device);                                                                                   \
+        if (!(status) && PyErr_Occurred()) (status) = bw_fail(BW_CODE_INTERRUPTED, "interrupted"); /* core_poll's */ \
     } while (0)
 
 /* ---- numbers.c ---- */

@@ -55,6 +55,7 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         self->session = session;
         self->index = (int)index;
     }
+    if (!status && backend->devices->watch) backend->devices->watch(self->session->device, core_poll, NULL);
     if (!status) return 0;
     core_raise(core_state_of(Py_TYPE(object)), status);
     return -1;
