@@ -122,7 +122,7 @@ BWPROF_API bwprof_status bwprof_profiler_print_report(bwprof_profiler *profiler,
 BWPROF_API bwprof_status bwprof_profiler_write_csv(bwprof_profiler *profiler, const char *path);
 BWPROF_API bwprof_status bwprof_profiler_write_json(bwprof_profiler *profiler, const char *path);
 
-/* Forgets the times so far, and drops ranges that nobody has read yet; those that run go on. */
+/* Forgets the times so far, and drops ranges that nobody has read yet; those that run go on. Waits for no stream. */
 BWPROF_API bwprof_status bwprof_profiler_reset(bwprof_profiler *profiler);
 
 /* A range with its bytes: both at once, for a kernel's host function. `bytes_read` and `bytes_written` are set for the

@@ -272,11 +272,7 @@ static PyObject *profiler_begins(PyObject *object, PyObject *unused) {
 static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
     (void)unused;
     profiler_object *self = (profiler_object *)object;
-    bool nested = self->reading;
-    self->reading = true;
-    int result = read_all(self);
-    self->reading = nested;
-    if (result < 0) return NULL;
+    if (check_open(self) < 0 || check_thread(self) < 0) return NULL;
     bw_ranges_forget(self->ranges);
     Py_RETURN_NONE;
 }
