@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,6 +96,36 @@ def test_the_largest_block_follows_from_the_table_of_types(
         f'_Static_assert(BW_BLOCK_ELEMS_MAX == {elems} && BW_BLOCK_BYTES_MAX == {size}, "");\n'
     )
     call([*(shlex.split(os.environ.get("CC", "")) or ["cc"]), *FLAGS, "-fsyntax-only", f"-I{tmp_path}", str(source)])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "bw_vf_store(out, bw_vf_load_as(BW_I32, data, 0))",
+        "bw_vf_store(out, bw_vf_load_as_upto(BW_I32, data, 0, 1))",
+        "bw_vf_store_as(BW_I32, out, 0, bw_vf_set(1.0f))",
+        "bw_vf_store_as_upto(BW_I32, out, 0, bw_vf_set(1.0f), 1)",
+    ],
+)
+def test_a_type_that_kernels_do_not_know_is_not_read_as_another(source_tree: Path, tmp_path: Path, use: str) -> None:
+    """Its size is known, as that of a type whose conversion was forgotten."""
+    header = (source_tree / "csrc/cpu/simd/simd.h").read_text()
+    size = "case BW_FP32: return sizeof(float);"
+    assert header.count(size) == 1
+    (tmp_path / "cpu/simd").mkdir(parents=True)
+    (tmp_path / "cpu/simd/simd.h").write_text(header.replace(size, "case BW_I32: " + size))
+    source, program = tmp_path / "planted.c", tmp_path / "planted"
+    source.write_text(f"""#include "base/checked.h"
+#include "cpu/simd/simd.h"
+int main(void) {{
+    float data[64] = {{0}}, out[64] = {{0}};
+    {use};
+    return out[0] != data[0];
+}}
+""")
+    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    call([*compiler, *FLAGS, "-DBW_ISA=portable", f"-I{tmp_path}", str(source), "-lm", "-o", str(program)])
+    assert subprocess.run([program], check=False).returncode == -signal.SIGABRT
 
 
 def test_every_check_is_a_test(checks: Checks) -> None:
