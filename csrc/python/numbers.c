@@ -73,15 +73,14 @@ static PyObject *statistics(PyObject *module, PyObject *samples) {
         return NULL;
     }
     int64_t count = view.len / view.itemsize;
-    double *copy = PyMem_New(double, count + bw_statistics_scratch(count)); /* a buffer may begin anywhere */
-    if (!copy) {
+    double *scratch = PyMem_New(double, bw_statistics_scratch(count));
+    if (!scratch) {
         PyBuffer_Release(&view);
         return PyErr_NoMemory();
     }
-    memcpy(copy, view.buf, (size_t)view.len);
+    bw_statistics s = bw_statistics_of(view.buf, count, scratch);
+    PyMem_Free(scratch);
     PyBuffer_Release(&view);
-    bw_statistics s = bw_statistics_of(copy, count, copy + count);
-    PyMem_Free(copy);
     return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:L}", "median_ns", s.median, "lo_ns", s.low, "hi_ns", s.high, "min_ns",
                          s.minimum, "noise", s.noise, "count", (long long)s.count);
 }
