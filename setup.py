@@ -8,8 +8,7 @@ Environment:
   CUDA_HOME, CUDA_PATH       where to look for nvcc first;  CC, CFLAGS, LDFLAGS  as usual
 
 Objects live under build/: what knows neither CUDA nor Python in one folder for all, the rest in one per configuration.
-An object is fresh when it was made by the same command with
-the same compiler and nothing that it includes is newer, so that touching one file rebuilds little.
+An object is fresh when the same command and compiler made it and nothing that it includes is newer.
 """
 
 from __future__ import annotations
@@ -59,6 +58,11 @@ SANITIZERS = ("address", "undefined", "thread", "leak")
 
 def say(text: str) -> None:
     print(f"bwprof: {text}", flush=True)
+
+
+def run_tool(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a compiler or a linker in the project's root; both of its streams are the result's stdout."""
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 
 
 def first_line(command: list[str]) -> str:
@@ -281,14 +285,7 @@ class Job:
         started = time.monotonic()
         self.output.parent.mkdir(parents=True, exist_ok=True)
         self.record.unlink(missing_ok=True)
-        done = subprocess.run(
-            [*self.command, *(["--threads", str(threads)] if self.weight else [])],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        done = run_tool([*self.command, *(["--threads", str(threads)] if self.weight else [])])
         if done.returncode:
             raise CompileError(f"{shlex.join(self.command)}\n{done.stdout}")
         self.record.write_text(self.signature())
@@ -335,13 +332,17 @@ class Plan:
         return Path("build", "-".join([*parts, *([self.sanitize.replace(",", "-")] if self.sanitize else [])]))
 
     def c_flags(self) -> list[str]:
-        flags = ["-std=c11", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-pthread", "-D_GNU_SOURCE", "-Icsrc"]
-        if self.sanitize:
-            flags += ["-O1", "-g", "-fno-omit-frame-pointer", f"-fsanitize={self.sanitize}"]
-            flags += ["-fno-sanitize-recover=undefined"] if "undefined" in self.sanitize else []
-        else:
-            flags += ["-O3", "-DNDEBUG"]
+        flags = ["-std=c11", *self.host_flags(), "-pthread", "-D_GNU_SOURCE", "-Icsrc"]
+        flags += ["-O1"] if self.sanitize else ["-O3", "-DNDEBUG"]
         return flags + (["-Werror"] if self.werror else [])
+
+    def host_flags(self) -> list[str]:
+        """List the flags of every compilation for the host; none has a comma, at which nvcc divides them."""
+        flags = ["-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden"]
+        if self.sanitize:
+            flags += ["-g", "-fno-omit-frame-pointer", *(f"-fsanitize={name}" for name in self.sanitize.split(","))]
+            flags += ["-fno-sanitize-recover=undefined"] if "undefined" in self.sanitize else []
+        return flags
 
     def c_job(self, source: Path, folder: Path, extra: list[str], tag: str = "") -> Job:
         output = folder / source.relative_to("csrc").with_suffix(f"{tag}.o")
@@ -351,7 +352,6 @@ class Plan:
 
     def cuda_job(self, source: Path) -> Job:
         output = self.folder / source.relative_to("csrc").with_suffix(source.suffix + ".o")
-        host_flags = ["-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
         # -O is of host code alone, which here chooses what C launches.
         command = [str(self.cuda.nvcc), "-std=c++17", "-O1", "-Icsrc", "-DNDEBUG"]
         if os.environ.get("CXX"):
@@ -363,7 +363,7 @@ class Plan:
         if cupti and cupti.is_dir():
             command += ["-isystem", str(cupti)]
         command += arch_flags(source, self.cuda)
-        command += ["-Xcompiler", ",".join(host_flags), "-MMD", "-MF", str(output.with_suffix(".d"))]
+        command += ["-Xcompiler", ",".join(self.host_flags()), "-MMD", "-MF", str(output.with_suffix(".d"))]
         command += ["-c", str(source), "-o", str(output)]
         weight = (ROOT / source).stat().st_size
         return Job(source, self.folder, output, tuple(command), self.cuda.identity, weight)
@@ -412,9 +412,7 @@ class Plan:
         # A new file, not the old one rewritten: a running process may have that mapped.
         target.unlink(missing_ok=True)
         command = self.link_command(jobs, target)
-        done = subprocess.run(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
+        done = run_tool(command)
         missing = missing_definitions(done.stdout)
         if missing:
             target.unlink(missing_ok=True)

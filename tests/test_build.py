@@ -338,6 +338,15 @@ def test_what_is_compiled_once_is_assembled_for_every_architecture(
     assert re.findall(r"-gencode '?arch=([^ ']+)", done.stdout) == [flags]
 
 
+def test_sanitizers_reach_what_nvcc_compiles_for_the_host(build: Build, tree: Path, toolkit: Path) -> None:
+    (tree / "csrc/cuda").mkdir()
+    (tree / "csrc/cuda/host.cc").write_text("int bw_host;\n")
+    done = build(tree, BWPROF_CUDA="1", CUDA_HOME=str(toolkit), BWPROF_SANITIZE="address,undefined")
+    (words,) = re.findall(r"-Xcompiler (\S+)", done.stdout)
+    sanitizing = {"-fsanitize=address", "-fsanitize=undefined", "-fno-sanitize-recover=undefined"}
+    assert sanitizing < set(words.split(","))
+
+
 @pytest.mark.parametrize(
     ("environment", "message"),
     [

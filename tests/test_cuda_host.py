@@ -27,6 +27,7 @@ PROGRAMS = {
         "csrc/cuda/launch/tensor_map.c",
         "csrc/cuda/runtime/driver.c",
     ),
+    "check_marks": ("csrc/base/status.c", "csrc/cuda/timing/marks.c"),
 }
 CHECKS = [
     (name, check)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +113,27 @@ def test_devices_that_are_not_there(backend: str, index: int) -> None:
 def test_the_cpu_has_no_calls_to_make_fail(cpu: _core.Device) -> None:
     with pytest.raises(_core.UnsupportedError, match="no calls to make fail"):
         cpu._inject_fault(1)
+
+
+@pytest.mark.parametrize("use", ["launch", "measure"])
+def test_a_signal_while_memory_is_touched(use: str) -> None:
+    """The call ends, and what it had touched is given back: the whole of it is twice of what may be left."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def handler(*_: object) -> None:
+        raise InterruptedError("a signal")
+
+    before, base = signal.signal(signal.SIGALRM, handler), resident()
+    with _core.Device("cpu") as device, _core.Case(device, "stream_write", "fp32", {"elements": 128 * MIB}) as case:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            with pytest.raises(InterruptedError, match="a signal"):
+                getattr(case, use)()
+            assert resident() - base < 256 * MIB
+        finally:
+            signal.signal(signal.SIGALRM, before)
 
 
 # ---- threads ----
@@ -292,6 +314,41 @@ def test_a_case_is_closed_beside_a_thread_that_never_rests(dropped: bool) -> Non
         thread.join()
     assert in_time
     assert not wrong
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_dropping_a_case_waits_for_nobody(shared: bool) -> None:
+    """Each of two threads drops a case of the device that the other one measures on, from a poll function that goes on
+    when both have; with `shared` they hold a lock meanwhile, which the other one's poll function needs."""
+    devices = [_core.Device("cpu"), _core.Device("cpu")]
+    measured = [_core.Case(device, *SMALL_COPY) for device in devices]
+    dropped = [[_core.Case(device, "stream_copy", "fp32", {"elements": MIB})] for device in reversed(devices)]
+    for (case,) in dropped:
+        case.launch()
+    del case
+    both, lock, ended = threading.Barrier(2, timeout=GIVE_UP_SECONDS), threading.Lock(), [False, False]
+
+    def drop(cases: list[_core.Case]) -> None:
+        if not cases:
+            return
+        both.wait()
+        with lock if shared else threading.Lock():
+            cases.clear()
+        both.wait()
+
+    def measure(number: int) -> None:
+        measured[number].measure(cache="hot", max_seconds=0.01, poll=lambda: drop(dropped[number]))
+        ended[number] = True
+
+    threads = [threading.Thread(target=measure, args=(number,), daemon=True) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(GIVE_UP_SECONDS)
+    assert ended == [True, True]
+    for case, device in zip(measured, devices, strict=True):
+        case.close()
+        device.close()  # which says so where a case is left
 
 
 def test_a_case_that_is_closed_while_it_is_measured() -> None:

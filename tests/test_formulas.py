@@ -268,6 +268,17 @@ def test_many_shapes_at_once_equal_one_by_one():
     assert out[1, 0] == 8_945_664
 
 
+def test_costs_in_buffers_that_begin_anywhere() -> None:
+    """What an unaligned access does is seen by a build with BWPROF_SANITIZE=undefined."""
+    shapes = np.array([[1, 2, 3, 0], [4, 5, 6, 1]])
+    aligned = np.empty((2, 6), np.int64)
+    _core.cost_many("gemm", "fp32", shapes, aligned)
+    for offset in (1, 4):
+        values, out = bytearray(offset) + shapes.tobytes(), bytearray(offset + aligned.nbytes)
+        _core.cost_many("gemm", "fp32", memoryview(values)[offset:], memoryview(out)[offset:])
+        assert out[offset:] == aligned.tobytes()
+
+
 @pytest.mark.parametrize("value", [0, -1, 2**31, 2**63, -(2**70)])
 @pytest.mark.parametrize("name", ["M", "N", "K"])
 def test_sizes_out_of_range_are_named(name, value):

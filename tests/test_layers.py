@@ -312,6 +312,16 @@ def test_one_place_decides_whether_cuda_is_in() -> None:
     assert found == ["backend/registry.c: #if !BW_WITH_CUDA"]
 
 
+def test_methods_take_no_session_out_of_an_expression() -> None:
+    """What opens and closes a device holds its session; every other method has it within CORE_ASK or CORE_RUN."""
+    holders = {
+        path.name
+        for path in (CSRC / "python").iterdir()
+        if re.search(r"(self|device|object\)?)->session\b", code(path))
+    }
+    assert holders == {"device.c", "case.c"}
+
+
 def test_cxx_only_under_cuda() -> None:
     cxx = [path for path in sources() if path.suffix in {".cu", ".cuh", ".cpp", ".cc"} and folder_of(path) != "cuda"]
     assert not cxx

@@ -202,7 +202,7 @@ COSTS = {
         "fp32",
         {"batch": 1, "seq_len": 512, "num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "causal": 1},
     ),
-    "append": ("kv_append", "bf16", {"batch": 8, "seq_len": 128, "num_kv_heads": 2, "head_dim": 64}),
+    "append": ("kv_append", "bf16", {"batch": 8, "seq_len": 128, "num_kv_heads": 2, "head_dim": 64, "page_size": 16}),
 }
 
 

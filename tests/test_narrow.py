@@ -99,17 +99,25 @@ def test_q4_0_encodes_like_its_definition(values: list[float]) -> None:
     np.testing.assert_array_equal(decoded("q4_0", stored), q4_0(stored).astype(np.float32))
 
 
-def test_what_q4_0_cannot_hold_does_not_pass_for_a_number() -> None:
-    """A NaN, or what FP16's largest scale does not reach, in the second of three blocks."""
-    for wrong, at_it in ((np.nan, np.nan), (np.inf, np.inf), (-np.inf, -np.inf), (1e9, np.inf)):
-        for place in (32, 47, 63):
-            values = np.linspace(-1, 1, 96, dtype=np.float32)
-            values[place] = wrong
-            found = decoded("q4_0", _core.encode("q4_0", values))
-            np.testing.assert_array_equal(found[place], at_it)
-            assert not np.isfinite(found[32:64]).any(), (wrong, place)
-            others = np.delete(np.arange(96), np.s_[32:64])
-            assert np.abs(found[others] - values[others]).max() < 0.1
+@pytest.mark.parametrize("place", [32, 47, 63])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 524160.0, -524160.0, 1e6, -1e9, 3e38])
+def test_what_q4_0_cannot_hold_spoils_its_own_block_alone(wrong: float, place: int) -> None:
+    """A NaN makes NaN of its block; what FP16's largest scale does not reach saturates, beside zeros."""
+    values = np.linspace(-1, 1, 96, dtype=np.float32)
+    values[place] = wrong
+    found = decoded("q4_0", _core.encode("q4_0", values))
+    expected = np.zeros(32)
+    expected[place - 32] = np.copysign(8 * 65504, wrong)
+    np.testing.assert_array_equal(found[32:64], np.full(32, np.nan) if np.isnan(wrong) else expected)
+    others = np.delete(np.arange(96), np.s_[32:64])
+    assert np.abs(found[others] - values[others]).max() < 0.1
+
+
+def test_a_q4_0_block_of_two_infinities_is_numbers() -> None:
+    values = np.array([np.inf, -np.inf, *np.linspace(-3e5, 3e5, 30)], dtype=np.float32)
+    found = decoded("q4_0", _core.encode("q4_0", values))
+    assert found[:2].tolist() == [8 * 65504, -7 * 65504]
+    assert np.abs(found[2:] - values[2:]).max() <= 65504 / 2
 
 
 def test_the_last_block_is_filled_up_with_zeros() -> None:

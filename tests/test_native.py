@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,52 @@ def outcomes(checks: Checks) -> dict[str, tuple[int, str]]:
 def test_check(outcomes: dict[str, tuple[int, str]], name: str) -> None:
     status, said = outcomes[name]
     assert status == 0, f"exit status {status}\n{said}"
+
+
+@pytest.mark.parametrize(("elems", "size"), [(32, 34), (64, 36), (256, 144)])
+def test_the_largest_block_follows_from_the_table_of_types(
+    source_tree: Path, tmp_path: Path, elems: int, size: int
+) -> None:
+    header = (source_tree / "csrc/base/types/dtype.h").read_text()
+    row = f'X(NEW, "new", BITS, {elems}, {size}, 0, 0, 1.0, \' \', "planted") X(I32,'
+    (tmp_path / "base/types").mkdir(parents=True)
+    (tmp_path / "base/types/dtype.h").write_text(header.replace("X(I32,", row, 1))
+    source = tmp_path / "planted.c"
+    source.write_text(
+        '#include "base/types/dtype.h"\n'
+        f'_Static_assert(BW_BLOCK_ELEMS_MAX == {elems} && BW_BLOCK_BYTES_MAX == {size}, "");\n'
+    )
+    call([*(shlex.split(os.environ.get("CC", "")) or ["cc"]), *FLAGS, "-fsyntax-only", f"-I{tmp_path}", str(source)])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "bw_vf_store(out, bw_vf_load_as(BW_I32, data, 0))",
+        "bw_vf_store(out, bw_vf_load_as_upto(BW_I32, data, 0, 1))",
+        "bw_vf_store_as(BW_I32, out, 0, bw_vf_set(1.0f))",
+        "bw_vf_store_as_upto(BW_I32, out, 0, bw_vf_set(1.0f), 1)",
+    ],
+)
+def test_a_type_that_kernels_do_not_know_is_not_read_as_another(source_tree: Path, tmp_path: Path, use: str) -> None:
+    """Its size is known, as that of a type whose conversion was forgotten."""
+    header = (source_tree / "csrc/cpu/simd/simd.h").read_text()
+    size = "case BW_FP32: return sizeof(float);"
+    assert header.count(size) == 1
+    (tmp_path / "cpu/simd").mkdir(parents=True)
+    (tmp_path / "cpu/simd/simd.h").write_text(header.replace(size, "case BW_I32: " + size))
+    source, program = tmp_path / "planted.c", tmp_path / "planted"
+    source.write_text(f"""#include "base/checked.h"
+#include "cpu/simd/simd.h"
+int main(void) {{
+    float data[64] = {{0}}, out[64] = {{0}};
+    {use};
+    return out[0] != data[0];
+}}
+""")
+    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    call([*compiler, *FLAGS, "-DBW_ISA=portable", f"-I{tmp_path}", str(source), "-lm", "-o", str(program)])
+    assert subprocess.run([program], check=False).returncode == -signal.SIGABRT
 
 
 def test_every_check_is_a_test(checks: Checks) -> None:

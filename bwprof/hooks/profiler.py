@@ -371,7 +371,7 @@ class Profiler(Scheduled):
         return Where(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
 
     def reset(self) -> None:
-        """Forget all times so far; ranges that run go on."""
+        """Forget all times so far, and ranges that have none yet; those that run go on."""
         if self._device is not None:
             self._core.forget()
 

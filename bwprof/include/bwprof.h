@@ -122,7 +122,7 @@ BWPROF_API bwprof_status bwprof_profiler_print_report(bwprof_profiler *profiler,
 BWPROF_API bwprof_status bwprof_profiler_write_csv(bwprof_profiler *profiler, const char *path);
 BWPROF_API bwprof_status bwprof_profiler_write_json(bwprof_profiler *profiler, const char *path);
 
-/* Forgets the times so far, and drops ranges that nobody has read yet; those that run go on. */
+/* Forgets the times so far, and drops ranges that nobody has read yet; those that run go on. Waits for no stream. */
 BWPROF_API bwprof_status bwprof_profiler_reset(bwprof_profiler *profiler);
 
 /* A range with its bytes: both at once, for a kernel's host function. `bytes_read` and `bytes_written` are set for the
@@ -208,7 +208,7 @@ BWPROF_API bwprof_status bwprof_attention_prefill_cost(int64_t batch, int64_t se
                                                        const char *precision, uint64_t *bytes_read,
                                                        uint64_t *bytes_written, uint64_t *flops);
 
-/* The keys and values of seq_len new tokens of each sequence, written into a paged cache. */
+/* The keys and values of seq_len new tokens of each sequence, written into a cache of pages of 16 tokens. */
 BWPROF_API bwprof_status bwprof_kv_append_cost(int64_t batch, int64_t seq_len, int64_t num_kv_heads, int64_t head_dim,
                                                const char *precision, uint64_t *bytes_read, uint64_t *bytes_written,
                                                uint64_t *flops);
@@ -297,7 +297,7 @@ BWPROF_API bwprof_status bwprof_profile_gemm_bandwidth(int M, int N, int K, int 
 BWPROF_API bwprof_status bwprof_profile_attention_bandwidth(int batch_size, int seq_len, int num_heads, int head_dim,
                                                             int use_fp16, bwprof_report *out);
 
-/* The keys and values of seq_len new tokens of each sequence, written into a paged cache. */
+/* The keys and values of seq_len new tokens of each sequence, written into a cache of pages of 16 tokens. */
 BWPROF_API bwprof_status bwprof_profile_kv_cache_bandwidth(int batch_size, int seq_len, int num_kv_heads, int head_dim,
                                                            int use_fp16, bwprof_report *out);
 

@@ -34,9 +34,9 @@ static void count_fork(void) {
 }
 
 static slot *slot_of(const bwprof_profiler *handle, uint32_t *owner) {
-    uintptr_t number = (uintptr_t)handle, index = (number & ((1u << SLOT_BITS) - 1)) - 1;
-    *owner = (uint32_t)(number >> SLOT_BITS);
-    return index < BWPROF_PROFILERS_MOST && (*owner & 1) ? &bw_api_handles.slots[index] : NULL;
+    uintptr_t number = (uintptr_t)handle, rest = number >> SLOT_BITS, index = (number & ((1u << SLOT_BITS) - 1)) - 1;
+    *owner = (uint32_t)rest;
+    return index < BWPROF_PROFILERS_MOST && rest == *owner && (*owner & 1) ? &bw_api_handles.slots[index] : NULL;
 }
 
 static bool is_owner(const slot *self, uint32_t owner) {

@@ -286,6 +286,9 @@ typedef struct bw_device_calls {
     /* Optional, for work that is done by threads of the host: so many share it from now on, and the facts are theirs;
      * nothing may be open on the device. */
     bw_status (*limit_threads)(bw_device *device, int threads);
+    /* Optional, for work of the host's that takes long: from now on it asks `poll` several times a second, in the
+     * calling thread, and ends with BW_CODE_INTERRUPTED where that is true. */
+    void (*watch)(bw_device *device, bool (*poll)(void *context), void *context);
     /* Optional: opens whatever the backend can use, and says what it found. */
     void (*libraries)(bw_device *device, bw_library_info out[BW_LIBRARIES_MAX], int *count);
 } bw_device_calls;

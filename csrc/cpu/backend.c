@@ -20,6 +20,7 @@
 enum { PARALLEL_BYTES = 1 << 20, CACHED_SHARE = 4, THREADS_MAX = 4096, CACHE_MIB_MAX = 1 << 20, ALIGNMENT = 256 };
 enum { REFERENCE_LEAST = 1 << 25, REFERENCE_MOST = 1 << 30 };
 enum { PEAK_ROUNDS = 100000, PEAK_RUNS = 7 };
+enum { PIECE_BLOCKS = 1 << 23, PIECE_BYTES = 1 << 25 }; /* of long work, between two questions whether to go on */
 
 static bw_status device_count(int *count, char *reason, size_t reason_size) {
     *count = 1;
@@ -200,7 +201,7 @@ typedef struct fill_task {
     const bw_cpu_kernels *kernels;
     bw_dtype dtype;
     bw_input_key key;
-    int64_t count;
+    int64_t from, count; /* a piece's blocks, and all of them up to its end */
     char *out;
 } fill_task;
 
@@ -208,20 +209,24 @@ typedef struct fill_task {
 static void fill_share(void *context, int rank, int ranks) {
     fill_task *task = context;
     int64_t first, last;
-    bw_pool_share(bw_ceil_div(task->count, ALIGNMENT), rank, ranks, &first, &last);
-    first *= ALIGNMENT;
-    last = bw_min64(last * ALIGNMENT, task->count);
+    bw_pool_share(bw_ceil_div(task->count - task->from, ALIGNMENT), rank, ranks, &first, &last);
+    first = task->from + first * ALIGNMENT;
+    last = bw_min64(task->from + last * ALIGNMENT, task->count);
     if (first >= last) return;
     char *out = task->out + first * bw_dtype_get(task->dtype)->block_bytes;
     task->kernels->fill(task->dtype, task->key, first, last - first, out);
 }
 
 static bw_status fill(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out) {
-    fill_task task = {device->kernels, dtype, bw_input_key_make(seed, operand), count, out};
-    if (count < PARALLEL_BYTES / 16) {
-        fill_share(&task, 0, 1);
-    } else {
-        bw_pool_run(device->pool, fill_share, &task);
+    for (int64_t from = 0; from < count; from += PIECE_BLOCKS) {
+        fill_task task = {
+            device->kernels, dtype, bw_input_key_make(seed, operand), from, bw_min64(count, from + PIECE_BLOCKS), out};
+        if (count < PARALLEL_BYTES / 16) {
+            fill_share(&task, 0, 1);
+        } else {
+            bw_pool_run(device->pool, fill_share, &task);
+        }
+        BW_TRY(bw_memory_poll(&device->memory));
     }
     return BW_OK;
 }
@@ -247,11 +252,14 @@ static void move_share(void *context, int rank, int ranks) {
 }
 
 static bw_status move(bw_device *device, void *to, const void *from, int64_t bytes) {
-    move_task task = {to, from, bytes};
-    if (bytes < PARALLEL_BYTES) {
-        move_share(&task, 0, 1);
-    } else {
-        bw_pool_run(device->pool, move_share, &task);
+    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
+        move_task task = {(char *)to + at, from ? (const char *)from + at : NULL, bw_min64(bytes - at, PIECE_BYTES)};
+        if (task.bytes < PARALLEL_BYTES) {
+            move_share(&task, 0, 1);
+        } else {
+            bw_pool_run(device->pool, move_share, &task);
+        }
+        BW_TRY(bw_memory_poll(&device->memory));
     }
     return BW_OK;
 }
@@ -268,6 +276,11 @@ static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, 
         next += spans[i].bytes;
     }
     return BW_OK;
+}
+
+static void watch(bw_device *device, bool (*poll)(void *context), void *context) {
+    device->memory.poll = poll;
+    device->memory.poll_context = context;
 }
 
 static bw_status synchronize(bw_device *device) {
@@ -418,6 +431,7 @@ static const bw_device_calls device_calls = {
     .synchronize = synchronize,
     .variants = variants,
     .limit_threads = limit_threads,
+    .watch = watch,
 };
 
 static const bw_memory_calls memory_calls = {

@@ -4,13 +4,16 @@
 #include "cpu/memory.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "cpu/host.h"
 
 enum { PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20, WASTE_FACTOR = 4 };
+static const double poll_every_s = 0.02;
 
 struct bw_mapping {
     bw_mapping *next;
@@ -91,18 +94,41 @@ int bw_memory_owner(const bw_set_layout *layout, int64_t start, int64_t page_byt
     return (int)((double)(middle - layout->starts[part]) / (double)bytes * ranks);
 }
 
+bw_status bw_memory_poll(bw_memory *memory) {
+    const double now_s = bw_now_s();
+    if (!memory->poll || now_s < memory->polled_s + poll_every_s) return BW_OK;
+    memory->polled_s = now_s;
+    return memory->poll(memory->poll_context) ? bw_fail(BW_CODE_INTERRUPTED, "interrupted") : BW_OK;
+}
+
 typedef struct touch_task {
+    bw_memory *memory;
+    bw_pool *pool;
     const bw_mapping *mapping;
     bw_set_layout layout;
+    bw_status status; /* the caller's */
+    atomic_bool stopped;
 } touch_task;
+
+/* The caller asks as the thread that it is outside the pool, with its own processors. */
+static bool is_stopped(touch_task *task, int rank) {
+    if (rank == 0 && task->memory->poll && bw_now_s() >= task->memory->polled_s + poll_every_s) {
+        bw_pool_leave(task->pool);
+        task->status = bw_memory_poll(task->memory);
+        bw_pool_enter(task->pool);
+        if (task->status) atomic_store(&task->stopped, true);
+    }
+    return atomic_load_explicit(&task->stopped, memory_order_relaxed);
+}
 
 /* By huge pages where the mapping may have them: the first touch of any part of one decides where all of it lies. */
 static void touch_pages(void *context, int rank, int ranks) {
-    const touch_task *task = context;
+    touch_task *task = context;
     volatile char *memory = task->mapping->start;
     const int64_t bytes = task->mapping->bytes, page_bytes = bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
     for (int64_t page = 0; page < bytes; page += page_bytes) {
         if (bw_memory_owner(&task->layout, page, page_bytes, ranks) != rank) continue;
+        if (is_stopped(task, rank)) return;
         for (int64_t at = page; at < page + page_bytes; at += PAGE_BYTES) memory[at] = 0;
     }
 }
@@ -122,11 +148,15 @@ bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, co
                            (double)free_bytes * 1e-9);
         }
         BW_TRY(map_fresh(size_class(bytes, free_bytes), &mapping));
-        touch_task task = {mapping, {.set_bytes = mapping->bytes, .parts = 1}};
+        touch_task task = {memory, pool, mapping, {.set_bytes = mapping->bytes, .parts = 1}, .status = BW_OK};
         if (layout) task.layout = *layout;
         bw_pool_enter(pool);
         bw_pool_run(pool, touch_pages, &task);
         bw_pool_leave(pool);
+        if (task.status) {
+            unmap(mapping);
+            return task.status;
+        }
     }
     mapping->next = memory->used;
     memory->used = mapping;

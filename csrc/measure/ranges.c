@@ -355,6 +355,13 @@ const double *bw_ranges_begins(const bw_ranges *self, int64_t id, int64_t *count
 }
 
 void bw_ranges_forget(bw_ranges *self) {
+    for (; self->ended_count; self->ended_count--) {
+        const range *oldest = &self->ended[self->first];
+        self->unused[self->unused_count++] = oldest->start;
+        self->unused[self->unused_count++] = oldest->stop;
+        self->first = (self->first + 1) % self->mark_count;
+        self->settled++;
+    }
     for (int64_t i = 0; i < self->name_count; i++) {
         self->names[i].count = self->names[i].oldest = 0;
         self->names[i].totals = none;

@@ -44,7 +44,7 @@ void bw_ranges_drop(bw_ranges *ranges); /* those that run: they never were */
 bw_status bw_ranges_read(bw_ranges *ranges);
 /* Reads at most `most` of them, those that the stream has passed, and waits for nothing. */
 bw_status bw_ranges_read_passed(bw_ranges *ranges, int64_t most);
-/* How many were stopped so far, and how many of these have been read, or dropped because they could not be. */
+/* How many were stopped so far, and how many of these have been read or dropped. */
 int64_t bw_ranges_stopped(const bw_ranges *ranges);
 int64_t bw_ranges_settled(const bw_ranges *ranges);
 
@@ -55,7 +55,8 @@ const double *bw_ranges_times(const bw_ranges *ranges, int64_t id, int64_t *coun
  * before: on a GPU that is one more question to the driver for each range. */
 void bw_ranges_keep_begins(bw_ranges *ranges);
 const double *bw_ranges_begins(const bw_ranges *ranges, int64_t id, int64_t *count);
-void bw_ranges_forget(bw_ranges *ranges); /* the times read so far */
+/* The times read so far, and the ranges that have ended and are not read: waits for nothing. */
+void bw_ranges_forget(bw_ranges *ranges);
 
 /* Of all times read so far, those that are not kept any more among them; NaN of none. */
 typedef struct bw_range_totals {

@@ -41,6 +41,8 @@ static bw_status status_of_exception(bw_code code, const char *what) {
 /* An exception stays set and is raised in the end; in a capture it says that this cannot be captured. */
 static bw_status call(void *context, int64_t set, bool captured) {
     python_call *self = context;
+    if (PyErr_Occurred())
+        return bw_fail(BW_CODE_INTERRUPTED, "interrupted"); /* by a signal, between two pieces of work */
     PyObject *index = self->takes_set ? PyLong_FromLongLong(set) : NULL, *result = NULL;
     if (!self->takes_set) {
         result = PyObject_CallNoArgs(self->function);
@@ -70,8 +72,8 @@ typedef struct call_work {
     bw_counters counted;
 } call_work;
 
-/* 0, or -1 with an exception. */
-static int read_subject(device_object *self, PyObject *function, PyObject *stream, PyObject *sets, PyObject *footprint,
+/* All but the session; 0, or -1 with an exception. */
+static int read_subject(core_state *state, PyObject *function, PyObject *stream, PyObject *sets, PyObject *footprint,
                         call_work *work) {
     int64_t set_count = 1, footprint_bytes = 0;
     if (!PyCallable_Check(function)) {
@@ -83,14 +85,10 @@ static int read_subject(device_object *self, PyObject *function, PyObject *strea
     work->call.takes_set = sets && sets != Py_None;
     if (work->call.takes_set && core_read_int64(NULL, "sets", sets, &set_count) < 0) return -1;
     if (footprint && core_read_int64(NULL, "footprint_bytes", footprint, &footprint_bytes) < 0) return -1;
-    work->subject = (bw_call){self->session, &work->work, &work->empty, set_count, footprint_bytes};
+    work->subject = (bw_call){NULL, &work->work, &work->empty, set_count, footprint_bytes};
     bw_status status = bw_call_check(&work->subject);
     if (status) {
-        core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
-        return -1;
-    }
-    if (!self->session) { /* asked last: reading numbers may have run Python code that closed it */
-        PyErr_SetString(PyExc_ValueError, "this Device is closed");
+        core_raise(state, status);
         return -1;
     }
     work->call.function = function;
@@ -100,11 +98,18 @@ static int read_subject(device_object *self, PyObject *function, PyObject *strea
     return 0;
 }
 
+static const bw_call *subject_on(bw_session *session, call_work *work) {
+    work->subject.session = session;
+    return &work->subject;
+}
+
 PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"function", "nothing",          "stream",      "sets",        "footprint_bytes",
                             "cache",    "precision_target", "min_samples", "max_seconds", "poll",
                             "timer",    "settled",          NULL};
     device_object *self = (device_object *)object;
+    core_state *state = core_state_of(Py_TYPE(object));
+    char timer[CORE_TIMER_SIZE];
     call_work work = {.options = BW_MEASURE_OPTIONS_DEFAULT};
     core_options given = core_options_default(&work.options);
     PyObject *function, *stream = NULL, *sets = NULL, *footprint = NULL;
@@ -116,12 +121,13 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
     if (!PyCallable_Check(work.nothing.function)) {
         return PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R", work.nothing.function);
     }
-    if (core_options_read(core_state_of(Py_TYPE(object)), &given, &work.options) < 0) return NULL;
-    if (read_subject(self, function, stream, sets, footprint, &work) < 0) return NULL;
-    bw_status status = bw_timer_find(self->session, given.timer, &work.options.timer);
-    if (!status) CORE_RUN(status, self->session, bw_measure_call(&work.subject, &work.options, &work.measured));
-    PyObject *result = status ? core_raise(core_state_of(Py_TYPE(object)), status)
-                              : core_measurement_dict(self->session, NULL, &work.options, &work.measured);
+    if (core_options_read(state, &given, &work.options) < 0) return NULL;
+    if (read_subject(state, function, stream, sets, footprint, &work) < 0) return NULL;
+    bw_status status;
+    CORE_ASK(status, self, core_timer_find(session, given.timer, &work.options, timer));
+    if (!status) CORE_RUN(status, self, bw_measure_call(subject_on(session, &work), &work.options, &work.measured));
+    PyObject *result =
+        status ? core_raise(state, status) : core_measurement_dict(timer, NULL, &work.options, &work.measured);
     bw_measurement_free(&work.measured);
     return result;
 }
@@ -132,9 +138,9 @@ PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwa
     call_work work = {0};
     PyObject *function, *sets = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O", names, &function, &sets)) return NULL;
-    if (read_subject(self, function, NULL, sets, NULL, &work) < 0) return NULL;
+    if (read_subject(core_state_of(Py_TYPE(object)), function, NULL, sets, NULL, &work) < 0) return NULL;
     bw_status status;
-    CORE_RUN(status, self->session, bw_count_call(&work.subject, &work.counted));
+    CORE_RUN(status, self, bw_count_call(subject_on(session, &work), &work.counted));
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     return core_counters_dict(&work.counted);
 }
@@ -148,9 +154,9 @@ PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObj
     PyObject *function, *given, *sets = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &function, &given, &sets)) return NULL;
     if (core_read_groups(self, given, &groups) < 0) return NULL;
-    if (read_subject(self, function, NULL, sets, NULL, &work) < 0) return NULL;
+    if (read_subject(core_state_of(Py_TYPE(object)), function, NULL, sets, NULL, &work) < 0) return NULL;
     bw_status status;
-    CORE_RUN(status, self->session, bw_count_call_metrics(&work.subject, groups, &counted));
+    CORE_RUN(status, self, bw_count_call_metrics(subject_on(session, &work), groups, &counted));
     return status ? core_raise(core_state_of(Py_TYPE(object)), status) : core_metrics_dict(&counted);
 }
 

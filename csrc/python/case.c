@@ -61,6 +61,21 @@ void core_case_let_go(case_object *self) {
     Py_XDECREF(device);
 }
 
+/* What a case is made of. */
+typedef struct case_plan {
+    int op_index;
+    const bw_precision *precision;
+    const bw_dims *dims;
+    const char *variant;
+    uint64_t seed;
+} case_plan;
+
+static bw_status create_content(case_object *self, bw_session *session, const case_plan *plan) {
+    if (self->content || self->closing) return bw_fail(BW_CODE_INVALID, "this Case is open already");
+    return bw_case_create(session, plan->op_index, plan->precision, plan->dims, plan->variant, plan->seed,
+                          &self->content);
+}
+
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"device",  "operation", "precision", "params", "kv_lens",
                             "variant", "seed",      "name",      "nvtx",   NULL};
@@ -87,14 +102,8 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         return -1;
     }
     if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return -1;
-    /* Asked last: reading numbers may have run Python code that opened this or closed that. */
-    const bool open = self->content || self->closing;
-    if (open || !device->session) {
-        core_dims_free(&dims);
-        PyErr_SetString(PyExc_ValueError, open ? "this Case is open already" : "the Device is closed");
-        return -1;
-    }
-    status = bw_case_create(device->session, index, precision, &dims.dims, variant, seed, &self->content);
+    const case_plan plan = {index, precision, &dims.dims, variant, seed};
+    CORE_ASK(status, device, create_content(self, session, &plan));
     core_dims_free(&dims);
     if (status) {
         core_raise(state, status);
@@ -107,7 +116,7 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
 }
 
 /* Whether the content may be freed: no call uses it, and no other thread measures on the device, which is then this
- * thread's. A poll function may drop another case of the device that its own thread measures on: between two batches
+ * thread's. A poll function may close another case of the device that its own thread measures on: between two batches
  * that is safe, and waiting would never end. */
 static bool is_alone(const case_object *self, bw_session *session) {
     if (bw_session_is_foreign(session)) return true;
@@ -127,9 +136,9 @@ static bool is_closed_elsewhere(const case_object *self) {
 
 /* Closes the case, after other threads that still use it have finished, and returns when it is closed, whoever does it.
  * -1 with an exception where a signal ended the wait: the case is then as it was. */
-static int release_content(case_object *self, bool signals) {
+static int release_content(case_object *self) {
     while (is_closed_elsewhere(self)) {
-        if (pause_for(signals) < 0) return -1;
+        if (pause_for(true) < 0) return -1;
     }
     if (!self->device) return 0;
     bw_case *content = self->content;
@@ -142,7 +151,7 @@ static int release_content(case_object *self, bool signals) {
     self->closer = PyThread_get_thread_ident();
     self->device->closers++;
     while (!is_alone(self, session)) {
-        if (pause_for(signals) == 0) continue;
+        if (pause_for(true) == 0) continue;
         self->content = content;
         self->closing = false;
         self->device->closers--;
@@ -152,7 +161,7 @@ static int release_content(case_object *self, bool signals) {
         Py_BEGIN_ALLOW_THREADS;
         bw_case_free(content);
         Py_END_ALLOW_THREADS;
-        if (!within) bw_session_leave(session);
+        if (!within) core_device_leave(self->device);
     }
     self->device->closers--;
     self->device->open_cases--;
@@ -161,12 +170,42 @@ static int release_content(case_object *self, bool signals) {
     return 0;
 }
 
-static void case_dealloc(PyObject *object) {
-    PyTypeObject *type = Py_TYPE(object);
-    (void)release_content((case_object *)object, false);
-    PyMem_Free(((case_object *)object)->holders);
-    type->tp_free(object);
+void core_case_free(case_object *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    device_object *device = self->device;
+    Py_BEGIN_ALLOW_THREADS;
+    bw_case_free(self->content);
+    Py_END_ALLOW_THREADS;
+    PyMem_Free(self->holders);
+    type->tp_free((PyObject *)self);
     Py_DECREF(type);
+    Py_XDECREF(device);
+}
+
+/* Waits for nobody, who may wait for this thread: where another thread is in the session, it frees the case. */
+static void case_dealloc(PyObject *object) {
+    case_object *self = (case_object *)object;
+    device_object *device = (device_object *)Py_XNewRef((PyObject *)self->device);
+    if (device) device->open_cases--;
+    if (!device || bw_session_is_foreign(device->session)) {
+        self->content = NULL; /* after a fork the memory is the parent's */
+        core_case_free(self);
+        Py_XDECREF(device);
+        return;
+    }
+    const bool within = bw_session_is_mine(device->session);
+    bw_status busy = within ? BW_OK : core_device_enter(device);
+    if (busy) {
+        bw_status_free(busy);
+        self->next = device->dropped;
+        device->dropped = self;
+    } else {
+        device->closers++;
+        core_case_free(self);
+        if (!within) core_device_leave(device);
+        device->closers--;
+    }
+    Py_DECREF(device);
 }
 
 static PyObject *case_close(PyObject *object, PyObject *unused) {
@@ -176,7 +215,7 @@ static PyObject *case_close(PyObject *object, PyObject *unused) {
         PyErr_SetString(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
         return NULL;
     }
-    if (release_content(self, true) < 0) return NULL;
+    if (release_content(self) < 0) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -313,7 +352,7 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
     if (core_cache_read(cache_name, &cache) < 0) return NULL;
     bw_case *content = core_case_hold(self);
     if (!content) return NULL;
-    CORE_RUN(status, self->device->session, bw_case_rotation(content, cache, &rotation, &needed, &free_bytes));
+    CORE_RUN(status, self->device, bw_case_rotation(content, cache, &rotation, &needed, &free_bytes));
     core_case_let_go(self);
     /* Not enough is an answer here, not an error. */
     if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(state_of(self), status);
@@ -347,7 +386,7 @@ static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_ar
         if (core_set(result, operand->name, bytes) < 0) Py_CLEAR(result);
     }
     if (!result) return NULL;
-    CORE_RUN(status, self->device->session, bw_case_run(content, arrays));
+    CORE_RUN(status, self->device, bw_case_run(content, arrays));
     if (!status) return result;
     Py_DECREF(result);
     return core_raise(state_of(self), status);
@@ -385,7 +424,7 @@ static PyObject *launch(case_object *self, bw_status (*kind)(bw_case *)) {
     bw_case *content = core_case_hold(self);
     bw_status status;
     if (!content) return NULL;
-    CORE_RUN(status, self->device->session, kind(content));
+    CORE_RUN(status, self->device, kind(content));
     core_case_let_go(self);
     if (status) return core_raise(state_of(self), status);
     Py_RETURN_NONE;

@@ -6,10 +6,10 @@
 #include <string.h>
 
 /* Called between replays and reference rows, without the GIL: signals first, then the caller's own function. */
-static bool poll_python(void *context) {
+bool core_poll(void *context) {
     PyObject *function = context;
     PyGILState_STATE gil = PyGILState_Ensure();
-    bool stop = PyErr_CheckSignals() < 0;
+    bool stop = PyErr_Occurred() || PyErr_CheckSignals() < 0;
     if (!stop && function) {
         PyObject *answer = PyObject_CallNoArgs(function);
         stop = answer == NULL;
@@ -29,7 +29,7 @@ PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"budget_s", "outputs", NULL};
     case_object *self = (case_object *)object;
     PyObject *outputs = Py_None, *result = NULL;
-    bw_budget budget = {.seconds = 0.1, .poll = poll_python};
+    bw_budget budget = {.seconds = 0.1, .poll = core_poll};
     core_arrays taken = {0};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|dO", names, &budget.seconds, &outputs)) return NULL;
     if (!(budget.seconds >= 0.0)) {
@@ -42,7 +42,7 @@ PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
     if (outputs == Py_None || core_arrays_take(state, content->problem, true, outputs, &taken) == 0) {
         bw_verdict verdict;
         bw_status status;
-        CORE_RUN(status, self->device->session, bw_case_verify_outputs(content, taken.data, &budget, &verdict));
+        CORE_RUN(status, self->device, bw_case_verify_outputs(content, taken.data, &budget, &verdict));
         result = status ? core_raise(state, status) : verdict_dict(&verdict);
     }
     core_arrays_release(&taken);
@@ -91,23 +91,22 @@ static int add_case(PyObject *dict, bw_case *content, const bw_measurement *m) {
     return result;
 }
 
-PyObject *core_measurement_dict(const bw_session *session, bw_case *content, const bw_measure_options *options,
+PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_measure_options *options,
                                 const bw_measurement *m) {
     const bw_statistics *s = &m->statistics;
     bool sampled = m->samples_ns != NULL;
-    PyObject *timer = core_text(bw_timer_name(session, options->timer)); /* first: what follows may run Python code */
     PyObject *dict = Py_BuildValue(
         "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:N,s:s,s:O,s:s,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:d,s:N,s:d,s:d,s:d,s:d,"
         "s:d,s:d}",
         "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
-        (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer", timer, "cache",
-        options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold", m->rotation.cold ? Py_True : Py_False, "cache_note",
-        m->rotation.note ? m->rotation.note : "", "buffer_sets", (long long)m->rotation.sets, "launches_per_sample",
-        (long long)m->launches_per_sample, "late_samples", (long long)m->late_samples, "flush_bytes",
-        (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns", m->timer_floor_ns,
-        "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernels.sum_ns, "kernel_span_ns", m->kernels.span_ns,
-        "kernels_elsewhere", m->kernels.elsewhere, "conditions", conditions_dict(m), "waited_share",
+        (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer", core_text(timer),
+        "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold", m->rotation.cold ? Py_True : Py_False,
+        "cache_note", m->rotation.note ? m->rotation.note : "", "buffer_sets", (long long)m->rotation.sets,
+        "launches_per_sample", (long long)m->launches_per_sample, "late_samples", (long long)m->late_samples,
+        "flush_bytes", (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns",
+        m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernels.sum_ns, "kernel_span_ns",
+        m->kernels.span_ns, "kernels_elsewhere", m->kernels.elsewhere, "conditions", conditions_dict(m), "waited_share",
         m->disturbance.waited, "stolen_share", m->disturbance.stolen, "pressed_share", m->disturbance.pressed,
         "slowed_share", m->disturbance.slowed, "reference_ns", m->references.upper_ns, "best_reference_ns",
         m->references.best_ns);
@@ -146,12 +145,19 @@ int core_options_read(core_state *state, const core_options *given, bw_measure_o
                                 .min_samples = min_samples,
                                 .max_seconds = given->max_seconds,
                                 .verify_budget_s = given->verify_budget_s,
-                                .poll = poll_python,
+                                .poll = core_poll,
                                 .poll_context = given->poll && given->poll != Py_None ? given->poll : NULL};
     if (given->flush && read_flush(given->flush, out) < 0) return -1;
     bw_status status = bw_measure_options_check(out);
     if (status) core_raise(state, status);
     return status ? -1 : 0;
+}
+
+bw_status core_timer_find(const bw_session *session, const char *name, bw_measure_options *out,
+                          char found[CORE_TIMER_SIZE]) {
+    BW_TRY(bw_timer_find(session, name, &out->timer));
+    snprintf(found, CORE_TIMER_SIZE, "%s", bw_timer_name(session, out->timer));
+    return BW_OK;
 }
 
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -170,11 +176,12 @@ PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) 
     if (core_options_read(core_state_of(Py_TYPE(object)), &given, &options) < 0) return NULL;
     bw_case *content = core_case_hold(self);
     if (!content) return NULL;
-    bw_session *session = self->device->session;
-    bw_status status = bw_timer_find(session, given.timer, &options.timer);
-    if (!status) CORE_RUN(status, session, bw_measure(content, &options, &measured));
+    char timer[CORE_TIMER_SIZE];
+    bw_status status;
+    CORE_ASK(status, self->device, core_timer_find(session, given.timer, &options, timer));
+    if (!status) CORE_RUN(status, self->device, bw_measure(content, &options, &measured));
     PyObject *result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status)
-                              : core_measurement_dict(session, content, &options, &measured);
+                              : core_measurement_dict(timer, content, &options, &measured);
     core_case_let_go(self);
     bw_measurement_free(&measured);
     return result;
@@ -195,7 +202,7 @@ PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
     bw_counters counted;
     bw_status status;
     if (!content) return NULL;
-    CORE_RUN(status, self->device->session, bw_count(content, rotated != 0, &counted));
+    CORE_RUN(status, self->device, bw_count(content, rotated != 0, &counted));
     core_case_let_go(self);
     if (status) return core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
     return core_counters_dict(&counted);
@@ -204,14 +211,11 @@ PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
 int core_read_groups(device_object *device, PyObject *given, unsigned *out) {
     *out = 0;
     PyObject *words = PySequence_Fast(given, "metrics must be a list of names");
-    if (words && !device->session) { /* asked now: reading the list may have run Python code that closed it */
-        PyErr_SetString(PyExc_ValueError, "this Device is closed");
-        Py_CLEAR(words);
-    }
     for (Py_ssize_t i = 0; words && i < PySequence_Fast_GET_SIZE(words); i++) {
         const char *name = core_name(PySequence_Fast_GET_ITEM(words, i));
         unsigned group = 0;
-        bw_status status = name ? bw_metric_group_find(device->session, name, &group) : BW_OK;
+        bw_status status = BW_OK;
+        if (name) CORE_ASK(status, device, bw_metric_group_find(session, name, &group));
         if (status) core_raise(core_state_of(Py_TYPE((PyObject *)device)), status);
         if (!name) PyErr_SetString(PyExc_TypeError, "metrics must be a list of names: one of these is no name");
         if (!name || status) Py_CLEAR(words);
@@ -244,7 +248,7 @@ PyObject *core_case_count_metrics(PyObject *object, PyObject *given) {
     if (!content) return NULL;
     if (core_read_groups(self->device, given, &groups) == 0) {
         bw_status status;
-        CORE_RUN(status, self->device->session, bw_count_metrics(content, groups, &counted));
+        CORE_RUN(status, self->device, bw_count_metrics(content, groups, &counted));
         result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status) : core_metrics_dict(&counted);
     }
     core_case_let_go(self);

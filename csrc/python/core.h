@@ -7,7 +7,7 @@
 
 #include "measure/measure.h"
 
-enum { CORE_THROTTLE_SIZE = 128 }; /* for every word of bw_throttle_words */
+enum { CORE_THROTTLE_SIZE = 128, CORE_TIMER_SIZE = 32 }; /* for every word of bw_throttle_words; a timer's name */
 
 typedef struct core_state {
     PyObject *device_error, *unsupported_error, *unavailable_error, *memory_limit_error;
@@ -20,7 +20,8 @@ typedef struct device_object {
     bool opening;        /* by a thread that has let go of the GIL */
     int index;
     Py_ssize_t open_cases, open_profilers;
-    Py_ssize_t closers; /* threads that close a case */
+    Py_ssize_t closers;          /* threads that close a case */
+    struct case_object *dropped; /* cases that nobody refers to: whoever is in the session frees them when it leaves */
 } device_object;
 
 typedef struct case_object {
@@ -30,7 +31,8 @@ typedef struct case_object {
     bool closing;         /* by a thread that waits for others, or frees the content, and has let go of the GIL */
     unsigned long closer; /* that thread */
     Py_ssize_t users;     /* calls under way: they let other threads run, which must not free the content under them */
-    unsigned long *holders; /* the thread of each of them */
+    unsigned long *holders;   /* the thread of each of them */
+    struct case_object *next; /* of those that were dropped */
 } case_object;
 
 /* ---- errors.c ---- */
@@ -85,6 +87,7 @@ extern PyMethodDef core_registry_methods[];
 PyObject *core_variant_dict(const bw_variant_table *table, const bw_variant *variant);
 
 /* ---- case.c ---- */
+void core_case_free(case_object *self); /* that was dropped; within the session */
 /* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception
  * when the case is closed. The same thread lets go. */
 bw_case *core_case_hold(case_object *self);
@@ -107,9 +110,14 @@ static inline core_options core_options_default(const bw_measure_options *defaul
 }
 /* All but the timer, over the defaults in *out; 0, or -1 with an exception. */
 int core_options_read(core_state *state, const core_options *given, bw_measure_options *out);
+/* The timer, and a copy of its name: a device's own lies in its memory. */
+bw_status core_timer_find(const bw_session *session, const char *name, bw_measure_options *out,
+                          char found[CORE_TIMER_SIZE]);
 /* content NULL: of a caller's function. */
-PyObject *core_measurement_dict(const bw_session *session, bw_case *content, const bw_measure_options *options,
+PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_measure_options *options,
                                 const bw_measurement *measurement);
+/* Signals, then the function that context is, if any: whether to stop, with an exception. */
+bool core_poll(void *context);
 PyObject *core_counters_dict(const bw_counters *counters);
 /* The bits of groups of metrics, by their names in a list. 0, or -1 with an exception. */
 int core_read_groups(device_object *device, PyObject *given, unsigned *out);
@@ -133,22 +141,38 @@ PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs
 enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at first */
 
 /* ---- device.c ---- */
-bw_session *core_session_of(device_object *self); /* NULL with an exception once it is closed */
+bw_status core_device_open(const device_object *self); /* BW_CODE_INVALID once it is closed */
+bw_status core_device_enter(device_object *self);      /* as its only user */
+void core_device_leave(device_object *self);
 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
 
-/* Sets status to that of `expression`, which runs without the GIL and as the session's only user. The session is
- * entered while the GIL is still held, and left when it is held again: no other thread can close it in between. */
-#define CORE_RUN(status, session, expression)           \
-    do {                                                \
-        bw_session *core_run_session_ = (session);      \
-        (status) = bw_session_enter(core_run_session_); \
-        if (status) break;                              \
-        Py_BEGIN_ALLOW_THREADS;                         \
-        (status) = (expression);                        \
-        Py_END_ALLOW_THREADS;                           \
-        bw_session_leave(core_run_session_);            \
+/* The two ways to a device's session. Python code that runs while arguments are read, or objects are made, may close
+ * the device: the session exists within `expression` alone, as `session`, and the expression is C that makes no object.
+ * Both set status to the expression's, or to why there is no session. */
+
+/* With the GIL, beside a thread that measures. */
+#define CORE_ASK(status, device, expression)           \
+    do {                                               \
+        bw_session *const session = (device)->session; \
+        (status) = core_device_open(device);           \
+        if (!(status)) (status) = (expression);        \
+    } while (0)
+
+/* Without the GIL, as the session's only user: it is entered and left with the GIL, so that no thread closes it in
+ * between. */
+#define CORE_RUN(status, device, expression)                                                                         \
+    do {                                                                                                             \
+        bw_session *const session = (device)->session;                                                               \
+        (status) = core_device_enter(device);                                                                        \
+        if (status) break;                                                                                           \
+        Py_BEGIN_ALLOW_THREADS;                                                                                      \
+        (status) = (expression);                                                                                     \
+        Py_END_ALLOW_THREADS;                                                                                        \
+        (void)session;                                                                                               \
+        core_device_leave(device);                                                                                   \
+        if (!(status) && PyErr_Occurred()) (status) = bw_fail(BW_CODE_INTERRUPTED, "interrupted"); /* core_poll's */ \
     } while (0)
 
 /* ---- numbers.c ---- */

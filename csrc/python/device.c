@@ -6,9 +6,27 @@
 #include <stddef.h>
 #include <structmember.h>
 
-bw_session *core_session_of(device_object *self) {
-    if (!self->session) PyErr_SetString(PyExc_ValueError, "this Device is closed");
-    return self->session;
+bw_status core_device_open(const device_object *self) {
+    return self->session ? BW_OK : bw_fail(BW_CODE_INVALID, "this Device is closed");
+}
+
+bw_status core_device_enter(device_object *self) {
+    BW_TRY(core_device_open(self));
+    return bw_session_enter(self->session);
+}
+
+/* While a case is freed others may be dropped. */
+void core_device_leave(device_object *self) {
+    while (self->dropped) {
+        case_object *dropped = self->dropped;
+        self->dropped = dropped->next;
+        core_case_free(dropped);
+    }
+    bw_session_leave(self->session);
+}
+
+static PyObject *raise_status(PyObject *object, bw_status status) {
+    return core_raise(core_state_of(Py_TYPE(object)), status);
 }
 
 static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -37,6 +55,7 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         self->session = session;
         self->index = (int)index;
     }
+    if (!status && backend->devices->watch) backend->devices->watch(self->session->device, core_poll, NULL);
     if (!status) return 0;
     core_raise(core_state_of(Py_TYPE(object)), status);
     return -1;
@@ -90,15 +109,21 @@ static PyObject *peak_tflops(const bw_device_facts *facts) {
     return dict;
 }
 
+static bw_status copy_facts(const bw_session *session, bw_device_facts *facts, bw_fact more[BW_FACTS_MAX], int *count) {
+    const bw_device_calls *devices = session->backend->devices;
+    *facts = *devices->facts(session->device);
+    *count = devices->more_facts ? devices->more_facts(session->device, more) : 0;
+    return BW_OK;
+}
+
 static PyObject *device_facts(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = core_session_of((device_object *)object);
-    if (!session) return NULL;
-    const bw_device_calls *devices = session->backend->devices;
-    /* Copies: making objects may collect garbage, and so run code that closes the device. */
-    const bw_device_facts facts = *devices->facts(session->device), *f = &facts;
+    bw_device_facts facts, *const f = &facts;
     bw_fact more[BW_FACTS_MAX];
-    const int count = devices->more_facts ? devices->more_facts(session->device, more) : 0;
+    int count = 0;
+    bw_status status;
+    CORE_ASK(status, (device_object *)object, copy_facts(session, &facts, more, &count));
+    if (status) return raise_status(object, status);
     PyObject *dict = Py_BuildValue(
         "{s:N,s:N,s:N,s:N,s:N,s:i,s:L,s:L,s:d,s:N,s:N,s:N,s:N,s:O,s:N}", "name", core_text(f->name), "uuid",
         core_text(f->uuid), "pci_bus_id", core_text(f->pci_bus_id), "driver", core_text(f->driver), "runtime",
@@ -114,12 +139,11 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
 
 static PyObject *device_memory(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = core_session_of((device_object *)object);
     int64_t free_bytes, total_bytes;
     bw_status status;
-    if (!session) return NULL;
-    CORE_RUN(status, session, session->backend->memory->ask(session->device, &free_bytes, &total_bytes));
-    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    CORE_RUN(status, (device_object *)object,
+             session->backend->memory->ask(session->device, &free_bytes, &total_bytes));
+    if (status) return raise_status(object, status);
     return Py_BuildValue("(LL)", (long long)free_bytes, (long long)total_bytes);
 }
 
@@ -130,45 +154,48 @@ static bw_status rest(const bw_session *session) {
 
 static PyObject *device_rest(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = core_session_of((device_object *)object);
     bw_status status;
-    if (!session) return NULL;
-    CORE_RUN(status, session, rest(session));
-    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    CORE_RUN(status, (device_object *)object, rest(session));
+    if (status) return raise_status(object, status);
     Py_RETURN_NONE;
+}
+
+static bw_status limit_threads(device_object *self, bw_session *session, int64_t threads) {
+    if (self->open_cases || self->open_profilers) {
+        return bw_fail(BW_CODE_INVALID, "a Case or Profiler of this Device is open: close it first");
+    }
+    BW_TRY(core_device_enter(self));
+    bw_status status =
+        bw_session_limit_threads(session, threads == (int)threads ? (int)threads : 0); /* 0: none has it */
+    core_device_leave(self);
+    return status;
 }
 
 /* With the GIL, for the some 20 ms that it takes: what other threads ask of the device meanwhile changes. */
 static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
     device_object *self = (device_object *)object;
     int64_t threads;
+    bw_status status;
     if (core_read_int64(NULL, "threads", value, &threads) < 0) return NULL;
-    const int wanted = threads == (int)threads ? (int)threads : 0; /* 0: none has it */
-    bw_session *session = core_session_of(self);
-    if (!session) return NULL;
-    if (self->open_cases || self->open_profilers) {
-        PyErr_SetString(PyExc_ValueError, "a Case or Profiler of this Device is open: close it first");
-        return NULL;
-    }
-    bw_status status = bw_session_enter(session);
-    if (!status) {
-        status = bw_session_limit_threads(session, wanted);
-        bw_session_leave(session);
-    }
-    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    CORE_ASK(status, self, limit_threads(self, session, threads));
+    if (status) return raise_status(object, status);
     Py_RETURN_NONE;
+}
+
+static bw_status find_floor(bw_session *session, const char *timer_name, double *ns) {
+    int timer;
+    BW_TRY(bw_timer_find(session, timer_name, &timer));
+    return bw_session_floor(session, timer, ns);
 }
 
 static PyObject *device_floor_ns(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"timer", NULL};
-    bw_session *session = core_session_of((device_object *)object);
     const char *timer_name = NULL;
-    int timer;
     double ns;
-    if (!session || !PyArg_ParseTupleAndKeywords(args, kwargs, "|z", names, &timer_name)) return NULL;
-    bw_status status = bw_timer_find(session, timer_name, &timer);
-    if (!status) CORE_RUN(status, session, bw_session_floor(session, timer, &ns));
-    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    bw_status status;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|z", names, &timer_name)) return NULL;
+    CORE_RUN(status, (device_object *)object, find_floor(session, timer_name, &ns));
+    if (status) return raise_status(object, status);
     return PyFloat_FromDouble(ns);
 }
 
@@ -190,13 +217,11 @@ static bw_status read_sensors(const bw_session *session, bw_conditions *out, cha
 
 static PyObject *device_conditions(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = core_session_of((device_object *)object);
     bw_conditions found;
     char note[320], throttle[CORE_THROTTLE_SIZE];
     bw_status status;
-    if (!session) return NULL;
-    CORE_RUN(status, session, read_sensors(session, &found, note, sizeof note));
-    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    CORE_RUN(status, (device_object *)object, read_sensors(session, &found, note, sizeof note));
+    if (status) return raise_status(object, status);
     bw_throttle_words(found.throttle, throttle, sizeof throttle);
     return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:N}", "sm_clock_mhz", found.sm_clock_mhz, "mem_clock_mhz",
                          found.mem_clock_mhz, "power_w", found.power_w, "temperature_c", found.temperature_c,
@@ -215,12 +240,10 @@ static PyObject *truth_or_none(int value) {
 
 static PyObject *device_management(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = core_session_of((device_object *)object);
     bw_management found;
     bw_status status;
-    if (!session) return NULL;
-    CORE_RUN(status, session, ask_management(session, &found));
-    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    CORE_RUN(status, (device_object *)object, ask_management(session, &found));
+    if (status) return raise_status(object, status);
     const bw_management *m = &found;
     return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:d}", "library", core_text(m->library), "note", core_text(m->note),
                          "driver", core_text(m->driver), "ecc", truth_or_none(m->ecc), "persistence",
@@ -236,13 +259,11 @@ static bw_status ask_libraries(const bw_session *session, bw_library_info out[BW
 
 static PyObject *device_libraries(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = core_session_of((device_object *)object);
     bw_library_info libraries[BW_LIBRARIES_MAX];
     int count;
     bw_status status;
-    if (!session) return NULL;
-    CORE_RUN(status, session, ask_libraries(session, libraries, &count));
-    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    CORE_RUN(status, (device_object *)object, ask_libraries(session, libraries, &count));
+    if (status) return raise_status(object, status);
     PyObject *list = PyList_New(count);
     for (int i = 0; list && i < count; i++) {
         const bw_library_info *found = &libraries[i];
@@ -258,39 +279,61 @@ static PyObject *device_libraries(PyObject *object, PyObject *unused) {
     return list;
 }
 
-static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
-    bw_session *session = core_session_of((device_object *)object);
-    long long countdown;
-    if (!session || !PyArg_ParseTuple(args, "L", &countdown)) return NULL;
-    if (!session->backend->faults) {
-        return core_raise(
-            core_state_of(Py_TYPE(object)),
-            bw_fail(BW_CODE_UNSUPPORTED, "the %s backend has no calls to make fail", session->backend->name));
+static bw_status inject_fault(const bw_session *session, int64_t countdown, int64_t *made) {
+    const bw_fault_calls *faults = session->backend->faults;
+    if (!faults) {
+        return bw_fail(BW_CODE_UNSUPPORTED, "the %s backend has no calls to make fail", session->backend->name);
     }
-    int64_t made = session->backend->faults->calls_made(session->device);
-    bw_status status = session->backend->faults->set(session->device, countdown);
-    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
-    return PyLong_FromLongLong(made);
+    *made = faults->calls_made(session->device);
+    return faults->set(session->device, countdown);
+}
+
+static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
+    long long countdown;
+    int64_t made = 0;
+    bw_status status;
+    if (!PyArg_ParseTuple(args, "L", &countdown)) return NULL;
+    CORE_ASK(status, (device_object *)object, inject_fault(session, countdown, &made));
+    return status ? raise_status(object, status) : PyLong_FromLongLong(made);
+}
+
+/* What attributes are made of. */
+typedef struct device_traits {
+    const char *backend; /* static text */
+    void *stream;
+    bool watched;
+} device_traits;
+
+static bw_status find_traits(const bw_session *session, device_traits *out) {
+    const bw_context_calls *context = session->backend->context;
+    *out = (device_traits){.backend = session->backend->name,
+                           .stream = context ? context->stream(session->device) : NULL,
+                           .watched = bw_session_annotations(session) != NULL};
+    return BW_OK;
 }
 
 static PyObject *get_backend(PyObject *object, void *closure) {
     (void)closure;
-    bw_session *session = core_session_of((device_object *)object);
-    return session ? PyUnicode_FromString(session->backend->name) : NULL;
+    device_traits traits;
+    bw_status status;
+    CORE_ASK(status, (device_object *)object, find_traits(session, &traits));
+    return status ? raise_status(object, status) : PyUnicode_FromString(traits.backend);
 }
 
 static PyObject *get_stream(PyObject *object, void *closure) {
     (void)closure;
-    bw_session *session = core_session_of((device_object *)object);
-    if (!session) return NULL;
-    const bw_backend *backend = session->backend;
-    return PyLong_FromVoidPtr(backend->context ? backend->context->stream(session->device) : NULL);
+    device_traits traits;
+    bw_status status;
+    CORE_ASK(status, (device_object *)object, find_traits(session, &traits));
+    return status ? raise_status(object, status) : PyLong_FromVoidPtr(traits.stream);
 }
 
 static PyObject *get_watched(PyObject *object, void *closure) {
     (void)closure;
-    bw_session *session = core_session_of((device_object *)object);
-    return session ? PyBool_FromLong(bw_session_annotations(session) != NULL) : NULL;
+    device_traits traits;
+    bw_status status;
+    CORE_ASK(status, (device_object *)object, find_traits(session, &traits));
+    return status ? raise_status(object, status) : PyBool_FromLong(traits.watched);
 }
 
 static PyMethodDef device_methods[] = {

@@ -134,6 +134,11 @@ static PyObject *profiler_switch(PyObject *object, PyObject *value) {
     Py_RETURN_NONE;
 }
 
+static bw_status create_ranges(profiler_object *self, bw_session *session, void *stream, int64_t capacity) {
+    if (self->ranges) return bw_fail(BW_CODE_INVALID, "this Profiler is open already");
+    return bw_ranges_create(session, stream, capacity, &self->ranges);
+}
+
 static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"device", "stream", "capacity", "nvtx", NULL};
     profiler_object *self = (profiler_object *)object;
@@ -152,17 +157,14 @@ static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwarg
         return PyErr_Format(PyExc_ValueError, "capacity = %lld: allowed is 1 to %d", (long long)capacity,
                             CORE_RANGES_MAX);
     }
-    if (self->ranges || !device->session) {
-        PyErr_SetString(PyExc_ValueError, self->ranges ? "this Profiler is open already" : "the Device is closed");
-        return NULL;
-    }
     PyObject *ids = PyDict_New(), *moved = PyDict_New();
     if (!ids || !moved) {
         Py_XDECREF(ids);
         Py_XDECREF(moved);
         return NULL;
     }
-    bw_status status = bw_ranges_create(device->session, handle, capacity, &self->ranges);
+    bw_status status;
+    CORE_ASK(status, device, create_ranges(self, session, handle, capacity));
     if (status) {
         Py_DECREF(ids);
         Py_DECREF(moved);
@@ -211,7 +213,7 @@ static void profiler_dealloc(PyObject *object) {
 static int read_all(profiler_object *self) {
     if (check_open(self) < 0 || check_thread(self) < 0) return -1;
     bw_status status;
-    CORE_RUN(status, self->device->session, bw_ranges_read(self->ranges));
+    CORE_RUN(status, self->device, bw_ranges_read(self->ranges));
     if (!status) return 0;
     core_raise(state_of((PyObject *)self), status);
     return -1;
@@ -270,11 +272,7 @@ static PyObject *profiler_begins(PyObject *object, PyObject *unused) {
 static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
     (void)unused;
     profiler_object *self = (profiler_object *)object;
-    bool nested = self->reading;
-    self->reading = true;
-    int result = read_all(self);
-    self->reading = nested;
-    if (result < 0) return NULL;
+    if (check_open(self) < 0 || check_thread(self) < 0) return NULL;
     bw_ranges_forget(self->ranges);
     Py_RETURN_NONE;
 }
@@ -287,7 +285,7 @@ static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
     if (check_open(self) < 0 || check_thread(self) < 0) return NULL;
     bool nested = self->reading;
     self->reading = true;
-    CORE_RUN(status, self->device->session, bw_ranges_floor(self->ranges, &ns));
+    CORE_RUN(status, self->device, bw_ranges_floor(self->ranges, &ns));
     self->reading = nested;
     if (status) return core_raise(state_of(object), status);
     return PyFloat_FromDouble(ns);

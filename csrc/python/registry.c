@@ -254,21 +254,23 @@ static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
 
 enum { COST_COLUMNS = 6 };
 
+/* Of int64 in buffers that may begin anywhere. */
 static bw_status cost_rows(const bw_op *op, const bw_precision *precision, const bw_variant *variant,
-                           const int64_t *values, int64_t rows, int64_t *out) {
+                           const char *values, int64_t rows, char *out) {
+    const size_t bytes = (size_t)op->param_count * sizeof(int64_t);
     for (int64_t row = 0; row < rows; row++) {
         bw_dims dims = {.list = NULL};
         bw_cost cost;
-        memcpy(dims.value, values + row * op->param_count, (size_t)op->param_count * sizeof *values);
+        memcpy(dims.value, values + (size_t)row * bytes, bytes);
         BW_TRY(bw_op_complete(op, precision, ~0u, &dims));
         BW_TRY(bw_cost_of(op, variant, &dims, precision, NULL, &cost));
-        int64_t *to = out + row * COST_COLUMNS;
-        to[0] = cost.bytes_read;
-        to[1] = cost.bytes_written;
-        to[2] = cost.flops;
-        to[3] = cost.algorithmic_bytes_read;
-        to[4] = cost.algorithmic_bytes_written;
-        to[5] = cost.footprint_bytes;
+        const int64_t found[COST_COLUMNS] = {cost.bytes_read,
+                                             cost.bytes_written,
+                                             cost.flops,
+                                             cost.algorithmic_bytes_read,
+                                             cost.algorithmic_bytes_written,
+                                             cost.footprint_bytes};
+        memcpy(out + (size_t)row * sizeof found, found, sizeof found);
     }
     return BW_OK;
 }

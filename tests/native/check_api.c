@@ -185,7 +185,7 @@ static void kernels_have_reports(int op_index) {
     CHECK_EQUAL(bwprof_profile_attention_bandwidth(2, 5, 3, 8, 0, &found), BWPROF_OK);
     expect_report(&found, "attention_prefill", "FP32", 3 * 2 * 5 * 3 * 8 * 4, 2 * 5 * 3 * 8 * 4);
     CHECK_EQUAL(bwprof_profile_kv_cache_bandwidth(2, 5, 2, 8, 1, &found), BWPROF_OK);
-    expect_report(&found, "kv_append", "FP16", 2 * 2 * 5 * 2 * 8 * 2, 2 * 2 * 5 * 2 * 8 * 2);
+    expect_report(&found, "kv_append", "FP16", 2 * 2 * 5 * 2 * 8 * 2 + 2 * 5 * 8, 2 * 2 * 5 * 2 * 8 * 2); /* slot ids */
     fake.plant = FAKE_NAN;
     CHECK_EQUAL(bwprof_profile_gemm_bandwidth(3, 5, 7, 1, &found), BWPROF_DEVICE);
     CHECK(strstr(bwprof_last_error(), "gemm fp16: "), "it says %s", bwprof_last_error());
@@ -344,6 +344,31 @@ static void names_are_found_at_once(int op_index) {
     }
 }
 
+/* What a stream has not reached is dropped, not waited for; the range that runs goes on. */
+static void resetting_waits_for_no_stream(int op_index) {
+    (void)op_index;
+    bwprof_profiler *profiler = NULL;
+    int64_t count = -1;
+    fake.marks_passed = 0;
+    CHECK_EQUAL(bwprof_profiler_create("toy", 0, &profiler), BWPROF_OK);
+    CHECK_EQUAL(bwprof_profiler_start(profiler, "running", NULL), BWPROF_OK);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQUAL(bwprof_profiler_start(profiler, "ended", NULL), BWPROF_OK);
+        CHECK_EQUAL(bwprof_profiler_stop(profiler, "ended", NULL), BWPROF_OK);
+    }
+    alarm(20); /* of a wait that does not end */
+    CHECK_EQUAL(bwprof_profiler_reset(profiler), BWPROF_OK);
+    alarm(0);
+    CHECK_EQUAL(bwprof_profiler_stop(profiler, "running", NULL), BWPROF_OK);
+    fake.marks_passed = -1;
+    CHECK_EQUAL(fake.waits, 0);
+    CHECK_EQUAL(bwprof_profiler_count(profiler, "ended", &count), BWPROF_OK);
+    CHECK_EQUAL(count, 0);
+    CHECK_EQUAL(bwprof_profiler_count(profiler, "running", &count), BWPROF_OK);
+    CHECK_EQUAL(count, 1);
+    CHECK_EQUAL(bwprof_profiler_destroy(profiler), BWPROF_OK);
+}
+
 const check api_checks[] = {
     {"ranges_of_the_library_have_names", false, ranges_of_the_library_have_names},
     {"ranges_end_with_their_thread", false, ranges_end_with_their_thread},
@@ -352,6 +377,7 @@ const check api_checks[] = {
     {"names_are_found_at_once", false, names_are_found_at_once},
     {"kernels_have_reports", false, kernels_have_reports},
     {"a_report_fails_by_every_call_and_allocation", false, a_report_fails_by_every_call_and_allocation},
+    {"resetting_waits_for_no_stream", false, resetting_waits_for_no_stream},
     {"memory_ends_in_a_bundle", false, memory_ends_in_a_bundle},
     {"memory_ends_while_ranges_are_told", false, memory_ends_while_ranges_are_told},
     {NULL, false, NULL}};

@@ -80,8 +80,38 @@ static void mappings_are_kept(int op_index) {
     bw_pool_free(pool);
 }
 
-const check memory_checks[] = {{"operands_are_divided", false, operands_are_divided},
-                               {"middles_decide", false, middles_decide},
-                               {"small_sets_are_spread", false, small_sets_are_spread},
-                               {"mappings_are_kept", false, mappings_are_kept},
-                               {NULL, false, NULL}};
+/* Each question is the first after a pause that is long enough. */
+typedef struct asker {
+    bw_memory *memory;
+    int questions, stop_at;
+} asker;
+
+static bool ask(void *context) {
+    asker *self = context;
+    self->memory->polled_s = -1.0;
+    return ++self->questions == self->stop_at;
+}
+
+static void touching_can_be_stopped(int op_index) {
+    (void)op_index;
+    enum { PAGES = 32 };
+    bw_memory memory = {.cached_limit = 1 << 30, .poll = ask, .polled_s = -1.0};
+    bw_pool *pool = NULL;
+    void *touched = NULL;
+    if (!OK(bw_pool_create(2, &pool))) return;
+    asker self = {.memory = &memory, .stop_at = 5};
+    memory.poll_context = &self;
+    FAILS(bw_memory_allocate(&memory, pool, PAGES * PAGE, NULL, &touched), BW_CODE_INTERRUPTED, "interrupted");
+    CHECK_EQUAL(self.questions, 5);
+    CHECK(!touched && !memory.used && !memory.cached, "memory is left after an interrupt");
+    self = (asker){.memory = &memory, .stop_at = -1};
+    CHECK(OK(bw_memory_allocate(&memory, pool, PAGES * PAGE, NULL, &touched)), "nobody stops it");
+    CHECK_EQUAL(self.questions, PAGES / 2); /* one before each page of the caller's own */
+    bw_memory_close(&memory);
+    bw_pool_free(pool);
+}
+
+const check memory_checks[] = {
+    {"operands_are_divided", false, operands_are_divided},       {"middles_decide", false, middles_decide},
+    {"small_sets_are_spread", false, small_sets_are_spread},     {"mappings_are_kept", false, mappings_are_kept},
+    {"touching_can_be_stopped", false, touching_can_be_stopped}, {NULL, false, NULL}};

@@ -10,6 +10,9 @@
 #define PROFILE(operation, names, ...) \
     bw_given_profile(GIVEN(operation, use_fp16 ? "fp16" : "fp32", names, __VA_ARGS__), out)
 
+enum { APPEND_PAGE_SIZE = 16 }; /* tokens, as kv_gather has it by default */
+static const char *const append_names[] = {"batch", "seq_len", "num_kv_heads", "head_dim", "page_size"};
+
 /* ---- bytes and FLOPs ---- */
 
 bwprof_status bwprof_gemm_cost(int64_t M, int64_t N, int64_t K, const char *precision, uint64_t *bytes_read,
@@ -35,8 +38,7 @@ bwprof_status bwprof_attention_prefill_cost(int64_t batch, int64_t seq_len, int6
 bwprof_status bwprof_kv_append_cost(int64_t batch, int64_t seq_len, int64_t num_kv_heads, int64_t head_dim,
                                     const char *precision, uint64_t *bytes_read, uint64_t *bytes_written,
                                     uint64_t *flops) {
-    static const char *const names[] = {"batch", "seq_len", "num_kv_heads", "head_dim"};
-    return COST("kv_append", precision, names, batch, seq_len, num_kv_heads, head_dim);
+    return COST("kv_append", precision, append_names, batch, seq_len, num_kv_heads, head_dim, APPEND_PAGE_SIZE);
 }
 
 /* ---- one measurement ---- */
@@ -54,6 +56,5 @@ bwprof_status bwprof_profile_attention_bandwidth(int batch_size, int seq_len, in
 
 bwprof_status bwprof_profile_kv_cache_bandwidth(int batch_size, int seq_len, int num_kv_heads, int head_dim,
                                                 int use_fp16, bwprof_report *out) {
-    static const char *const names[] = {"batch", "seq_len", "num_kv_heads", "head_dim"};
-    return PROFILE("kv_append", names, batch_size, seq_len, num_kv_heads, head_dim);
+    return PROFILE("kv_append", append_names, batch_size, seq_len, num_kv_heads, head_dim, APPEND_PAGE_SIZE);
 }

@@ -110,6 +110,11 @@ static const bw_dtype_info table[BW_DTYPE_COUNT] = {
 #undef BW_DTYPE_ROW
 };
 
+#define BW_DTYPE_FITS(id, name, kind, elems, bytes, ...) \
+    _Static_assert((bytes) <= (elems) * sizeof(double), #id ": an element takes more than it does decoded");
+BW_DTYPES(BW_DTYPE_FITS)
+#undef BW_DTYPE_FITS
+
 /* ---- what holds for all of them ---- */
 
 const bw_dtype_info *bw_dtype_get(bw_dtype dtype) {
@@ -261,11 +266,11 @@ static void float_doubles(int dropped, bw_input_key key, int64_t first, int64_t 
 /* Made as they are stored, some blocks at a time. */
 static void stored_doubles(const bw_dtype_info *info, bw_input_key key, int64_t first, int64_t count, double *out) {
     enum { ELEMS = 16 * BW_BLOCK_ELEMS_MAX };
-    char stored[ELEMS * sizeof(float)]; /* narrow types take less */
+    char stored[ELEMS * sizeof(double)];
     double values[ELEMS];
     while (count > 0) {
         const int64_t block = first / info->block_elems, skipped = first % info->block_elems;
-        const int64_t taken = bw_min64(count, ELEMS - skipped);
+        const int64_t taken = bw_min64(count, ELEMS / info->block_elems * info->block_elems - skipped);
         const int64_t blocks = bw_ceil_div(skipped + taken, info->block_elems);
         info->fill_blocks(key, block, blocks, stored);
         info->decode_blocks(stored, blocks, values);

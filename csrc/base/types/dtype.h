@@ -62,7 +62,17 @@ typedef struct bw_dtype_info {
     void (*fill_blocks)(bw_input_key key, int64_t first, int64_t count, void *out); /* generated inputs */
 } bw_dtype_info;
 
-enum { BW_BLOCK_ELEMS_MAX = 32, BW_BLOCK_BYTES_MAX = 32 };
+#define BW_DTYPE_ELEMS(id, name, kind, elems, bytes, ...) char id##_elems[elems];
+#define BW_DTYPE_BYTES(id, name, kind, elems, bytes, ...) char id##_bytes[(bytes) ? (bytes) : 1];
+union bw_block_elems {
+    BW_DTYPES(BW_DTYPE_ELEMS)
+};
+union bw_block_bytes {
+    BW_DTYPES(BW_DTYPE_BYTES)
+};
+#undef BW_DTYPE_ELEMS
+#undef BW_DTYPE_BYTES
+enum { BW_BLOCK_ELEMS_MAX = (int)sizeof(union bw_block_elems), BW_BLOCK_BYTES_MAX = (int)sizeof(union bw_block_bytes) };
 
 const bw_dtype_info *bw_dtype_get(bw_dtype dtype);
 

@@ -27,8 +27,9 @@ BW_HD uint8_t bw_q4_0_quantised(float value, float inverse_scale) {
     return (uint8_t)(q > 0.0f ? q < 15.0f ? q : 15.0f : 0.0f);
 }
 
-/* The value of largest magnitude becomes -8, as every writer of such files has it. A NaN makes NaN of its whole block:
- * nothing else in it can say so. */
+/* The value of largest magnitude becomes -8, as every writer of such files has it. The scale saturates at FP16's
+ * largest number, so that a value beyond 8 * 65504, an infinity too, becomes 8 * 65504 and leaves the others of its
+ * block multiples of 65504. A NaN makes NaN of its whole block: nothing else in it can say so. */
 BW_HD void bw_q4_0_encode(const float *values, void *out) {
     uint8_t *bytes = (uint8_t *)out + 2;
     float largest = 0.0f;
@@ -37,7 +38,9 @@ BW_HD void bw_q4_0_encode(const float *values, void *out) {
         const bool larger = (value < 0.0f ? -value : value) > (largest < 0.0f ? -largest : largest);
         if (larger || value != value) largest = value;
     }
-    const float scale = largest / -8.0f;
+    float scale = largest / -8.0f;
+    if (scale > 65504.0f) scale = 65504.0f;
+    if (scale < -65504.0f) scale = -65504.0f;
     const uint16_t bits = bw_float_to_fp16(scale);
     const float inverse = (bits & 0x7fffu) ? 1.0f / scale : 0.0f; /* a block of what FP16 cannot scale is zeros */
     memcpy(out, &bits, sizeof bits);

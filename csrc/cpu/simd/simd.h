@@ -99,19 +99,21 @@ BW_INLINE void bw_stream_fence(void) {
 
 BW_INLINE bw_vf bw_vf_load_as(bw_dtype dtype, const void *data, int64_t index) {
     const void *p = bw_at(dtype, data, index);
-    if (dtype == BW_FP16) return bw_vf_load_fp16(p);
-    if (dtype == BW_BF16) return bw_vf_load_bf16(p);
-    return bw_vf_load(p);
+    switch (dtype) {
+        case BW_FP32: return bw_vf_load(p);
+        case BW_FP16: return bw_vf_load_fp16(p);
+        case BW_BF16: return bw_vf_load_bf16(p);
+        default: abort();
+    }
 }
 
 BW_INLINE void bw_vf_store_as(bw_dtype dtype, void *data, int64_t index, bw_vf x) {
     void *p = bw_at_mutable(dtype, data, index);
-    if (dtype == BW_FP16) {
-        bw_vh_store(p, bw_vf_to_fp16(x));
-    } else if (dtype == BW_BF16) {
-        bw_vh_store(p, bw_vf_to_bf16(x));
-    } else {
-        bw_vf_store(p, x);
+    switch (dtype) {
+        case BW_FP32: bw_vf_store(p, x); break;
+        case BW_FP16: bw_vh_store(p, bw_vf_to_fp16(x)); break;
+        case BW_BF16: bw_vh_store(p, bw_vf_to_bf16(x)); break;
+        default: abort();
     }
 }
 

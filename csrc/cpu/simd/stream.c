@@ -261,6 +261,7 @@ void BW_CPU_NAME(walks_choose)(bw_device *device) {
     bw_status status =
         bw_memory_allocate(&device->memory, device->pool, TRIAL_PARTS * part + part / 1024, NULL, &memory);
     if (status) {
+        walks->known = bw_status_code(status) != BW_CODE_INTERRUPTED;
         bw_status_free(status);
         return;
     }

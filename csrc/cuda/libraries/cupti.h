@@ -58,6 +58,7 @@ bw_device *bw_cupti_count_owner(const bw_device *device); /* whose profiler is u
 typedef enum bw_cupti_holder { BW_CUPTI_HELD_BY_NOBODY, BW_CUPTI_COUNTS, BW_CUPTI_TAKES_DOWN } bw_cupti_holder;
 bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for);
 void bw_cupti_count_release(const bw_device *device);
+void bw_cupti_pause(void); /* between two looks at what another thread holds */
 
 /* Everything at rest, for whoever times: what this handle keeps, and the device's profiler, whichever handle has it up.
  * While that is up every kernel of the process starts 0.18 us later (H200, driver 580). BW_CODE_BUSY while it counts.

@@ -1,6 +1,7 @@
 /* What CUPTI has once for a process: kernel timestamps, and each device's profiler. */
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "cuda/libraries/cupti.h"
 #include "cuda/libraries/cupti_calls.h"
@@ -21,7 +22,7 @@ typedef struct trace_state {
 /* Where the records of the whole process go. CUPTI's buffer callbacks carry no pointer of the caller's, and come from
  * a thread of its own, so this cannot live in a handle. */
 static struct {
-    atomic_flag lock;
+    pthread_mutex_t lock;                     /* whose holder may be put to sleep, or have a lower priority */
     const trace_state *owner;                 /* NULL: nobody traces */
     bw_cupti_counting counting[DEVICES_MOST]; /* whose profiler is up, by the device's number; zero: nobody's */
     bw_cupti_holder holder[DEVICES_MOST];     /* of that profiler */
@@ -29,14 +30,14 @@ static struct {
     bw_kernel_span *taken; /* what the last `take` gave out: CUPTI's thread goes on writing to `spans` */
     int64_t count, capacity;
     int64_t lost; /* records dropped by CUPTI or by a lack of memory */
-} bw_cupti_sink = {.lock = ATOMIC_FLAG_INIT};
+} bw_cupti_sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void sink_lock(void) {
-    while (atomic_flag_test_and_set_explicit(&bw_cupti_sink.lock, memory_order_acquire)) continue;
+    pthread_mutex_lock(&bw_cupti_sink.lock);
 }
 
 static void sink_unlock(void) {
-    atomic_flag_clear_explicit(&bw_cupti_sink.lock, memory_order_release);
+    pthread_mutex_unlock(&bw_cupti_sink.lock);
 }
 
 /* ---- kernel timestamps ---- */
@@ -252,7 +253,12 @@ bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for) {
         sink_unlock();
         /* Taking a profiler down takes some milliseconds, and runs nothing of the caller's. */
         if (before != BW_CUPTI_TAKES_DOWN) return before == BW_CUPTI_HELD_BY_NOBODY;
+        bw_cupti_pause();
     }
+}
+
+void bw_cupti_pause(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
 void bw_cupti_count_release(const bw_device *device) {

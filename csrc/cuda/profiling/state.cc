@@ -24,6 +24,7 @@ static void rest(bw_device *device, void *state) {
     // is waited for, because the handle may be gone afterwards.
     while (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
         if (bw_cupti_count_owner(device) != device) return;
+        bw_cupti_pause();
     }
     take_down(device, state);
     bw_cupti_count_release(device);

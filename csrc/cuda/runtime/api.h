@@ -56,6 +56,7 @@ extern "C" {
     X(stream_synchronize, cudaStreamSynchronize, (cudaStream_t))                                       \
     X(begin_capture, cudaStreamBeginCapture, (cudaStream_t, enum cudaStreamCaptureMode))               \
     X(end_capture, cudaStreamEndCapture, (cudaStream_t, cudaGraph_t *))                                \
+    X(exchange_capture_mode, cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode *))      \
     X(graph_instantiate, cudaGraphInstantiate, (cudaGraphExec_t *, cudaGraph_t, unsigned long long))   \
     X(graph_upload, cudaGraphUpload, (cudaGraphExec_t, cudaStream_t))                                  \
     X(graph_launch, cudaGraphLaunch, (cudaGraphExec_t, cudaStream_t))                                  \

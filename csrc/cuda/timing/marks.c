@@ -36,7 +36,14 @@ static bw_status create(bw_device *device, void *stream, bw_marks **out) {
     return BW_OK;
 }
 
-static bw_status reserve(bw_marks *self, int64_t count) {
+/* While anybody captures a stream in global mode, calls such as a query or a wait fail in every thread that does not
+ * allow them itself, and end the capture. Here they are of events that no capture holds. */
+static enum cudaStreamCaptureMode exchange_mode(bw_marks *self, enum cudaStreamCaptureMode mode) {
+    BW_CUDA_IGNORE(&self->device->api, exchange_capture_mode(&mode));
+    return mode;
+}
+
+static bw_status create_events(bw_marks *self, int64_t count) {
     cudaEvent_t *events = realloc(self->events, (size_t)count * sizeof *events);
     if (!events) return bw_fail(BW_CODE_MEMORY, "out of host memory for %lld events", (long long)count);
     self->events = events;
@@ -53,6 +60,13 @@ static bw_status reserve(bw_marks *self, int64_t count) {
     return status;
 }
 
+static bw_status reserve(bw_marks *self, int64_t count) {
+    const enum cudaStreamCaptureMode mode = exchange_mode(self, cudaStreamCaptureModeRelaxed);
+    bw_status status = create_events(self, count);
+    exchange_mode(self, mode);
+    return status;
+}
+
 /* The hot path: the stream's device must be current, and is, where the work is enqueued. A thread that has not used
  * CUDA yet has no current context for the driver; the runtime then makes one. */
 static bw_status take(bw_marks *self, int64_t index) {
@@ -65,10 +79,13 @@ static bw_status take(bw_marks *self, int64_t index) {
 }
 
 static bw_status passed(bw_marks *self, int64_t index, bool *out) {
-    return bw_cuda_passed(&self->device->api, self->events[index], out);
+    const enum cudaStreamCaptureMode mode = exchange_mode(self, cudaStreamCaptureModeRelaxed);
+    bw_status status = bw_cuda_passed(&self->device->api, self->events[index], out);
+    exchange_mode(self, mode);
+    return status;
 }
 
-static bw_status elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {
+static bw_status wait_and_read(bw_marks *self, int64_t from, int64_t to, double *ns) {
     bw_cuda_api *api = &self->device->api;
     float elapsed_ms = 0;
     cudaError_t error = BW_CUDA_ERROR(api, event_elapsed(&elapsed_ms, self->events[from], self->events[to]));
@@ -80,6 +97,13 @@ static bw_status elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {
     BW_TRY(bw_cuda_status(api, error, "event_elapsed", __FILE__, __LINE__));
     *ns = (double)elapsed_ms * 1e6;
     return BW_OK;
+}
+
+static bw_status elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {
+    const enum cudaStreamCaptureMode mode = exchange_mode(self, cudaStreamCaptureModeRelaxed);
+    bw_status status = wait_and_read(self, from, to, ns);
+    exchange_mode(self, mode);
+    return status;
 }
 
 static void free_marks(bw_marks *self) {
