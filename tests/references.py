@@ -64,6 +64,12 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
             (16, 77, 1048, 1),
             (11, 2503, 264, 1),
             (10, 4301, 72, 0),
+            # FP32 through shared memory: blocks of 32 rows of B and of 16, several turns of a warp and less than one.
+            (12, 2305, 100, 0),
+            (17, 2203, 68, 1),
+            (25, 2180, 132, 0),
+            (24, 41, 1000, 1),
+            (29, 3, 2052, 0),
         ]
     ],
     "attention_prefill": [

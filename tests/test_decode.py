@@ -56,6 +56,22 @@ CROWDED_DECODES = [
 ]
 
 
+# FP32 on tensor cores: one tile of 16 heads and two, groups of several blocks, rows that fill a ring's and others, keys
+# that fill no tile. Batch, keys, heads, K/V heads, head_dim.
+SPLIT_DECODES = [
+    *((3, 1001, 5, 1, 128), (1, 77, 16, 1, 68), (2, 515, 17, 1, 128), (2, 300, 66, 2, 100), (1, 9, 40, 1, 128)),
+    *((40, 1500, 24, 2, 64), (4, 2100, 100, 1, 64), (1, 20000, 12, 2, 36)),
+]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("shape", SPLIT_DECODES, ids=str)
+def test_decode_of_many_heads_in_fp32(shape):
+    names = ("batch", "kv_len", "num_heads", "num_kv_heads", "head_dim")
+    with _core.Device("cuda") as device:
+        check(device, "attention_decode", "splitkv", "fp32", dict(zip(names, shape, strict=True)))
+
+
 # On an H200 an entry's splits are a cluster, of eight blocks, of four, of two. Batch, keys, heads, K/V heads, head_dim.
 CLUSTERED_DECODES = [
     *((4, 3001, 32, 2, 128), (3, 2047, 24, 2, 112), (1, 640, 32, 2, 64), (8, 3001, 24, 2, 64), (13, 999, 16, 1, 128)),
@@ -196,9 +212,10 @@ def test_decode_of_keys_that_blocks_share(precision, shape):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_decode_passes_a_nan_on_whatever_its_bits(kernel_device, precision):
+@pytest.mark.parametrize(("heads", "head_dim"), [(7, 64), (7, 128), (20, 96)])
+def test_decode_passes_a_nan_on_whatever_its_bits(kernel_device, heads, head_dim, precision):
     """All bits set is a NaN, too, and what becomes of it must not look like a mark of the kernel's own."""
-    params = {"batch": 1, "kv_len": 300, "num_heads": 7, "num_kv_heads": 1, "head_dim": 64}
+    params = {"batch": 1, "kv_len": 300, "num_heads": heads, "num_kv_heads": 1, "head_dim": head_dim}
     with _core.Case(kernel_device, "attention_decode", precision, params) as case:
         size = next(len(data) for name, data in case.inputs().items() if name == "v")
         out = case.run({**case.inputs(), "v": b"\xff" * size})

@@ -20,24 +20,25 @@ def gpu() -> object:
         yield device
 
 
-def decode(head_dim: int, precision: str, k: object, v: object) -> object:
-    """Two heads that share a K/V head, q all ones: a head's output, which is that of the other as well."""
+def decode(head_dim: int, precision: str, k: object, v: object, heads: int = 2) -> object:
+    """Heads that share a K/V head, q all ones: a head's output, which is that of the others as well."""
     length = len(k)
     with bwprof.Case(
-        "attention_decode", precision=precision, backend="cuda", batch=1, num_heads=2, num_kv_heads=1,
+        "attention_decode", precision=precision, backend="cuda", batch=1, num_heads=heads, num_kv_heads=1,
         head_dim=head_dim, kv_len=length,
     ) as case:  # fmt: skip
-        q = np.ones((1, 1, 2, head_dim), np.float32)
+        q = np.ones((1, 1, heads, head_dim), np.float32)
         out = case.run(q=q, k=k.reshape(1, length, 1, head_dim), v=v.reshape(1, length, 1, head_dim))["out"]
-    assert np.array_equal(out[0, 0, 0], out[0, 0, 1], equal_nan=True)
+    assert all(np.array_equal(out[0, 0, 0], out[0, 0, head], equal_nan=True) for head in range(1, heads))
     return out[0, 0, 0]
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("head_dim", [32, 64, 128])
+@pytest.mark.parametrize("heads", [2, 9, 20])
 @pytest.mark.parametrize("at", [0, 7, 99])
-def test_infinities_are_numbers(precision: str, head_dim: int, at: int) -> None:
+def test_infinities_are_numbers(precision: str, head_dim: int, heads: int, at: int) -> None:
     """A key whose score is minus infinity has no weight; a value that is infinite makes its column so, and no other."""
     rng = np.random.default_rng(1)
     k, v = (rng.integers(-4, 5, (100, head_dim)).astype(np.float32) / 8 for _ in range(2))
@@ -46,10 +47,10 @@ def test_infinities_are_numbers(precision: str, head_dim: int, at: int) -> None:
     score = k[left].sum(axis=1, dtype=np.float64) / math.sqrt(head_dim)
     weight = np.exp(score - score.max())
     expected = weight @ v[left] / weight.sum()
-    found = decode(head_dim, precision, k, v)
+    found = decode(head_dim, precision, k, v, heads)
     assert found == pytest.approx(expected, abs=2e-2 if precision == "bf16" else 3e-3)
     v[left[5], 2], v[left[6], 11] = math.inf, -math.inf
-    found = decode(head_dim, precision, k, v)
+    found = decode(head_dim, precision, k, v, heads)
     assert (found[2], found[11]) == (math.inf, -math.inf)
     finite = [e for e in range(head_dim) if e not in (2, 11)]
     assert found[finite] == pytest.approx(expected[finite], abs=2e-2 if precision == "bf16" else 3e-3)
@@ -216,7 +217,10 @@ def test_a_traced_graph(gpu: _core.Device, precision: str) -> None:
         ("fp32", 3, 14336, 3072, "skinny"),
         ("fp32", 8, 14336, 4096, "skinny"),
         ("fp32", 16, 4864, 896, "skinny"),
-        ("fp32", 17, 128256, 4096, "cublaslt"),
+        ("fp32", 17, 14336, 4096, "skinny"),
+        ("fp32", 32, 4096, 14336, "skinny"),
+        ("fp32", 33, 14336, 4096, "cublaslt"),
+        ("fp16", 12, 250002, 1024, "skinny"),
         ("fp16", 1, 4864, 897, "cublaslt"),
         ("fp32", 1, 28672, 4096, "gemv"),
     ],

@@ -430,26 +430,36 @@ static void check_float_rows() {
     const int64_t head_dims[] = {72, 128, 129, 132, 144, 160, 161, 188, 192, 193, 196, 256};
     const struct {
         int64_t batch, keys, heads, head_dim, splits;
-    } shapes[] = {{6, 1500, 32, 256, 3},  {6, 1500, 32, 192, 3},  {20, 1024, 32, 192, 1},  {16, 512, 64, 128, 1},
+    } shapes[] = {{6, 1500, 32, 256, 5},  {6, 1500, 32, 192, 5},  {20, 1024, 32, 192, 1},  {16, 512, 64, 128, 1},
                   {8, 1024, 32, 128, 2},  {4, 2048, 8, 128, 4},   {1, 32768, 32, 256, 16}, {64, 2048, 8, 128, 1},
                   {16, 8192, 32, 160, 2}, {16, 8192, 64, 160, 2}, {16, 8192, 32, 144, 2}};
     for (const auto &shape : shapes) {
         const bw_decode_plan plan = plan_of(BW_FP32, shape.batch, shape.keys, shape.heads, 8, shape.head_dim, 0);
         CHECK(plan.resident == 2 && plan.splits == shape.splits);
     }
+    // A second block on a few multiprocessors alone takes as long as one on each of them.
+    for (int64_t keys = 8192; keys <= 20000; keys += 272) {
+        const bw_decode_plan plans[] = {plan_of(BW_FP32, 4, keys, 28, 4, 128), plan_of(BW_FP32, 8, keys, 14, 2, 64),
+                                        plan_of(BW_FP32, 1, keys, 32, 8, 128)};
+        for (const bw_decode_plan &plan : plans) {
+            const int64_t blocks = plan.columns * plan.splits;
+            CHECK(blocks <= 132 ? blocks >= 112 : blocks >= 198 && blocks <= 264);
+        }
+    }
     for (int64_t limit : limits)
         for (int64_t group : groups)
             for (int64_t head_dim : head_dims) {
                 const bw_decode_plan plan = plan_of(BW_FP32, 16, 8192, 2 * group, 2, head_dim, limit);
                 CHECK(!plan.direct && plan.wide == 0);
-                const int heads = group <= 4 ? 4 : 8;
-                CHECK(plan.warps == (head_dim <= 128 ? 8 : 4) && plan.warps % plan.head_slots == 0);
+                const bool vectors = head_dim % 4 == 0, split = group > 4 && vectors && head_dim <= 128;
+                const int heads = split ? (group > 16 ? 32 : 16) : group <= 4 ? 4 : 8;
+                CHECK(plan.split == split && plan.warps % plan.head_slots == 0);
+                CHECK(split ? plan.warps >= 2 && plan.warps <= 4 : plan.warps == (head_dim <= 128 ? 8 : 4));
                 CHECK(plan.block_heads == heads * plan.head_slots && plan.chunks * plan.block_heads >= group);
                 const int64_t bytes = (int64_t)plan.shared_bytes, each = bytes + 1024;  // of which the card takes 1 KiB
                 CHECK(bytes <= limit && 3 * each > limit + 1024);
                 CHECK(limit < 227 * 1024 || 2 * each <= limit + 1024);
                 // A ring's rows are as long as a cell's: 64, 128, 192 or 256 elements.
-                const bool vectors = head_dim % 4 == 0;
                 const int64_t padded = !vectors || head_dim > 192 ? 256 : head_dim > 128 ? 192 : 128;
                 const int64_t parts = padded == 192 ? 2 : 1;
                 CHECK(bytes >= plan.warps * 8 * 1024);

@@ -1,5 +1,5 @@
-// gemm with 2 to 16 rows of A on tensor cores (mma.sync): the time is that of reading B once, whatever M is, where
-// gemv's arithmetic grows with M until it takes longer than the memory does.
+// gemm with 2 to 16 rows of A (in FP32 from 9 to 32: skinny_fp32.cu) on tensor cores (mma.sync): the time is that of
+// reading B once, whatever M is, where gemv's arithmetic grows with M until it takes longer than the memory does.
 //   - B goes from memory to registers to tensor cores: no shared memory, no ldmatrix, no shuffles. A warp loads 128
 //     bytes of 4 rows at a time, lane 8 i + j the j-th 16 bytes of row i, and lanes hold them as they come: k may be in
 //     any order where both operands have it in the same one, and a column of m16n8k16 (m16n8k8 for 4-byte elements)
@@ -13,20 +13,16 @@
 // to 2^-19 of a product. What such a part cannot hold, an infinity, becomes NaN.
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/gemm.h"
+#include "cuda/kernels/gemm/skinny.h"
 #include "cuda/kernels/gemm/tiles.cuh"
 #include "cuda/launch/choose.cuh"
 #include "ops/families/gemm.h"
 
 namespace {
 
-constexpr int most_rows = 16, most_elements = 1 << 28, least_exact = 16;
+constexpr int most_rows = 16, most_exact_rows = 32, most_elements = 1 << 28, least_exact = 16;
 constexpr int tile = 4;         // rows, of A or of B, whose 128 bytes a warp loads at once
 constexpr int step_chunks = 8;  // those 128 bytes, in chunks of 16
-
-struct skinny_shape {
-    int m, chunks;  // of K
-    int64_t n;
-};
 
 template <bool exact>
 struct arithmetic {};
@@ -114,7 +110,7 @@ BW_DEVICE void add_turn(const uint4 *a, const int (&a_rows)[quads], const uint4 
 // `quads` times 4 rows of A.
 template <typename T, bool exact, int quads, int tiles, int steps, bool ahead, int most_warps, int residents>
 __global__ void __launch_bounds__(most_warps * 32, residents)
-    gemm_skinny_kernel(const T *a, const T *b, const T *c, T *d, skinny_shape shape) {
+    gemm_skinny_kernel(const T *a, const T *b, const T *c, T *d, bw_skinny_shape shape) {
     constexpr int columns = tiles * tile, rows = (quads + quads % 2) * tile, turn = steps * step_chunks;
     float *shared = (float *)bw_dynamic_shared();
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -166,7 +162,7 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
 
 // At most `warps` of them share a row, each in as many turns.
 template <typename T, bool exact, int quads, int tiles, int steps, bool ahead, int most_warps, int residents>
-bw_status choose(const skinny_shape &shape, int64_t warps, bool adds, bw_cuda_prepared *out) {
+bw_status choose(const bw_skinny_shape &shape, int64_t warps, bool adds, bw_cuda_prepared *out) {
     const int64_t turns = bw_ceil_div(shape.chunks, steps * step_chunks);
     constexpr int rows = (quads + quads % 2) * tile;
     warps = bw_ceil_div(turns, bw_ceil_div(turns, warps));
@@ -178,7 +174,7 @@ bw_status choose(const skinny_shape &shape, int64_t warps, bool adds, bw_cuda_pr
 }
 
 // More rows of B than the multiprocessors have in hand at once where each takes 32.
-bool many_rows(const skinny_shape &shape, const bw_device_facts *facts) {
+bool many_rows(const bw_skinny_shape &shape, const bw_device_facts *facts) {
     return shape.n > (int64_t)facts->units * 8 * tile;
 }
 
@@ -187,11 +183,14 @@ bool many_rows(const skinny_shape &shape, const bw_device_facts *facts) {
 // multiprocessor, which reads A once then. For many short rows of B a block's own time counts, and what it reads of A:
 // it takes 16 rows then.
 template <typename T, bool exact>
-bw_status choose_for(const skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status choose_for(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
     const int64_t warps = shape.n <= (int64_t)facts->units * 2 * tile ? 16 : 8;
     if (shape.m > 8) {
-        const bool small = shape.n <= (int64_t)facts->units * 4 * tile;
+        const bool small = shape.m <= most_rows && shape.n <= (int64_t)facts->units * 4 * tile;
         if (small) return choose<T, exact, 4, 2, 4, true, 8, 1>(shape, 8, adds, out);
+        // Blocks of 32 rows leave multiprocessors idle where there is one for each and a few more.
+        const bool uneven = shape.m <= most_rows && many_rows(shape, facts) && shape.n < (int64_t)facts->units * 64;
+        if (exact && !uneven) return bw_skinny_float_choose(shape, adds, facts, out);
         if (sizeof(T) == 2 && !many_rows(shape, facts))
             return choose<T, exact, 4, 8, 2, true, 8, 1>(shape, 8, adds, out);
         constexpr int residents = exact ? 3 : 4;
@@ -207,7 +206,8 @@ bw_status choose_for(const skinny_shape &shape, bool adds, const bw_device_facts
 
 const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    if (m > most_rows) return "skinny takes at most 16 rows of A";
+    if (m > (precision->compute == BW_FP32 && precision->weight == BW_FP32 ? most_exact_rows : most_rows))
+        return "skinny takes at most 16 rows of A, 32 in FP32";
     if (k * bw_dtype_get(precision->weight)->block_bytes % 16 != 0)
         return "skinny takes rows of a multiple of 16 bytes";
     if (!bw_cuda_grid_fits(n)) return "skinny takes at most 2^31 - 1 rows of B";
@@ -224,7 +224,8 @@ bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     if (precision->compute == BW_FP32) return m > 4 || (m > 2 && k < 4096);
     if (precision->compute == BW_TF32) return m > 2;
-    if (m > 8) return n <= 25 * 1000 * 1000 / k || n <= (int64_t)facts->units * 8 * tile;
+    // cuBLASLt stores 16 bytes of D's rows at once, or takes up to twice as long.
+    if (m > 8) return n % 8 != 0 || n <= 25 * 1000 * 1000 / k || n <= (int64_t)facts->units * 8 * tile;
     if (m > 2) return true;
     return m == 2 && k < 8192 && (n > 8 * (int64_t)facts->units || k >= 4096);
 }
@@ -235,8 +236,8 @@ bw_status bw_skinny_choose(const bw_dims *dims, const bw_precision *precision, c
     const bool adds = value[BW_GEMM_BETA] != 0;
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        const skinny_shape shape = {(int)value[BW_GEMM_M], (int)(value[BW_GEMM_K] * (int64_t)sizeof(T) / 16),
-                                    value[BW_GEMM_N]};
+        const bw_skinny_shape shape = {(int)value[BW_GEMM_M], (int)(value[BW_GEMM_K] * (int64_t)sizeof(T) / 16),
+                                       value[BW_GEMM_N]};
         if (sizeof(T) == 4 && precision->compute == BW_FP32)
             return choose_for<T, sizeof(T) == 4>(shape, adds, facts, out);
         return choose_for<T, false>(shape, adds, facts, out);

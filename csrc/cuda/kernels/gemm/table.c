@@ -4,7 +4,8 @@
  *   tensor                                                 mma.sync (tensor.cu)
  *   gemv      few rows of A: the time is that of reading B, so B streams through registers and nothing else matters
  *             (gemv.cu)
- *   skinny    up to 16 rows of A: the same on tensor cores, whose fragments are loaded as they lie (skinny.cu)
+ *   skinny    up to 16 rows of A: the same on tensor cores, whose fragments are loaded as they lie (skinny.cu); in
+ *             FP32 from 9 to 32 rows through shared memory (skinny_fp32.cu)
  *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
  *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers */
 #include "cuda/kernels/gemm/gemm.h"
@@ -86,7 +87,7 @@ static const bw_variant rows[] = {
                   .because = "a tile of 128 rows for one leaves half of the memory's bandwidth waiting at barriers",
                   .at = "fp16 M=1 N=14336 K=4096"}),
     RUNG(skinny, bw_skinny_refuses, PRECISIONS,
-         .text = "up to 16 rows of A on tensor cores (mma.sync), B from memory straight into their registers",
+         .text = "up to 16 rows of A, in FP32 32, on tensor cores (mma.sync), B asked for early in 16-byte loads",
          .prefers = bw_skinny_prefers,
          .rung = {.changes = "few rows of A on tensor cores: B's fragments are loaded as they lie, 16 bytes a lane",
                   .predicted = 1.65,

@@ -11,6 +11,7 @@ namespace {
 
 // What most devices would do, where no device is given.
 constexpr int64_t default_units = 132, default_shared_bytes = 227 * 1024;
+constexpr double default_peak_gb_s = 4814, read_share = 0.94;  // of the peak, what plain reads reach
 
 void measure_entries(bw_decode_plan *plan, const bw_dims *dims) {
     const int64_t batch = dims->value[BW_DECODE_BATCH];
@@ -85,9 +86,28 @@ void divide_float_lanes(bw_decode_plan *plan, int64_t group, int64_t shared_limi
     plan->shared_bytes = larger(memory, (size_t)shared_limit / 3);  // two blocks on a multiprocessor, not three
 }
 
+// Mirrors the rings of fp32/split_fp32.cu, q behind them.
+void divide_split(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
+    const size_t row_bytes = (size_t)padded * sizeof(float);
+    plan->split = true;
+    plan->head_slots = 1;
+    plan->block_heads = group > 16 ? 32 : 16;
+    const size_t ring = (size_t)(16 * bw_decode_split_depth(padded, (int)plan->block_heads)) * row_bytes;
+    const size_t queries = 2 * (size_t)plan->block_heads * row_bytes;
+    plan->warps = 4;
+    while (plan->warps > 1 && (size_t)plan->warps * ring + queries > (size_t)shared_limit) plan->warps--;
+    const size_t rings = (size_t)plan->warps * ring + queries;
+    plan->shared_bytes = larger(rings, cell_bytes(plan->warps, (int)plan->block_heads, padded));
+    plan->shared_bytes = larger(plan->shared_bytes, (size_t)shared_limit / 3);  // two on a multiprocessor, not three
+}
+
 template <int padded>
 void divide_float_heads(bw_decode_plan *plan, int64_t group, int64_t shared_limit) {
     if (group <= 4) return divide_float_lanes<bw_decode_lanes<padded, 4>>(plan, group, shared_limit);
+    // 8 heads of short rows leave half of a 16-row product's time empty, and CUDA cores have enough.
+    if constexpr (padded <= 128) {
+        if (group > 8 || padded > 64) return divide_split(plan, group, padded, shared_limit);
+    }
     divide_float_lanes<bw_decode_lanes<padded, 8>>(plan, group, shared_limit);
 }
 
@@ -292,6 +312,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
     const int64_t shared_limit =
         facts && facts->own && facts->own->shared_bytes > 0 ? facts->own->shared_bytes : default_shared_bytes;
+    const double peak_gb_s = facts && facts->peak_gb_s > 0 ? facts->peak_gb_s : default_peak_gb_s;
     const int64_t cluster_limit = facts && facts->own && facts->own->major == 9 && !dims->list ? shared_limit : 0;
     const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan plan = {};
@@ -317,7 +338,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     if (!plan.direct && !plan.wide) {
         // Registers allow two, whatever the kernel.
         plan.resident = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
-        plan.splits = bw_decode_staged_splits(plan, dims, dtype, units);
+        plan.splits = bw_decode_staged_splits(plan, dims, dtype, units, read_share * peak_gb_s);
     }
     if (plan.runs > 0) {
         plan.split_keys = plan.longest;

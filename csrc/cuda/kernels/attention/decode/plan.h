@@ -14,6 +14,7 @@ struct bw_decode_plan {
     int warps;        // per block
     int head_slots;   // a block's warps that hold different heads; the others share out the keys
     int block_heads;  // query heads of a full block
+    bool split;       // FP32's elements are split: fp32/split_fp32.cu
     int wide;         // of staged_mma.cuh: 0, or the warps that share keys
     int cluster;      // 0, or as many blocks as there are splits: wide.cuh
     int64_t chunks;   // columns that a group of query heads needs: 1 unless the group is larger than block_heads
@@ -102,11 +103,11 @@ constexpr int bw_decode_spare_steps(int padded) {
     return padded > 128 ? 3 : 0;
 }
 
-// Mirrored by the plan: how decode/staged_fp32.cu holds a head of `padded` elements. A part of a warp holds a key, each
-// lane 4 neighbouring elements, two or three times where its lanes are not enough; its `steps` keys and `heads` query
-// heads make 8 or 16 scores at a time. Two blocks of 8 warps (4) run on a multiprocessor, each warp with a ring of 8 to
-// 16 KiB. More bytes on their way are slower: on an H200, 16 x 8192 keys of 160 elements, 32/8 heads, rings of 12 KiB
-// reach 98 % of a plain stream, of 18 KiB 94.5 %, of 24 KiB 93 %.
+// Mirrored by the plan: how decode/fp32/staged_fp32.cu holds a head of `padded` elements. A part of a warp holds a key,
+// each lane 4 neighbouring elements, two or three times where its lanes are not enough; its `steps` keys and `heads`
+// query heads make 8 or 16 scores at a time. Two blocks of 8 warps (4) run on a multiprocessor, each warp with a ring
+// of 8 to 16 KiB. More bytes on their way are slower: on an H200, 16 x 8192 keys of 160 elements, 32/8 heads, rings of
+// 12 KiB reach 98 % of a plain stream, of 18 KiB 94.5 %, of 24 KiB 93 %.
 template <int padded_dim, int slot_heads>
 struct bw_decode_lanes {
     static constexpr int padded = padded_dim, heads = slot_heads;
@@ -118,6 +119,13 @@ struct bw_decode_lanes {
     static constexpr int stages = stage_floats <= 512 ? 6 : 2;
     static constexpr size_t ring_bytes = (size_t)stages * stage_floats * sizeof(float);
 };
+
+// Mirrored by the plan, too: the ring of a warp of decode/fp32/split_fp32.cu, whose blocks have four: so many times 16
+// rows of K or of V. Two blocks run on a multiprocessor, and between rings and queries of two parts each there is no
+// room left for more.
+constexpr int bw_decode_split_depth(int padded, int heads) {
+    return padded <= 64 ? 5 : heads <= 16 ? 3 : 2;
+}
 
 bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
 // The plan's parts, in the order in which blocks begin.
@@ -139,7 +147,7 @@ constexpr bool bw_decode_shares_keys(int padded, int warps) {
 // Whether the blocks that wait for others leave room for these where `resident` blocks run on a multiprocessor at once.
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
 // direct.cu: up to 8 query heads per K/V head, aligned rows of up to 256 elements, in FP32 64 and of few keys. For the
-// other shapes staged_fp32.cu; staged_fp16.cu and staged_bf16.cu
+// other shapes fp32/; staged_fp16.cu and staged_bf16.cu
 bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                   const bw_decode_exchange &exchange, bw_cuda_prepared *out);
 // oneshot.cu: of those, where it takes them.
@@ -148,6 +156,8 @@ bw_status bw_decode_oneshot_choose(bw_dtype dtype, const bw_attention_shape &sha
                                    const bw_decode_exchange &exchange, bw_cuda_prepared *out);
 bw_status bw_decode_fp32_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
                                 bw_cuda_prepared *out);
+bw_status bw_decode_split_fp32_choose(const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                      const bw_decode_work &work, bw_cuda_prepared *out);
 bw_status bw_decode_fp16_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
                                 bw_cuda_prepared *out);
 bw_status bw_decode_bf16_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,

@@ -34,6 +34,7 @@ bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decod
     work.split_keys = plan.split_keys;
     work.key_elems = shape.kv_heads * shape.head_dim;
     work.batch_elems = shape.keys * work.key_elems;
+    if (plan.split) return bw_decode_split_fp32_choose(shape, plan, work, out);
     if (dtype == BW_FP32) return bw_decode_fp32_choose(shape, plan, work, out);
     if (plan.cluster) return bw_decode_wide_cluster_choose(dtype, shape, plan, work, out);
     return dtype == BW_FP16 ? bw_decode_fp16_choose(shape, plan, work, out)

@@ -5,12 +5,11 @@
 //   - ldmatrix does not transpose them: a lane reads four neighbours of V at once, which are its column in four
 //   products;
 //   - rows are padded by 16 bytes: both ways of reading find all banks.
-// FP32: an element is a sum of two TF32 numbers, of which the products of high by high, low by high and high by low are
-// taken: what is left out is below 2^-20 of a product. Tensor cores cut sums off where FP32 arithmetic rounds them, so
-// each tile's product is added to the output by the CUDA cores.
+// FP32: products of common/split_tf32.cuh.
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/prefill/order.cuh"
 #include "cuda/kernels/attention/prefill/soften.cuh"
+#include "cuda/kernels/common/split_tf32.cuh"
 #include "cuda/launch/choose.cuh"
 #include "cuda/runtime/facts.h"
 
@@ -51,48 +50,13 @@ BW_DEVICE uint32_t round_tf32(float value) {
     return bits;
 }
 
-// Fragments of factors: of the numbers themselves, or of their high and low parts.
-template <int count, bool exact>
-struct factors {
-    uint32_t high[count], low[exact ? count : 1];
-    __device__ __forceinline__ void set(int i, uint32_t bits) {
-        if constexpr (exact) {
-            // Cut off, a NaN may become an infinity; a sum is a NaN that does not.
-            const float value = __fadd_rn(__uint_as_float(bits), 0.0f);
-            high[i] = __float_as_uint(value) & 0xffffe000u;
-            low[i] = __float_as_uint(value - __uint_as_float(high[i]));
-        } else {
-            high[i] = bits;
-        }
-    }
-};
-
-// Sums of products: those of high parts by themselves, because the low part of an infinity is no number.
-template <bool exact>
-struct sums_of {
-    float big[4], small[exact ? 4 : 1];
-    __device__ __forceinline__ void multiply_add(const factors<4, exact> &a, const factors<4, exact> &b, int at) {
-        if constexpr (exact) {
-            bw_multiply(small, a.low, b.high[at], b.high[at + 1], float());
-            bw_multiply(big, a.high, b.high[at], b.high[at + 1], float());
-            bw_multiply(small, a.high, b.low[at], b.low[at + 1], float());
-        } else {
-            bw_multiply(big, a.high, b.high[at], b.high[at + 1], float());
-        }
-    }
-    __device__ __forceinline__ float total(int e) const {
-        if constexpr (exact) return isfinite(big[e]) ? big[e] + small[e] : big[e];
-        return big[e];
-    }
-};
-
 // A group of columns of Q K^T; the addresses are a lane's in its first fragments.
 template <int padded, int blocks, int keys, bool exact, bool tight>
-BW_DEVICE void multiply_columns(uint32_t queries, uint32_t tile, sums_of<exact> (&sums)[blocks][keys / 8]) {
+BW_DEVICE void multiply_columns(uint32_t queries, uint32_t tile, bw_sums_of<exact> (&sums)[blocks][keys / 8]) {
     constexpr int row_bytes = (tight ? padded : padded + 4) * (int)sizeof(float);
 #pragma unroll
     for (int step = 0; step < group / 8; step++) {
-        factors<4, exact> left[blocks];
+        bw_factors<4, exact> left[blocks];
 #pragma unroll
         for (int b = 0; b < blocks; b++) {
             uint32_t bits[4];
@@ -103,7 +67,7 @@ BW_DEVICE void multiply_columns(uint32_t queries, uint32_t tile, sums_of<exact> 
 #pragma unroll
         for (int n = 0; n < keys / 16; n++) {
             uint32_t bits[4];
-            factors<4, exact> right;
+            bw_factors<4, exact> right;
             bw_load_matrix(bits, (tight ? tile ^ 32 * step : tile + 32 * step) + 16 * n * row_bytes);
 #pragma unroll
             for (int i = 0; i < 4; i++) right.set(i, bits[i]);
@@ -119,7 +83,7 @@ BW_DEVICE void multiply_columns(uint32_t queries, uint32_t tile, sums_of<exact> 
 // scores = Q K^T of a tile.
 template <int padded, int blocks, int keys, bool exact, bool whole, bool tight>
 BW_DEVICE void multiply_keys(uint32_t queries, uint32_t tile, int head_dim, float (&scores)[blocks][keys / 8][4]) {
-    sums_of<exact> sums[blocks][keys / 8] = {};
+    bw_sums_of<exact> sums[blocks][keys / 8] = {};
     if constexpr (whole) {
 #pragma unroll
         for (int d = 0; d < padded; d += group) {
@@ -150,9 +114,9 @@ BW_DEVICE int column_of(int n, int e) {
 }
 
 template <int padded, int keys>
-BW_DEVICE void multiply_group(const factors<4, true> (&left)[keys / 8], const float *values,
+BW_DEVICE void multiply_group(const bw_factors<4, true> (&left)[keys / 8], const float *values,
                               float (&out)[padded / 8][4], int g) {
-    sums_of<true> part[4] = {};
+    bw_sums_of<true> part[4] = {};
 #pragma unroll
     for (int n = 0; n < keys / 8; n++) {
         const uint4 even = *(const uint4 *)&values[8 * n * (padded + 4)];
@@ -160,7 +124,7 @@ BW_DEVICE void multiply_group(const factors<4, true> (&left)[keys / 8], const fl
         const uint32_t word[4][2] = {{even.x, odd.x}, {even.y, odd.y}, {even.z, odd.z}, {even.w, odd.w}};
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            factors<4, true> right;
+            bw_factors<4, true> right;
             right.set(0, word[j][0]);
             right.set(1, word[j][1]);
             part[j].multiply_add(left[n], right, 0);
@@ -177,7 +141,7 @@ template <int padded, int blocks, int keys, bool exact, bool whole>
 BW_DEVICE void multiply_values(const float (&weights)[blocks][keys / 8][4], const float *values, int head_dim,
                                bw_softmax_sums<padded, 2> (&sums)[blocks]) {
     constexpr int stride = padded + 4;
-    factors<4, exact> left[blocks][keys / 8];
+    bw_factors<4, exact> left[blocks][keys / 8];
 #pragma unroll
     for (int b = 0; b < blocks; b++) {
 #pragma unroll

@@ -40,12 +40,11 @@ int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
     return best;
 }
 
-// What blocks take besides their keys. A turn is what as many blocks take as run at once.
+// What direct.cu's blocks take besides their keys. A turn is what as many blocks take as run at once.
 struct split_costs {
     double key;         // of a key: what memory takes, or products, if that is longer
     double ends;        // before a turn's first keys come and after the last
-    double first_turn;  // of a turn's time, what the first one takes of few blocks: each is faster, but not so much
-    bool gradual;       // from there on, of more blocks, up to all of it; else as much as they have keys
+    double first_turn;  // of a turn's time, what the first one takes of few blocks; from there on, of more, up to all
     double last_turn;   // what the last of several takes of few blocks
     double wait;        // splits wait for each other,
     double queue;       // and longer where those that wait take the places of others;
@@ -59,7 +58,6 @@ split_costs direct_costs(const bw_decode_plan &plan, const bw_dims *dims, bw_dty
     costs.key = dim * (floats ? 2 * 4 * 1.23 : 2 * 2);  // FP32's products by three take longer than memory does
     costs.ends = alone ? 40e3 : floats ? 30e3 : dim <= 64 ? 12e3 : 0;
     costs.first_turn = alone ? 0.35 : 0.3;
-    costs.gradual = true;
     costs.last_turn = alone ? 0.5 : 0.2;
     costs.wait = 13e3;
     costs.queue = 54e3;
@@ -67,25 +65,9 @@ split_costs direct_costs(const bw_decode_plan &plan, const bw_dims *dims, bw_dty
     return costs;
 }
 
-// One block of staged_fp32.cu has nearly as many bytes on their way as a multiprocessor gets, unless long rows leave a
-// part of its rings empty.
-split_costs float_costs(const bw_decode_plan &plan, const bw_dims *dims) {
-    const int64_t *value = dims->value;
-    const bool many = value[BW_DECODE_NUM_HEADS] > 4 * value[BW_DECODE_NUM_KV_HEADS];
-    // (On an H200, 16 x 8192 keys of 8 K/V heads of 160 take 315 us with a block a multiprocessor, 300 with two.)
-    const bool fills = value[BW_DECODE_HEAD_DIM] <= 128 || value[BW_DECODE_HEAD_DIM] % 64 == 0;
-    split_costs costs = {};
-    costs.key = (double)value[BW_DECODE_HEAD_DIM] * 2 * 4 * (many ? 1.1 : 1);
-    costs.first_turn = (fills ? 0.9 : 1.15) / plan.resident;
-    costs.last_turn = 0.2;
-    costs.wait = costs.queue = 40e3;
-    costs.record = 60;
-    return costs;
-}
-
-// The figures are those that came nearest to measured times: of direct.cu's blocks 711 of 264 shapes, 3 % off on
-// average; of staged_fp32.cu's 1 100 of 79. What they choose took 0.4 and 1.1 % longer than the best.
-double splits_time(const bw_decode_plan &plan, const split_costs &costs, const bw_dims *dims, double places,
+// The figures are those that came nearest to 711 measured times of 264 shapes, 3 % off on average; what they choose
+// took 0.4 % longer than the best.
+double direct_time(const bw_decode_plan &plan, const split_costs &costs, const bw_dims *dims, double places,
                    int64_t splits) {
     const int64_t *value = dims->value,
                   split_keys = bw_decode_round_up(bw_ceil_div(value[BW_DECODE_KV_LEN], splits), 16);
@@ -93,19 +75,64 @@ double splits_time(const bw_decode_plan &plan, const split_costs &costs, const b
     const double turn_time = plan.resident * (double)split_keys * costs.key + costs.ends;
     const double blocks = bw_decode_blocks(plan, dims, split_keys);
     const double turns = blocks / places, last = costs.last_turn * (ceil(turns) - turns);
-    const double rest = costs.gradual ? 1 - costs.first_turn : 0;
-    const double first = fmax(costs.first_turn + rest * turns, turns);
+    const double first = fmax(costs.first_turn + (1 - costs.first_turn) * turns, turns);
     const double records = costs.record * (blocks / places) * plan.resident * heads * (double)value[BW_DECODE_HEAD_DIM];
     const double exchange = costs.wait + (blocks > places ? costs.queue : 0) + records;
     return (blocks > places ? turns + last : first) * turn_time + (splits > 1 ? exchange : 0);
 }
 
-bw_decode_timed choose_timed_splits(const bw_decode_plan &plan, const split_costs &costs, const bw_dims *dims,
-                                    int64_t units, double columns, int64_t limit) {
-    const double places = (double)(units * plan.resident);
+struct card {
+    double units, bytes_per_ns;
+};
+
+// How often combine.cuh's warps wait for records, one time after another.
+double combining_trips(const bw_decode_plan &plan, const bw_dims *dims, double blocks, double places, int64_t splits) {
+    const int64_t *value = dims->value;
+    const int64_t heads = bw_min64(value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS], plan.block_heads);
+    const int64_t records = heads * bw_ceil_div(value[BW_DECODE_HEAD_DIM], bw_decode_record_dims);
+    const double columns = blocks / (double)splits;
+    const double combiners =
+        blocks > places ? 1 : fmin(1 + floor((places - 1) / columns), (double)bw_min64(splits, 64));
+    const double each = ceil((double)records / combiners), warps = plan.warps;
+    if (splits > 16) return ceil(4 * each / warps) * ceil((double)splits / 64);
+    if (splits > 8) return ceil(each / warps);
+    const int sharers = splits > 4 ? 4 : splits > 2 ? 2 : 1;
+    return ceil(each * sharers / (8 * warps)) * ceil((double)splits / (2 * sharers));
+}
+
+// Blocks of fp32/, in nanoseconds. Memory is shared out to multiprocessors, not to blocks: where some have two and
+// others one, those with one are done in half of the time, and the others get more from then on, but no more than their
+// copies bring. (4 x 15264 keys of 28/4 heads of 128 on an H200: 128 blocks take 62 us, 144 83, 256 64; on an H100 88,
+// 105, 91.) Where more blocks than run at once wait for each other, one of each column puts all of its splits together:
+// 272 blocks take 119 us. Of 270 times of 35 shapes on an H200 what this chooses takes 0.4 % longer than the best.
+double float_time(const bw_decode_plan &plan, const bw_dims *dims, const card &card, int64_t splits) {
+    const int64_t *value = dims->value, head_dim = value[BW_DECODE_HEAD_DIM];
+    const int64_t split_keys = bw_decode_round_up(bw_ceil_div(value[BW_DECODE_KV_LEN], splits), 16);
+    // What a multiprocessor gets by one block's copies, and by two: staged_fp32.cu's rings are not full of long rows,
+    // and 32 heads' products take longer than memory does.
+    const bool many = plan.split && plan.block_heads > 16, fills = head_dim <= 128 || head_dim % 64 == 0;
+    const double one_block = many ? 17 : fills ? 36 : 30, two_blocks = many ? 20 : head_dim <= 128 ? 60 : 90;
+    const double ends = 1200, trip = 1000;
+    const double bytes = (double)split_keys * (double)head_dim * 2 * 4, share = card.bytes_per_ns / card.units;
+    const double blocks = bw_decode_blocks(plan, dims, split_keys), places = card.units * (double)plan.resident;
+    const double more = blocks - card.units, turns = blocks / places;
+    // Fewer blocks than multiprocessors find a little less of the memory busy, and so do second ones by themselves.
+    double time = bytes / fmin(one_block, share * (0.85 * card.units / blocks + 0.15)) + ends;
+    if (turns > 1) {
+        time = (bytes / fmin(share, two_blocks) + ends) * plan.resident * (turns + 0.2 * (ceil(turns) - turns));
+    } else if (more > 0) {
+        const double both = bytes / share + bytes / fmin(two_blocks, share * (0.5 * card.units / more + 0.5));
+        time = fmax(both, 2 * bytes / two_blocks) + 2 * ends;
+    }
+    if (splits == 1) return time;
+    return time + 600 + trip * combining_trips(plan, dims, blocks, places, splits);
+}
+
+template <typename Time>
+bw_decode_timed choose_fastest(int64_t first, int64_t limit, Time time_of) {
     bw_decode_timed best = {1, INFINITY, false};
-    for (int64_t splits = columns * (double)limit <= places ? limit : 1; splits <= limit; splits++) {
-        const double time = splits_time(plan, costs, dims, places, splits);
+    for (int64_t splits = first; splits <= limit; splits++) {
+        const double time = time_of(splits);
         if (time < best.time) best = {splits, time, false};
     }
     return best;
@@ -128,17 +155,22 @@ bw_decode_timed bw_decode_direct_splits(const bw_decode_plan &plan, const bw_dim
     const double columns = plan.entries * (double)dims->value[BW_DECODE_NUM_KV_HEADS];
     const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(plan.longest, plan.step_keys));
     if (dims->list) return bw_decode_ragged_splits(plan, dims, dtype, units, limit);
-    return choose_timed_splits(plan, direct_costs(plan, dims, dtype), dims, units, columns, limit);
+    const split_costs costs = direct_costs(plan, dims, dtype);
+    const double places = (double)(units * plan.resident);
+    return choose_fastest(columns * (double)limit <= places ? limit : 1, limit,
+                          [&](int64_t splits) { return direct_time(plan, costs, dims, places, splits); });
 }
 
 // Of staged blocks, which are to have a step for each of their warps.
-int64_t bw_decode_staged_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units) {
+int64_t bw_decode_staged_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units,
+                                double bytes_per_ns) {
     const int64_t *value = dims->value;
     const double columns = plan.entries * (double)value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
     const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(plan.longest, 64));
     if (dims->list) return bw_decode_ragged_splits(plan, dims, dtype, units, limit).splits;
-    if (dtype == BW_FP32 && value[BW_DECODE_NUM_HEADS] <= 8 * value[BW_DECODE_NUM_KV_HEADS]) {
-        return choose_timed_splits(plan, float_costs(plan, dims), dims, units, columns, limit).splits;
+    if (plan.split || (dtype == BW_FP32 && value[BW_DECODE_NUM_HEADS] <= 8 * value[BW_DECODE_NUM_KV_HEADS])) {
+        const card card = {(double)units, bytes_per_ns};
+        return choose_fastest(1, limit, [&](int64_t splits) { return float_time(plan, dims, card, splits); }).splits;
     }
     // Of larger groups products take longer than memory does, and multiprocessors that are busy are all that counts:
     // of 92 shapes this took 1.4 % longer than the best, and no model of time less.

@@ -37,7 +37,7 @@ ragged_costs staged_ragged_costs(const bw_decode_plan &plan, const bw_dims *dims
         return {fmax(key * share, padded * 4 * bw_decode_wide_products(plan)), ends, 1.3, 60e3, 80e3, 8, 0};
     }
     const bool few = dims->value[BW_DECODE_NUM_HEADS] <= 8 * dims->value[BW_DECODE_NUM_KV_HEADS];
-    if (dtype == BW_FP32 && few) return {1.05 * key, 20e3, 2.4, 60e3, 0, 32, 0};
+    if (dtype == BW_FP32 && (few || plan.split)) return {1.05 * key, 20e3, 2.4, 60e3, 0, 32, 0};
     return {key, 100e3, 1.1, 60e3, 80e3, 30, 0};
 }
 

@@ -34,7 +34,9 @@ double bw_decode_wide_products(const bw_decode_plan &plan);
 // The fastest number of splits for a plan whose entries and blocks are known (longest, entries; warps, resident, chunks
 // and, of direct ones, step_keys).
 bw_decode_timed bw_decode_direct_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units);
-int64_t bw_decode_staged_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units);
+// `bytes_per_ns`: what the device's memory yields.
+int64_t bw_decode_staged_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units,
+                                double bytes_per_ns);
 // `cluster_limit`: bytes of shared memory that a cluster's block may have.
 bw_decode_timed bw_decode_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int padded, int64_t units,
                                       int64_t cluster_limit);

@@ -1,4 +1,5 @@
-// attention_decode, FP32, on CUDA cores.
+// attention_decode, FP32, on CUDA cores: up to 4 query heads per K/V head, of rows of up to 64 elements 8, and rows
+// that split_fp32.cu does not take.
 //   - a part of a warp (16 lanes for head_dim up to 64 and for 132 to 192, else all 32) holds a key, each lane 4
 //     neighbouring elements of every 4 x 16 or 4 x 32; a lane copies what it will use itself, a step or more ahead,
 //     through shared memory: nobody waits for anybody;
@@ -272,12 +273,13 @@ template <int padded>
 bw_status choose_for(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
                      bw_cuda_prepared *out) {
     using four = bw_decode_lanes<padded, 4>;
-    using eight = bw_decode_lanes<padded, 8>;
-    auto *function = attention_decode_float_kernel<eight, true, false>;
-    if (plan.block_heads == 4) {
-        function = attention_decode_float_kernel<four, true, true>;
-    } else if (plan.head_slots == 1) {
-        function = attention_decode_float_kernel<eight, true, true>;
+    auto *function = attention_decode_float_kernel<four, true, true>;
+    if constexpr (padded != 128) {
+        using eight = bw_decode_lanes<padded, 8>;
+        if (plan.block_heads > 4) function = attention_decode_float_kernel<eight, true, true>;
+        if constexpr (padded > 128) {
+            if (plan.head_slots > 1) function = attention_decode_float_kernel<eight, true, false>;
+        }
     }
     return bw_decode_choose_staged(function, shape, plan, work, out);
 }

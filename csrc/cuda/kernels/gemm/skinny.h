@@ -1,0 +1,16 @@
+/* What skinny.cu and skinny_fp32.cu share. */
+#ifndef BW_CUDA_SKINNY_H
+#define BW_CUDA_SKINNY_H
+
+#include "cuda/launch/prepared.h"
+
+struct bw_skinny_shape {
+    int m, chunks; /* of K, 16 bytes each */
+    int64_t n;
+};
+
+/* skinny_fp32.cu */
+bw_status bw_skinny_float_choose(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts,
+                                 bw_cuda_prepared *out);
+
+#endif
