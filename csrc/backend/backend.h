@@ -67,10 +67,11 @@ typedef struct bw_conditions {
 
 /* What other programs took of the device, as shares of the time. NaN = not known. */
 typedef struct bw_disturbance {
-    double waited;  /* a thread of ours was ready to run and did not, the longest of any thread */
-    double stolen;  /* the hypervisor ran somebody else */
-    double pressed; /* somebody waited for memory: to be swapped in, or made free */
-    double slowed;  /* a stream that is always the same took longer by so much of its shortest time */
+    double waited;    /* a thread of ours was ready to run and did not, the longest of any thread */
+    double throttled; /* the container's quota of processor time held a thread of ours back */
+    double stolen;    /* the hypervisor ran somebody else */
+    double pressed;   /* somebody waited for memory: to be swapped in, or made free */
+    double slowed;    /* a stream that is always the same took longer by so much of its shortest time */
 } bw_disturbance;
 
 /* What the system's management library knows of a device beside what the runtime does. */

@@ -29,7 +29,7 @@ static const double settled_spread = 0.01;
 static const double sampling_share = 0.5; /* of a case's time; the rest is filling, verification and warming up */
 static const double case_least_s = 0.05;
 
-static const bw_disturbance not_disturbed = {NAN, NAN, NAN, NAN}; /* that anybody could tell */
+static const bw_disturbance not_disturbed = {NAN, NAN, NAN, NAN, NAN}; /* that anybody could tell */
 
 static bw_status refuse_number(const char *name, double value, const char *allowed) {
     return bw_fail(BW_CODE_INVALID, "%s = %g: allowed is %s", name, value, allowed);
