@@ -277,3 +277,30 @@ def test_cases_in_turn_share_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     with make("cuda") as other, _core.Case(other, "stream_copy", "fp32", {"elements": 1 << 20}) as case:
         said.add(case.count()["counters_status"])
     assert len(said) == 1
+
+
+def test_a_case_runs_on_the_processors_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a mask set after it was opened; what ran under the one before is closed."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        pytest.skip("one processor alone")
+    opened: list[_core.Device] = []
+    monkeypatch.setattr(hardware, "open_device", lambda *where: opened.append(_core.Device(*where)) or opened[-1])
+    threads = len(os.listdir("/proc/self/task"))
+    try:
+        with bwprof.Case("stream_read", elements=1 << 16, backend="cpu") as case:
+            for mask in (set(allowed), {allowed[0]}, {allowed[1]}, {allowed[1]}):
+                os.sched_setaffinity(0, mask)
+                case.measure(max_seconds=0.01, roofs=False)
+            assert [device.facts()["units"] for device in opened] == [len(allowed), 1, 1]
+            opened.clear()
+            case.close()
+            os.sched_setaffinity(0, allowed)
+            with pytest.raises(ValueError, match="closed"):
+                case.measure(max_seconds=0.01, roofs=False)
+            assert opened == []
+        bwprof.Case("stream_read", elements=1 << 16, backend="cpu")  # dropped, which closes it
+    finally:
+        os.sched_setaffinity(0, allowed)
+    opened.clear()
+    assert len(os.listdir("/proc/self/task")) == threads, "no thread is left"
