@@ -100,7 +100,8 @@ class Case:
             known = registry.variant_names(operation, choice.backend)
             if variant not in known:
                 raise ValueError(unknown(f"variant of {operation} on {choice.backend}", variant, known))
-        self._seed, self._kv_lens = seed, kv_lens = registry.check_seed(seed), kv_lens
+        seed = registry.check_seed(seed)
+        self._seed, self._kv_lens = seed, kv_lens
         self.backend = choice.backend
         self.device = choice.name
 
