@@ -126,6 +126,29 @@ def test_a_cache_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "last-level cache taken as 7 MiB by BWPROF_CPU_CACHE_MIB" in facts["note"]
 
 
+def test_a_cache_that_no_core_holds_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 GiB stated: cold samples go through what the threads hold, and the row says so."""
+    monkeypatch.delenv("BWPROF_CPU_CACHE_MIB", raising=False)
+    with _core.Device("cpu", 0) as device:
+        if device.facts()["cache_bytes"] > 64 << 20:
+            pytest.skip("this machine's cache is large")
+    monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", "4096")
+    with _core.Device("cpu", 0) as device:
+        facts = device.facts()
+        assert 32 << 20 <= facts["cache_bytes"] < 4096 << 20
+        assert f"hold less than {facts['cache_bytes'] >> 19} MiB of the last-level cache, measured" in facts["note"]
+        with _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 20}) as case:
+            found = case.measure(max_seconds=0.0, verify_budget_s=0.0)
+            assert (found["cold"], found["buffer_sets"]) == (True, 4 * facts["cache_bytes"] >> 23)
+            assert "measured to hold" in found["cache_note"]
+            assert case.measure(cache="hot", max_seconds=0.0, verify_budget_s=0.0)["cache_note"] == ""
+    with _core.Device("cpu", 0) as device:
+        assert device.facts()["cache_bytes"] == facts["cache_bytes"], "measured once"
+    monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", "64")
+    with _core.Device("cpu", 0) as device:
+        assert device.facts()["cache_bytes"] == 64 << 20, "as stated"
+
+
 class Thread:
     """The current device of a thread on a machine of three GPUs, as the runtime keeps it."""
 

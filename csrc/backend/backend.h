@@ -29,6 +29,7 @@ typedef struct bw_device_facts {
     int units;           /* that work is shared by: multiprocessors, threads */
     int64_t memory_bytes;
     int64_t cache_bytes;                /* the last one before the memory; 0 = unknown */
+    bool cache_measured;                /* it is what the threads were seen to hold, less than what is reported */
     double peak_gb_s;                   /* theoretical; NaN = unknown */
     char peak_source[96];               /* where peak_gb_s comes from */
     double peak_tflops[BW_DTYPE_COUNT]; /* by bw_precision.compute; dense, theoretical or measured: see the source; NaN
@@ -36,7 +37,7 @@ typedef struct bw_device_facts {
     char tflops_source[96];
     char timer[16];          /* the clock of a plan: "graph", "monotonic" */
     bool fixed_replay;       /* a plan replays the same launches each time, so it must hold all sets */
-    char note[384];          /* what a reader should know: what is not cold, pages, governor; "" = nothing */
+    char note[512];          /* what a reader should know: what is not cold, pages, governor; "" = nothing */
     const bw_own_facts *own; /* NULL: there are none */
 } bw_device_facts;
 

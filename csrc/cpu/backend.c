@@ -42,16 +42,19 @@ static bw_status wanted(const char *variable, int most, int *out) {
     return BW_OK;
 }
 
-/* `cache_mib`: what the environment says of the last-level cache, or 0. */
-static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *pool, int cache_mib) {
+static void find_facts(bw_device *device) {
+    bw_device_facts *facts = &device->facts;
+    const bw_pool *pool = device->pool;
     memset(facts, 0, sizeof *facts);
     bw_host_name(facts->name, sizeof facts->name);
     bw_host_release(facts->driver, sizeof facts->driver);
-    snprintf(facts->runtime, sizeof facts->runtime, "%s", isa);
+    snprintf(facts->runtime, sizeof facts->runtime, "%s", device->kernels->isa);
     facts->units = bw_pool_size(pool);
     facts->memory_bytes = bw_host_memory_of(BW_HOST_ROOT).total;
     bw_host_caches caches = bw_host_caches_of(BW_HOST_SYSTEM, bw_pool_cpu_list(pool), bw_pool_cpus(pool));
-    facts->cache_bytes = cache_mib ? (int64_t)cache_mib << 20 : caches.bytes;
+    int64_t taken_bytes = device->cache_mib ? (int64_t)device->cache_mib << 20 : caches.bytes;
+    facts->cache_bytes = bw_cache_held_bytes(device, taken_bytes, caches.count);
+    facts->cache_measured = facts->cache_bytes < taken_bytes;
     facts->peak_gb_s = NAN;
     snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");
     snprintf(facts->timer, sizeof facts->timer, "monotonic");
@@ -64,7 +67,12 @@ static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *p
         used += snprintf(facts->note + used, sizeof facts->note - (size_t)used, "the container's quota: %.3g CPUs; ",
                          quota);
     }
-    bw_host_note(&caches, facts->cache_bytes, facts->note + used, sizeof facts->note - (size_t)used);
+    if (facts->cache_measured) {
+        used += snprintf(facts->note + used, sizeof facts->note - (size_t)used,
+                         "the threads hold less than %lld MiB of the last-level cache, measured; ",
+                         (long long)(2 * facts->cache_bytes >> 20));
+    }
+    bw_host_note(&caches, taken_bytes, facts->note + used, sizeof facts->note - (size_t)used);
 }
 
 typedef struct peak_task {
@@ -133,7 +141,7 @@ static bw_status start_threads(bw_device *device, int threads) {
     device->walks = (bw_walks){0};
     neighbours = NULL;
     pool = NULL;
-    find_facts(&device->facts, device->kernels->isa, device->pool, device->cache_mib);
+    find_facts(device);
     measure_peak(device);
     int nodes = bw_host_nodes_of(BW_HOST_SYSTEM, bw_pool_cpu_list(device->pool), bw_pool_cpus(device->pool));
     device->memory.cached_limit = nodes > 1 ? 0 : device->facts.memory_bytes / CACHED_SHARE;

@@ -398,10 +398,13 @@ bw_status bw_call_check(const bw_call *self) {
 
 static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *out) {
     const bw_backend *backend = self->session->backend;
-    int64_t cache_bytes = backend->devices->facts(self->session->device)->cache_bytes;
+    const bw_device_facts *facts = backend->devices->facts(self->session->device);
     int64_t free_bytes, total_bytes;
     BW_TRY(backend->memory->ask(self->session->device, &free_bytes, &total_bytes));
-    *out = bw_rotation_of_call(self->sets, self->footprint_bytes, cache, cache_bytes, free_bytes);
+    *out = bw_rotation_of_call(self->sets, self->footprint_bytes, cache, facts->cache_bytes, free_bytes);
+    if (facts->cache_measured && out->cold) {
+        out->note = out->flush_bytes ? "read flush before each call; " BW_ROTATION_MEASURED : BW_ROTATION_MEASURED;
+    }
     return BW_OK;
 }
 
