@@ -146,6 +146,14 @@ def test_a_kernel_far_below_both_roofs_limits_itself() -> None:
     assert graded(time_ms=5.9e-3)["limiter"] == "latency"
 
 
+@pytest.mark.parametrize(("gb_s", "flags"), [(251.0, ""), (252.0, "above_attainable")])
+def test_more_than_the_theoretical_bandwidth_is_flagged(gb_s: float, flags: str) -> None:
+    """Of a peak of 250 GB/s, without a measured roof."""
+    made = finished(100e6 / gb_s, roofs=replace(ROOFS, points=()))
+    assert made["flags"] == flags
+    assert ("theoretical peak" in str(made["reason"])) == bool(flags)
+
+
 def test_a_hot_row_is_not_held_against_dram() -> None:
     made = graded(cache="hot", bandwidth_gb_s=900.0)
     assert [made[name] for name in ("ceiling_gb_s", "attainable_gb_s", "pct_attainable", "pct_peak", "bound")] == [

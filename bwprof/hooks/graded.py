@@ -81,6 +81,9 @@ def _doubt(row: schema.Row, context: Context, flags: list[str], notes: list[str]
     if (row["pct_attainable"] or 0) > 100 * ABOVE_ROOF:
         flags.append("above_attainable")
         notes.append(f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches")
+    elif grade.why_impossible(row):
+        flags.append("above_attainable")
+        notes.append(grade.why_impossible(row))
     doubt = context.roofs.doubt(row["bytes_read"] or 0, row["bytes_written"] or 0) if context.roofs else ""
     if doubt:
         flags.append("noisy_roof")

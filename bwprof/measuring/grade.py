@@ -7,7 +7,7 @@ from typing import Any
 
 from bwprof.results.schema import Row
 from bwprof.roofs import limits
-from bwprof.roofs.limits import ABOVE_ROOF, FLOOR_FACTOR
+from bwprof.roofs.limits import ABOVE_PEAK, ABOVE_ROOF, FLOOR_FACTOR
 from bwprof.roofs.model import NOISE_LIMIT, Roofs
 from bwprof.roofs.signs import References, disturbances, said_anew, slowed_by
 
@@ -59,9 +59,9 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
     if cold and (row["pct_attainable"] or 0) > 100 * ABOVE_ROOF:
         flags.append("above_attainable")
         reasons.append(_why_above(row, result, facts))
-    elif row["peak_tflops"] and (row["tflops"] or 0) > row["peak_tflops"]:
+    elif why_impossible(row):
         flags.append("above_attainable")
-        reasons.append("faster than the device's arithmetic peak: the FLOP count or the peak is wrong")
+        reasons.append(why_impossible(row))
     elif not cold and roofs is not None and _above_cache(row, roofs):
         doubt = roofs.cache_doubt(moved_bytes(row) or 0)
         flags.append("noisy_roof" if doubt else "above_attainable")
@@ -98,6 +98,15 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
         reasons += signs
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join(reasons) or None
+
+
+def why_impossible(row: Row) -> str:
+    """Why a row that is faster than a theoretical peak cannot be right; "" for any other."""
+    if row["cache"] == "cold" and (row["pct_peak"] or 0) > 100 * ABOVE_PEAK:
+        return "faster than the memory's theoretical peak: the bytes, the time or the peak is wrong"
+    if row["peak_tflops"] and (row["tflops"] or 0) > row["peak_tflops"]:
+        return "faster than the device's arithmetic peak: the FLOP count or the peak is wrong"
+    return ""
 
 
 def slowed_since(row: Row, seen: References, best_ns: float) -> Row:
