@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from bwprof import _core
 from bwprof.measuring.spec import Spec
+from bwprof.roofs import Given, store
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 
 _FILL_SHARE = 0.1  # generating and checking inputs goes at about this share of the memory's speed
 _LAUNCHES = 10
+_RATES_SECONDS, _CHECK_SECONDS = 1.0, 0.5  # of measuring arithmetic rates, and of looking at stored roofs
+AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
 _SOON = DEFAULT_CASE_SECONDS / 4  # of sampling, where a case settles
 
 # A case is ended when it takes this much longer than it should: a slow kernel is no hanging one.
@@ -49,6 +52,28 @@ def run_seconds(
         return sum(min(share, seconds) for seconds in found if seconds is not None)
 
     return all_of(min(longest, _SOON)), all_of(longest)
+
+
+def whole_seconds(
+    cases: tuple[float, float],
+    facts: dict[str, Any],
+    backend: str,
+    caches: Collection[str],
+    given: Given = "auto",
+    *,
+    recalibrate: bool = False,
+) -> tuple[float, float]:
+    """Seconds of a run whose cases take between so many: at least with a check of stored roofs, at most with new ones
+    and, on a CPU, second tries of disturbed cases.
+    """
+    known = _core.backend_facts(backend)
+    least, most = cases[0], cases[1] * (1 + AGAIN_SHARE * known["runs_on_host"])
+    if given != "auto":
+        return least, most
+    new = _RATES_SECONDS + sum(known[f"{cache}_streams_s"] for cache in caches)
+    stored = None if recalibrate else store.load(store.identity(backend, facts))
+    there = stored is not None and all(stored.points if cache == "cold" else stored.hot_points for cache in caches)
+    return least + (_CHECK_SECONDS if there else new), most + new
 
 
 def _seconds(

@@ -200,14 +200,15 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
 
 def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
     """The options given that `instead` (--once, --dry-run, --list), which measures and writes nothing, cannot use."""
+    of_time = instead != "--dry-run"  # which estimates it
     given = {
         "--once": options.once and instead != "--once",
         "--dry-run": options.dry_run and instead == "--list",
-        "--recalibrate": options.recalibrate,
-        "--roofs": options.roofs,
-        "--no-roofs": options.no_roofs,
-        "--target-seconds": options.target_seconds,
-        "--max-seconds": options.max_seconds,
+        "--recalibrate": options.recalibrate and of_time,
+        "--roofs": options.roofs and of_time,
+        "--no-roofs": options.no_roofs and of_time,
+        "--target-seconds": options.target_seconds and of_time,
+        "--max-seconds": options.max_seconds and of_time,
         "--rel-ci": options.rel_ci,
         "--output": options.output,
         "--csv": options.csv,
