@@ -109,10 +109,10 @@ class Case:
             handle = hardware.open_device(choice.backend, choice.index)
             try:
                 made = _core.Case(handle, operation, precision, whole, kv_lens=kv_lens, variant=variant, seed=seed)
+                return handle, made, os.sched_getaffinity(0)
             except BaseException:
                 hardware.close_device(handle)
                 raise
-            return handle, made, os.sched_getaffinity(0)
 
         self._opened = opened
         with hardware.current_device_kept(choice.backend):

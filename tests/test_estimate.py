@@ -12,7 +12,7 @@ import toy_roofs
 
 from bwprof import _core, hardware
 from bwprof.cli.sweep import main
-from bwprof.roofs import Roofs, store
+from bwprof.roofs import Roofs, Wanted, store
 from bwprof.runs import estimate
 
 
@@ -23,16 +23,16 @@ def test_an_estimate_has_roofs_and_second_tries(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     facts = hardware.facts(_core.Device("cpu"))
 
-    def whole(caches: set[str], given: Any = "auto", **more: bool) -> tuple[float, float]:
-        return estimate.whole_seconds((10.0, 20.0), facts, "cpu", caches, given, **more)
+    def whole(wanted: Wanted | None) -> tuple[float, float]:
+        return estimate.whole_seconds((10.0, 20.0), facts, "cpu", wanted)
 
-    assert whole({"cold"}) == pytest.approx((17.0, 32.0))
-    assert whole({"cold", "hot"}) == pytest.approx((18.8, 33.8))
-    assert whole({"cold"}, False) == whole({"cold"}, "stored") == whole({"cold"}, toy_roofs.ROOFS) == (10.0, 25.0)
+    assert whole(Wanted()) == pytest.approx((17.0, 32.0))
+    assert whole(Wanted(hot=True)) == pytest.approx((18.8, 33.8))
+    assert whole(None) == (10.0, 25.0)
     store.save(store.identity("cpu", facts), stored_roofs(facts))
-    assert whole({"cold"}) == pytest.approx((10.5, 32.0)), "a look at the stored ones may do"
-    assert whole({"cold", "hot"}) == pytest.approx((18.8, 33.8)), "there are no hot ones"
-    assert whole({"cold"}, recalibrate=True) == pytest.approx((17.0, 32.0))
+    assert whole(Wanted()) == pytest.approx((10.5, 32.0)), "a look at the stored ones may do"
+    assert whole(Wanted(hot=True)) == pytest.approx((18.8, 33.8)), "there are no hot ones"
+    assert whole(Wanted(recalibrate=True)) == pytest.approx((17.0, 32.0))
     one = ["stream_copy", "-p", "elements=1Mi", "--precision", "fp32", "--device", "cpu", "--dry-run"]
     seen = []
     for more in ([], ["--no-roofs"], ["--recalibrate"]):

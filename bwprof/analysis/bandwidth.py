@@ -22,12 +22,13 @@ IMPOSSIBLE = "impossible"
 RATINGS = ("poor", "fair", "good", "excellent", IMPOSSIBLE)
 _LEAST = (FAIR, GOOD, EXCELLENT, ABOVE_PEAK)  # of the ratings from the second on
 
-# Of kernels' figures that are shares: the attribute, the column, and what makes one of the other.
+# Of kernels' figures the means over time: the attribute, the column, and what makes one of the other.
 _SHARES = (
     ("l2_hit_rate", "l2_hit_rate", 1.0),
     ("l2_hit_rate", "l2_hit_pct", 0.01),
     ("stall_pct", "stall_pct", 1.0),
     ("stall_pct", "mem_unit_stalled_pct", 1.0),
+    ("peak_tflops", "peak_tflops", 1.0),
 )
 # What hypotheses of `bwprof.diagnose` say of the bound.
 _BOUND_OF = {"memory_bound": "memory", "compute_bound": "compute", "launch_bound": "latency"}
@@ -58,7 +59,7 @@ class BandwidthAnalysis:
     label : str
         What it is called.
     precision : str, optional
-        Of its arithmetic; it decides `peak_tflops` where `from_profiling_results` knows the device.
+        Of its arithmetic.
 
     Raises
     ------
@@ -183,14 +184,13 @@ class BandwidthAnalysis:
         peak_gb_s : float
             The memory's theoretical bandwidth, GB/s.
         **optional
-            The other attributes. `precision` decides the arithmetic peak where the rows name a device of the catalogue.
-            `bound`, where it is left out and FLOPs and arithmetic peak do not tell it, is what
-            `bwprof.diagnose` says of the rows that take the most time.
+            The other attributes. `precision` gives the arithmetic peak of a device of the catalogue. A bound that FLOPs
+            and arithmetic peak do not tell is what `bwprof.diagnose` says of the longest launch.
 
         Raises
         ------
         ValueError
-            When no bytes were counted, or no time is known, and for an unknown precision.
+            When no bytes were counted, or no time is known.
         """
         data = as_frame(getattr(results, "frame", results), "results")
         moved = {}
@@ -205,17 +205,18 @@ class BandwidthAnalysis:
             if not (times > 0).any():
                 raise ValueError("duration_s is None, and results hold no time_ms: pass it (rocprof: --timestamp on)")
             duration_s = float(times[times > 0].sum()) / 1e3
-        flops = numbers(data, "flops")
+        flops, longest = numbers(data, "flops"), data.iloc[[int((-times).argsort(kind="stable")[0])]]
         if (flops >= 0).all():
             optional.setdefault("flops", int(flops.sum()))
-        shares = [(name, scale * numbers(data, column)) for name, column, scale in _SHARES]
-        for name, known in (*shares, ("peak_tflops", _peaks(data, optional.get("precision")))):
-            value = _mean(known, times)
+        for name, column, scale in _SHARES:
+            value = _mean(scale * numbers(data, column), times)
             if value is not None:
                 optional.setdefault(name, value)
+        if optional.get("precision") is not None and "peak_tflops" not in optional:
+            optional["peak_tflops"] = _rate(str(words(longest, "device").iloc[0]), optional["precision"])
         found_one = cls(moved["bytes_read"], moved["bytes_written"], duration_s, peak_gb_s, **optional)
         if found_one.found_bound is None:
-            _set(found_one, "bound", _diagnosed(data, found_one.peak_gb_s))
+            _set(found_one, "bound", _diagnosed(longest.assign(peak_gb_s=found_one.peak_gb_s)))
         return found_one
 
     @staticmethod
@@ -508,34 +509,22 @@ def _over_zero(values: Any) -> Any:
     return np.where(values > 0, values, np.nan)
 
 
-def _peaks(data: pd.DataFrame, precision: str | None) -> Any:
-    """Each launch's arithmetic peak: its own, else the one of a precision that the catalogue has of its device."""
-    import numpy as np
-
+def _rate(device: str, precision: str) -> float | None:
+    """The arithmetic peak of a precision, if the catalogue has the device."""
     from bwprof.analysis.forecast import cards, datasheets
 
-    own = numbers(data, "peak_tflops")
-    if precision is None:
-        return own
-    check_precision(precision)
-    entries = {name: datasheets.find(name) for name in set(words(data, "device").astype(str))}
-    rates = {name: cards.of_entry(entry).dense(precision)[0] for name, entry in entries.items() if entry is not None}
-    return np.where(np.isnan(own), [rates.get(name, math.nan) for name in words(data, "device").astype(str)], own)
+    entry = datasheets.find(device)
+    rate = math.nan if entry is None else cards.of_entry(entry).dense(check_precision(precision))[0]
+    return rate if rate > 0 else None
 
 
-def _diagnosed(data: pd.DataFrame, peak_gb_s: float) -> str | None:
-    """What `bwprof.diagnose` says limits the launches that take the most time; None where it does not tell."""
+def _diagnosed(launch: pd.DataFrame) -> str | None:
+    """What `bwprof.diagnose` says limits a launch; None where it does not tell."""
     from bwprof.analysis.diagnosis.function import diagnoses
     from bwprof.analysis.diagnosis.judging import SUPPORTED
 
-    own = numbers(data, "peak_gb_s")
-    known = data.assign(peak_gb_s=[peak if peak > 0 else peak_gb_s for peak in own])
-    spent: dict[str | None, float] = {}
-    for one, time in zip(diagnoses(known), numbers(data, "time_ms"), strict=True):
-        told = [_BOUND_OF[found.hypothesis.name] for found in one.of(SUPPORTED) if found.hypothesis.name in _BOUND_OF]
-        bound = told[0] if told else None
-        spent[bound] = spent.get(bound, 0.0) + (time if time > 0 else 0.0)
-    return max(spent, key=lambda bound: spent[bound])
+    told = [_BOUND_OF.get(found.hypothesis.name) for found in diagnoses(launch)[0].of(SUPPORTED)]
+    return next((bound for bound in told if bound), None)
 
 
 def _mean(values: Any, times: Any) -> float | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bwprof import _core
 from bwprof.measuring.spec import Spec
-from bwprof.roofs import Given, store
+from bwprof.roofs import Wanted, store
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 
 _FILL_SHARE = 0.1  # generating and checking inputs goes at about this share of the memory's speed
@@ -55,24 +55,18 @@ def run_seconds(
 
 
 def whole_seconds(
-    cases: tuple[float, float],
-    facts: dict[str, Any],
-    backend: str,
-    caches: Collection[str],
-    given: Given = "auto",
-    *,
-    recalibrate: bool = False,
+    cases: tuple[float, float], facts: dict[str, Any], backend: str, wanted: Wanted | None
 ) -> tuple[float, float]:
     """Seconds of a run whose cases take between so many: at least with a check of stored roofs, at most with new ones
-    and, on a CPU, second tries of disturbed cases.
+    and, on a CPU, second tries of disturbed cases. `wanted` None: roofs are not measured.
     """
     known = _core.backend_facts(backend)
     least, most = cases[0], cases[1] * (1 + AGAIN_SHARE * known["runs_on_host"])
-    if given != "auto":
+    if wanted is None:
         return least, most
-    new = _RATES_SECONDS + sum(known[f"{cache}_streams_s"] for cache in caches)
-    stored = None if recalibrate else store.load(store.identity(backend, facts))
-    there = stored is not None and all(stored.points if cache == "cold" else stored.hot_points for cache in caches)
+    new = _RATES_SECONDS + wanted.cold * known["cold_streams_s"] + wanted.hot * known["hot_streams_s"]
+    stored = None if wanted.recalibrate else store.load(store.identity(backend, facts))
+    there = stored and (stored.points or not wanted.cold) and (stored.hot_points or not wanted.hot)
     return least + (_CHECK_SECONDS if there else new), most + new
 
 

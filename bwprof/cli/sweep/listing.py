@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from bwprof import _core, hardware, kernels, registry, suites
 from bwprof.hardware import Choice
 from bwprof.measuring.spec import Spec
-from bwprof.roofs import Given
+from bwprof.roofs import Wanted
 from bwprof.runs.estimate import case_seconds, launch_seconds, run_seconds, whole_seconds
 from bwprof.runs.plan import Plan
 from bwprof.runs.progress import between
@@ -45,7 +45,7 @@ def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
         stream.write(f"suite {name}: {suites.load(name).text}\n")
 
 
-def print_plan(stream: TextIO, plan: Plan, choice: Choice, given: Given = "auto", *, recalibrate: bool = False) -> None:
+def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True, recalibrate: bool = False) -> None:
     """The cases with their work, the memory they need, and an estimate of the time, roofs and second tries included."""
     widths: list[int] = []
     with _core.Device(choice.backend, choice.index) as device:
@@ -58,8 +58,9 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, given: Given = "auto"
             else:
                 widths = _print_lines(stream, lines, widths)
     cases = run_seconds(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
-    caches = {spec.cache for spec in plan.specs}
-    least, most = whole_seconds(cases, facts, choice.backend, caches, given, recalibrate=recalibrate)
+    caches = [spec.cache for spec in plan.specs]
+    wanted = Wanted("cold" in caches, "hot" in caches, recalibrate) if roofs else None
+    least, most = whole_seconds(cases, facts, choice.backend, wanted)
     stream.write(
         f"{counted(len(plan.specs), 'case')} on {choice.backend}:{choice.index} {choice.name}, "
         f"about {seconds_text((least + most) / 2)} ({between(least, most)}), with roofs and second tries "
