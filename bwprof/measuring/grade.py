@@ -66,17 +66,7 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
         doubt = roofs.cache_doubt(moved_bytes(row) or 0)
         flags.append("noisy_roof" if doubt else "above_attainable")
         reasons.append(_why_above_cache(row, roofs, doubt))
-    if cold and roofs is not None:
-        doubt = roofs.doubt(row["bytes_read"] or 0, row["bytes_written"] or 0)
-        if doubt:
-            flags.append("noisy_roof")
-            reasons.append(doubt)
-    beaten = limits.why_beaten(row)
-    if beaten:
-        flags += [] if "noisy_roof" in flags else ["noisy_roof"]
-        reasons.append(beaten)
-    if _near_floor(row):
-        flags.append("near_timer_floor")
+    add_doubts(row, roofs, flags, reasons)
     held = throttle_reasons(result["conditions"])
     if held:
         flags.append("throttled")
@@ -98,6 +88,18 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
         reasons += signs
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join(reasons) or None
+
+
+def add_doubts(row: Row, roofs: Roofs | None, flags: list[str], reasons: list[str]) -> None:
+    """Flag roofs that are in doubt themselves, and a time near an empty launch's."""
+    moved = row["bytes_read"] or 0, row["bytes_written"] or 0
+    doubt = roofs.doubt(*moved) if roofs is not None and row["cache"] == "cold" else ""
+    found = [why for why in (doubt, limits.why_beaten(row)) if why]
+    flags += ["noisy_roof"] if found and "noisy_roof" not in flags else []
+    reasons += found
+    floor = row["timer_floor_us"]
+    if floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor:
+        flags.append("near_timer_floor")
 
 
 def why_impossible(row: Row) -> str:
@@ -147,11 +149,6 @@ def known(value: float | None) -> float | None:
 
 def _percent(value: float | None, whole: float | None) -> float | None:
     return 100 * value / whole if value is not None and whole else None
-
-
-def _near_floor(row: Row) -> bool:
-    floor = row["timer_floor_us"]
-    return floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor
 
 
 def _bound(row: Row, found: limits.Limits) -> str | None:

@@ -53,8 +53,7 @@ def prolonged_pct(result: Mapping[str, float]) -> float | None:
     others, slowed = _longer(result), result["slowed_share"]
     if others is None and math.isnan(slowed):
         return None
-    longer = 1 + (0.0 if math.isnan(slowed) else max(slowed, 0.0))
-    return 100 * (longer * (others or 1.0) - 1)
+    return 100 * ((1 if math.isnan(slowed) else 1 + max(slowed, 0.0)) * (others or 1.0) - 1)
 
 
 def _longer(result: Mapping[str, float]) -> float | None:
