@@ -256,6 +256,19 @@ def test_points_shown_too_low_are_not_stored_any_more(
     assert "all" not in bench.calls
 
 
+def test_where_most_points_were_too_low_none_stays(cpu: _core.Device, bench: Bench) -> None:
+    """The busy survey is slower at one point than what is stored, which comes from the same bad survey as the rest."""
+    at = ("stream_read", MIB)
+    bench.factor = 2.0
+    obtain(cpu)
+    bench.factor, bench.factors, bench.busy, bench.beside = 1.0, {at: 2.5}, True, 1.2
+    found = obtain(cpu)
+    assert obtain(cpu, Wanted(stored=True)).points == found.points
+    for point in POINTS:
+        key = (point.stream, point.total_bytes)
+        assert seconds_of(found, *key) == pytest.approx(point.seconds * bench.factors.get(key, 1.0) * 1.2)
+
+
 def test_one_point_shown_too_low_leaves_the_faster_others(cpu: _core.Device, bench: Bench) -> None:
     """A busy survey is slower than what is stored of all other points: they stay, in doubt."""
     obtain(cpu)

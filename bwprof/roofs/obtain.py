@@ -141,7 +141,7 @@ def _mostly_doubted(points: Sequence[RoofPoint]) -> str:
 
 def _held(device: _core.Device, identity: store.Identity, stored: Roofs, deadline: float | None, poll: Poll) -> Roofs:
     """Stored roofs, looked at and mended, or new ones in their place."""
-    watch = survey.until(deadline, poll)
+    watch, before = survey.until(deadline, poll), stored.points
     try:
         looks = tuple(_looks(device, stored, watch))
     except survey.OutOfTimeError:
@@ -159,7 +159,10 @@ def _held(device: _core.Device, identity: store.Identity, stored: Roofs, deadlin
         if low and not new.points:
             return stored
         if low or not against:
-            return replace(new, points=_merged(new.points, stored.points))
+            pairs = _pairs(new.points, before)
+            all_low = low and 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
+            others = tuple(now for _, now in looks) if all_low else stored.points
+            return replace(new, points=_merged(new.points, others))
         doubt = _mostly_doubted(new.points)
         if not doubt or _doubted_share(new.points) <= _doubted_share(stored.points):
             return new
