@@ -115,8 +115,8 @@ def test_more_than_the_peak_is_impossible() -> None:
     assert strengths(row).empty
     answer = Answer(pd.DataFrame([row]))
     assert any("impossible" in line or "cannot be" in line for line in answer.lines())
-    stated = Answer(pd.DataFrame([{**row, "peak_gb_s": None}]), peak_gb_s=80.0)
-    assert any("impossible" in line for line in stated.lines())
+    with_peak = Answer(pd.DataFrame([{**row, "peak_gb_s": None}]), peak_gb_s=80.0)
+    assert any("impossible" in line for line in with_peak.lines())
 
 
 @pytest.mark.parametrize("name", ["duration_s", "peak_gb_s"])

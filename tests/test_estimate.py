@@ -29,7 +29,7 @@ def test_an_estimate_has_roofs_and_second_tries(
     assert whole(Wanted()) == pytest.approx((17.0, 32.0))
     assert whole(Wanted(hot=True)) == pytest.approx((18.8, 33.8))
     assert whole(None) == (10.0, 25.0)
-    store.save(store.identity("cpu", facts), stored_roofs(facts))
+    store.save(store.identity("cpu", facts), own_roofs(facts))
     assert whole(Wanted()) == pytest.approx((10.5, 32.0)), "a look at the stored ones may do"
     assert whole(Wanted(hot=True)) == pytest.approx((18.8, 33.8)), "there are no hot ones"
     assert whole(Wanted(recalibrate=True)) == pytest.approx((17.0, 32.0))
@@ -37,13 +37,13 @@ def test_an_estimate_has_roofs_and_second_tries(
     seen = []
     for more in ([], ["--no-roofs"], ["--recalibrate"]):
         assert main([*one, *more]) == 0
-        told = capsys.readouterr()
-        assert "left aside" not in told.err
-        seen.append(float(re.search(r"about ([\d.]+) (m?s)", told.out)[1]))  # type: ignore[index]
+        printed = capsys.readouterr()
+        assert "left aside" not in printed.err
+        seen.append(float(re.search(r"about ([\d.]+) (m?s)", printed.out)[1]))  # type: ignore[index]
     assert seen[0] == pytest.approx(seen[2] - 3.25, abs=0.1), "7 s instead of 0.5, of which half counts"
     assert seen[0] > seen[1] + 3
 
 
-def stored_roofs(facts: dict[str, Any]) -> Roofs:
+def own_roofs(facts: dict[str, Any]) -> Roofs:
     """Of this machine, by name."""
     return replace(toy_roofs.ROOFS, device=facts["name"], device_uuid=facts["uuid"], driver=facts["driver"])

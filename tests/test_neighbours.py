@@ -91,12 +91,12 @@ def test_what_makes_a_row_noisy(found: dict[str, Any], spread: float, said: str)
 
 def test_a_quota_is_nobody_else() -> None:
     """It slows reference streams as well, which then say nothing of others."""
-    held = QUIET | {"throttled_share": 0.4, "slowed_share": 1.5, "reference_ns": 2e6, "best_reference_ns": 1e6}
-    (said,) = signs.disturbances(held)
-    assert "quota held threads back 40%" in said
-    assert "something else" not in "".join(signs.disturbances(held | {"waited_share": 0.5}))
-    assert signs.References.of(held) is None
-    assert signs.References.of(held | {"throttled_share": math.nan}) is not None
+    slow = QUIET | {"throttled_share": 0.4, "slowed_share": 1.5, "reference_ns": 2e6, "best_reference_ns": 1e6}
+    (reason,) = signs.disturbances(slow)
+    assert "quota held threads back 40%" in reason
+    assert "something else" not in "".join(signs.disturbances(slow | {"waited_share": 0.5}))
+    assert signs.References.of(slow) is None
+    assert signs.References.of(slow | {"throttled_share": math.nan}) is not None
 
 
 def test_disturbed_rows_are_not_compared() -> None:

@@ -86,8 +86,8 @@ class Answer:
     def _impossible(self) -> str:
         """How many rows are faster than the memory's peak."""
         count = int(self.utilization()["Status"].eq(IMPOSSIBLE).sum())
-        said = f"{counted(count, self._noun())} {_are(count)} faster than the memory's peak, which is impossible"
-        return f"{said}: bytes, time or peak are wrong." if count else ""
+        text = f"{counted(count, self._noun())} {_are(count)} faster than the memory's peak, which is impossible"
+        return f"{text}: bytes, time or peak are wrong." if count else ""
 
     def limiting(self) -> str:
         """What limits how many rows, and what cannot be told."""

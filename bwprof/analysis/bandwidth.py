@@ -214,10 +214,10 @@ class BandwidthAnalysis:
                 optional.setdefault(name, value)
         if optional.get("precision") is not None and "peak_tflops" not in optional:
             optional["peak_tflops"] = _rate(str(words(longest, "device").iloc[0]), optional["precision"])
-        found_one = cls(moved["bytes_read"], moved["bytes_written"], duration_s, peak_gb_s, **optional)
-        if found_one.found_bound is None:
-            _set(found_one, "bound", _diagnosed(longest.assign(peak_gb_s=found_one.peak_gb_s)))
-        return found_one
+        made = cls(moved["bytes_read"], moved["bytes_written"], duration_s, peak_gb_s, **optional)
+        if made.found_bound is None:
+            _set(made, "bound", _diagnosed(longest.assign(peak_gb_s=made.peak_gb_s)))
+        return made
 
     @staticmethod
     def from_frame(data: pd.DataFrame, *, peak_gb_s: float | None = None) -> pd.DataFrame:
@@ -523,8 +523,8 @@ def _diagnosed(launch: pd.DataFrame) -> str | None:
     from bwprof.analysis.diagnosis.function import diagnoses
     from bwprof.analysis.diagnosis.judging import SUPPORTED
 
-    told = [_BOUND_OF.get(found.hypothesis.name) for found in diagnoses(launch)[0].of(SUPPORTED)]
-    return next((bound for bound in told if bound), None)
+    bounds = (_BOUND_OF.get(found.hypothesis.name) for found in diagnoses(launch)[0].of(SUPPORTED))
+    return next((bound for bound in bounds if bound), None)
 
 
 def _mean(values: Any, times: Any) -> float | None:

@@ -163,8 +163,8 @@ def above_roof(data: pd.DataFrame) -> NDArray[np.bool_]:
     with np.errstate(invalid="ignore"):
         above = has_flag(data, "above_attainable") | (attained(data) > 100 * limits.ABOVE_ROOF)
         cold = ~is_word(data, "cache", "hot")
-        for reached, peak, held in (("bandwidth_gb_s", "peak_gb_s", cold), ("tflops", "peak_tflops", True)):
-            above |= held & (numbers(data, reached) > limits.ABOVE_PEAK * numbers(data, peak))
+        for reached, peak, where in (("bandwidth_gb_s", "peak_gb_s", cold), ("tflops", "peak_tflops", True)):
+            above |= where & (numbers(data, reached) > limits.ABOVE_PEAK * numbers(data, peak))
         return above
 
 

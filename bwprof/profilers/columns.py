@@ -98,8 +98,8 @@ def frame_of(
 def beyond_peak(frame: pd.DataFrame) -> list[str]:
     """A note where launches are faster than the memory's theoretical peak."""
     count = 0 if "pct_peak" not in frame.columns else int((frame["pct_peak"] > ABOVE_PEAK_PCT).sum())
-    said = f"{count} launch{'es are' if count > 1 else ' is'} faster than the memory's peak, which is impossible"
-    return [f"{said}: bytes, time or peak are wrong"] if count else []
+    text = f"{count} launch{'es are' if count > 1 else ' is'} faster than the memory's peak, which is impossible"
+    return [f"{text}: bytes, time or peak are wrong"] if count else []
 
 
 def _column(values: Any, kind: Kind) -> Any:

@@ -53,7 +53,7 @@ static void find_facts(bw_device *device) {
     facts->memory_bytes = bw_host_memory_of(BW_HOST_ROOT).total;
     bw_host_caches caches = bw_host_caches_of(BW_HOST_SYSTEM, bw_pool_cpu_list(pool), bw_pool_cpus(pool));
     int64_t taken_bytes = device->cache_mib ? (int64_t)device->cache_mib << 20 : caches.bytes;
-    facts->cache_bytes = bw_cache_held_bytes(device, taken_bytes, caches.count);
+    facts->cache_bytes = bw_cache_usable_bytes(device, taken_bytes, caches.count);
     facts->cache_measured = facts->cache_bytes < taken_bytes;
     facts->peak_gb_s = NAN;
     snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");

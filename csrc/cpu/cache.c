@@ -98,15 +98,15 @@ static bool are_gone_after(bw_device *device, const char *lines, int64_t bytes, 
     return bw_median(ns, TRIES) >= slow_share * memory_ns;
 }
 
-static int64_t measure_held(bw_device *device, int64_t reported_bytes, int64_t first_bytes) {
+static int64_t measure_usable(bw_device *device, int64_t reported_bytes, int64_t first_bytes) {
     void *lines = NULL;
-    int64_t held_bytes = reported_bytes;
+    int64_t usable_bytes = reported_bytes;
     double end_s = bw_now_s() + probe_most_s;
     bw_status status =
         bw_memory_allocate(&device->memory, device->pool, (int64_t)TRIES * LINES * LINE_BYTES, NULL, &lines);
     if (status) {
         bw_status_free(status);
-        return held_bytes;
+        return usable_bytes;
     }
     memset(lines, 0, (size_t)TRIES * LINES * LINE_BYTES);
     if (throw_out(lines)) {
@@ -114,24 +114,24 @@ static int64_t measure_held(bw_device *device, int64_t reported_bytes, int64_t f
         for (int64_t bytes = first_bytes;
              bytes / 2 < reported_bytes && (bytes <= 2 * first_bytes || bw_now_s() < end_s); bytes *= 2) {
             if (!are_gone_after(device, lines, bytes, memory_ns)) continue;
-            held_bytes = bytes / 2;
+            usable_bytes = bytes / 2;
             break;
         }
     }
     bw_memory_release(&device->memory, lines);
-    return held_bytes;
+    return usable_bytes;
 }
 
-int64_t bw_cache_held_bytes(bw_device *device, int64_t reported_bytes, int caches) {
+int64_t bw_cache_usable_bytes(bw_device *device, int64_t reported_bytes, int caches) {
     int64_t believed_bytes = bw_max64(1, caches) * BELIEVED_BYTES;
     if (reported_bytes <= believed_bytes) return reported_bytes;
     uint64_t seen = atomic_load(&known), reported_mib = (uint64_t)reported_bytes >> 20;
     if (seen >> 32 != reported_mib) {
         bw_pool_enter(device->pool);
-        seen = reported_mib << 32 | (uint64_t)measure_held(device, reported_bytes, believed_bytes) >> 20;
+        seen = reported_mib << 32 | (uint64_t)measure_usable(device, reported_bytes, believed_bytes) >> 20;
         bw_pool_leave(device->pool);
         atomic_store(&known, seen);
     }
-    uint64_t held_mib = seen & UINT32_MAX;
-    return held_mib < reported_mib ? (int64_t)held_mib << 20 : reported_bytes;
+    uint64_t usable_mib = seen & UINT32_MAX;
+    return usable_mib < reported_mib ? (int64_t)usable_mib << 20 : reported_bytes;
 }

@@ -31,7 +31,7 @@ struct bw_device {
 
 /* Of a last-level cache as it is reported, or stated, what the threads can hold: measured, once in a process, where it
  * is more than a core may have. */
-int64_t bw_cache_held_bytes(bw_device *device, int64_t reported_bytes, int caches);
+int64_t bw_cache_usable_bytes(bw_device *device, int64_t reported_bytes, int caches);
 
 extern const bw_mark_calls bw_cpu_marks; /* marks.c */
 
