@@ -274,9 +274,10 @@ class Case:
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
         buffer_sets, launches_per_sample, late_samples (below), flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns,
         kernel_sum_ns, kernel_span_ns, kernels_elsewhere (below), variant, cost, footprint_bytes, verified, max_error,
-        tolerance, rows_checked, rows_total, reason, variant_note, conditions, waited_share, stolen_share and
-        pressed_share (of a CPU's sampling time: one of our threads was ready but did not run; the hypervisor ran
-        another guest; somebody waited for memory to become free; NaN = not known), slowed_share (by how much the upper
+        tolerance, rows_checked, rows_total, reason, variant_note, conditions, waited_share, throttled_share,
+        stolen_share and pressed_share (of a CPU's sampling time: one of our threads was ready but did not run; the
+        container's quota held it back; the hypervisor ran another guest; somebody waited for memory to become free;
+        NaN = not known), slowed_share (by how much the upper
         quartile of the reference streams before, between and after the samples is above their lower one, or the lowest
         median that this Device has seen; NaN = none was run: a GPU, or max_seconds below 0.2), reference_ns and
         best_reference_ns (that upper quartile, and that lowest median; NaN likewise). A mismatch gives verified = False

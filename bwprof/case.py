@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -98,25 +99,23 @@ class Case:
             known = registry.variant_names(operation, choice.backend)
             if variant not in known:
                 raise ValueError(unknown(f"variant of {operation} on {choice.backend}", variant, known))
-        self._seed, self._kv_lens = registry.check_seed(seed), kv_lens
-        with hardware.current_device_kept(choice.backend):
+        seed = registry.check_seed(seed)
+        self._seed, self._kv_lens = seed, kv_lens
+        self.backend = choice.backend
+        self.device = choice.name
+
+        def opened() -> tuple[_core.Device, _core.Case, set[int]]:
             handle = hardware.open_device(choice.backend, choice.index)
             try:
-                self._case = _core.Case(
-                    handle,
-                    operation,
-                    precision,
-                    whole,
-                    kv_lens=kv_lens,
-                    variant=variant,
-                    seed=self._seed,
-                )
+                made = _core.Case(handle, operation, precision, whole, kv_lens=kv_lens, variant=variant, seed=seed)
+                return handle, made, os.sched_getaffinity(0)
             except BaseException:
                 hardware.close_device(handle)
                 raise
-        self._device = handle
-        self.backend = choice.backend
-        self.device = choice.name
+
+        self._opened = opened
+        with hardware.current_device_kept(choice.backend):
+            self._device, self._case, self._cpus = opened()
 
     @property
     def operation(self) -> str:
@@ -225,6 +224,8 @@ class Case:
     ) -> Row:
         """Verify, warm up, and time until the confidence interval is narrow enough.
 
+        On a CPU the case is opened anew where the calling thread may use other processors than when it was opened.
+
         Parameters
         ----------
         cache : {"cold", "hot"}
@@ -264,6 +265,9 @@ class Case:
         """
         target = fraction(rel_ci, "rel_ci")
         registry.check_timer(timer, self.backend)
+        on_host = self._device is not None and _core.backend_facts(self.backend)["runs_on_host"]
+        if on_host and self._cpus != os.sched_getaffinity(0):
+            self._device, self._case, self._cpus = self._opened()
         spec = self._spec(_checked_cache(cache), timer, target)
         context = self._context(check_roofs(roofs), cache, poll)
         result = self._case.measure(

@@ -11,7 +11,8 @@ import pytest
 from rows import row
 
 import bwprof
-from bwprof.analysis import speed_of_light, utilization_table
+from bwprof.analysis import speed_of_light, strengths, utilization_table
+from bwprof.analysis.answer import Answer
 from bwprof.results import frame
 
 GB = 10**9
@@ -82,6 +83,10 @@ def test_what_is_known_has_a_line() -> None:
         (600.5, "good", True, False),
         (800.0, "good", True, False),
         (800.5, "excellent", True, True),
+        (1000.0, "excellent", True, True),
+        (1004.0, "excellent", True, True),
+        (1006.0, "impossible", False, False),
+        (1786.0, "impossible", False, False),
     ],
 )
 def test_boundaries_are_strict(gb_s: float, rating: str, good: bool, excellent: bool) -> None:
@@ -92,6 +97,26 @@ def test_boundaries_are_strict(gb_s: float, rating: str, good: bool, excellent: 
     assert (found.is_good_utilization(), found.is_excellent_utilization()) == (good, excellent)
     whole = pd.DataFrame([{"bytes_read": gb_s * 1e9, "bytes_written": 0, "time_ms": 1000.0, "peak_gb_s": 1000.0}])
     assert bwprof.BandwidthAnalysis.from_frame(whole)["rating"].tolist() == [rating]
+
+
+def test_more_than_the_peak_is_impossible() -> None:
+    """375 % of it: whatever else is known, nothing is concluded."""
+    known = {"flops": 1, "peak_tflops": 1e-3, "bound": "memory", "attainable_gb_s": 310.0}
+    for optional in ({}, known):
+        found = analysis(peak=80.0, **optional)
+        assert found.utilization == 3.75, "not clipped"
+        assert found.bottleneck_description().startswith("375 % of the peak is impossible")
+        assert "375.0 % of peak 80.00 GB/s (impossible: bytes, time or peak are wrong)" in found.summary()
+    row = {"time_ms": 10.0, "bytes_read": 3 * GB, "bytes_written": 0, "bandwidth_gb_s": 300.0, "peak_gb_s": 80.0}
+    assert utilization_table(row)["Status"].tolist() == ["impossible"]
+    assert "375% of peak 80.0 GB/s, impossible" in speed_of_light(row)
+    assert "impossible" not in speed_of_light({**row, "peak_gb_s": 299.0})
+    assert "375.0 % of peak" not in speed_of_light({**row, "cache": "hot"})
+    assert strengths(row).empty
+    answer = Answer(pd.DataFrame([row]))
+    assert any("impossible" in line or "cannot be" in line for line in answer.lines())
+    with_peak = Answer(pd.DataFrame([{**row, "peak_gb_s": None}]), peak_gb_s=80.0)
+    assert any("impossible" in line for line in with_peak.lines())
 
 
 @pytest.mark.parametrize("name", ["duration_s", "peak_gb_s"])
@@ -153,8 +178,16 @@ def test_an_unknown_argument_names_the_nearest() -> None:
             {"flops": 3000 * GB, "peak_tflops": 989.0, "measured_tflops": 700.0},
             "arithmetic, not memory: 43 % of the measured 700 TFLOP/s: the kernel limits, not the card",
         ),
-        ({}, "what bounds it is not known: pass flops= and precision="),
-        ({"flops": 1}, "what bounds it is not known: pass precision= (an arithmetic peak)"),
+        ({}, "what bounds it is not known: pass flops= and peak_tflops=, or precision= where the device is known"),
+        ({"flops": 1}, "what bounds it is not known: pass peak_tflops=, or precision= where the device is known"),
+        (
+            {"bound": "memory", "attainable_gb_s": 250.0},
+            "120 % of what a stream of the same bytes reaches: check the bytes, the time and the roof",
+        ),
+        (
+            {"flops": 3000 * GB, "peak_tflops": 250.0},
+            "120 % of the arithmetic peak is impossible: the FLOPs, the time or the peak are wrong",
+        ),
     ],
 )
 def test_the_bottleneck_in_a_sentence(optional: dict[str, Any], said: str) -> None:
@@ -244,6 +277,31 @@ def test_profilers_counts() -> None:
         bwprof.BandwidthAnalysis.from_profiling_results(Results.frame.drop(columns="dram_bytes_written"), None, 10.0)
     with pytest.raises(ValueError, match="duration_s is None"):
         bwprof.BandwidthAnalysis.from_profiling_results(Results.frame.drop(columns="time_ms"), None, 10.0)
+
+
+def test_a_precision_and_a_device_tell_the_bound_of_what_was_counted() -> None:
+    """3 GB in 2 ms and 3e12 FLOPs: 1000 FLOP/B, right of the ridge of an A100; 1 FLOP/B lies left of it."""
+    make = bwprof.BandwidthAnalysis.from_profiling_results
+    counted = {"dram_bytes_read": 2 * GB, "dram_bytes_written": GB, "time_ms": 2.0, "device": "NVIDIA A100-SXM4-80GB"}
+    found = make([counted], None, 2039.0, precision="fp16", flops=3000 * GB)
+    assert (found.peak_tflops, found.found_bound) == (312.0, "compute")
+    assert make([counted | {"flops": 3 * GB}], None, 2039.0, precision="fp16").found_bound == "memory"
+    assert make([counted | {"peak_tflops": 100.0}], None, 2039.0, precision="fp16").peak_tflops == 100.0
+    unknown = make([counted | {"device": "gfx9"}], None, 20390.0, precision="fp16", flops=1).bottleneck_description()
+    assert unknown == "what bounds it is not known: pass peak_tflops=, of fp16"
+    with pytest.raises(ValueError, match="unknown precision 'fp17'"):
+        make([counted], None, 2039.0, precision="fp17")
+
+
+def test_what_diagnose_knows_bounds_what_was_counted() -> None:
+    """Of launches the ones that take the most time; what is stated comes first."""
+    make = bwprof.BandwidthAnalysis.from_profiling_results
+    launch = {"dram_bytes_read": 1900 * 10**6, "dram_bytes_written": 0, "time_ms": 1.0, "dram_pct": 92.0}
+    busy = {"dram_bytes_read": 10**6, "dram_bytes_written": 0, "time_ms": 3.0, "dram_pct": 1.0, "tensor_pct": 95.0}
+    assert make([launch], None, 2000.0).bound == "memory"
+    assert make([launch, busy], None, 2000.0).bound == "compute"
+    assert make([launch, busy | {"time_ms": 0.5}], None, 2000.0).bound == "memory"
+    assert make([launch], None, 2000.0, bound="latency").bound == "latency"
 
 
 # ---- frames ----

@@ -304,7 +304,7 @@ def test_what_is_faster_than_its_roof_is_no_success() -> None:
             "; 1 already runs at 90 % or more of what the device allows; 1 is faster than it allows, which cannot be: "
             "check before use (above_attainable)."
         )
-        assert answer.utilization()["Status"].tolist() == ["excellent", "in doubt"]
+        assert answer.utilization()["Status"].tolist() == ["excellent", "impossible"]
         assert "none runs at" in Answer(frame.from_rows([{**beyond, "flags": flags}] * 2)).lines()[0]
 
 

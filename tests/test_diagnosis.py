@@ -138,6 +138,21 @@ def test_seventy_percent_of_dram_prove_nothing() -> None:
     assert verdicts(row | {"sm_pct": 80.0, "tensor_pct": 80.0})["compute_bound"] == SUPPORTED
 
 
+@pytest.mark.parametrize(
+    ("row", "name", "busy"),
+    [
+        ({"tensor_pct": 64.0, "sm_pct": 64.0, "stall_reasons": "not_selected=9;wait=1"}, "compute_bound", 64.0),
+        ({"valu_busy_pct": 64.0, "mem_unit_stalled_pct": 0.5}, "compute_bound", 64.0),
+        ({"sm_pct": 80.0, "fma_pct": 5.0, "issue_pct": 20.0, "stall_reasons": "wait=10"}, "compute_bound", 80.0),
+        ({"sm_pct": 80.0, "fma_pct": 5.0, "issue_pct": 80.0, "stall_reasons": "wait=10"}, "issue_bound", 80.0),
+    ],
+)
+def test_what_is_busy_leaves_the_rest_to_win(row: dict[str, Any], name: str, busy: float) -> None:
+    """Of 64 % of the time 36 % may go: it is 1 / 0.64 times as fast at most."""
+    found = said_of({"time_ms": 1.0, **row}, name)
+    assert (found["verdict"], found["expected_gain"]) == (SUPPORTED, pytest.approx(100 / busy))
+
+
 def test_littles_law() -> None:
     """32 warps on each of 132 multiprocessors, 128 bytes each: 540 672 bytes in flight; 0.5 us x 4 TB/s: 2 MB."""
     row = {

@@ -138,6 +138,25 @@ def test_few_rows_of_a_precision_are_helped_by_many_of_another() -> None:
     assert np.abs(errors(model, further, "H200")).max() < 0.25
 
 
+def test_the_nearest_precision_moves_most_nearly_as_many_bytes() -> None:
+    """Read and written ones: of a copy in INT8 FP8 moves as many, FP32, which is learnt first, four times as many."""
+    grid = {"batch": [1, 2, 4], "kv_len": [512, 1024, 4096, 16384], "num_kv_heads": [1, 2, 8]}
+
+    def copies(precision: str, params: dict[str, list[int]]) -> pd.DataFrame:
+        frame = bwprof.predict("kv_copy", device="H200", precision=precision, efficiency=1.0, **params)
+        return with_truth(frame, "H200")
+
+    def reason(*more: pd.DataFrame) -> str:
+        rows = pd.concat([copies("fp32", grid), copies("fp8_e4m3", grid), *more], ignore_index=True)
+        model = bwprof.efficiency(rows)
+        found = bwprof.predict("kv_copy", device="H200", precision="int8", efficiency=model, kv_len=2048)
+        return str(found["reason"].iloc[0])
+
+    assert "in fp8_e4m3, none in int8" in reason()
+    few = copies("int8", {"batch": [1], "kv_len": [1024, 8192]})
+    assert "learnt from 2 rows on H200 and 36 in fp8_e4m3" in reason(few)
+
+
 def test_the_fastest_variant_is_the_default_and_others_can_be_asked_for() -> None:
     slow = measured()
     slow["time_ms"], slow["variant"] = slow["time_ms"] * 3, "slow"

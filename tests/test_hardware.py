@@ -126,6 +126,29 @@ def test_a_cache_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "last-level cache taken as 7 MiB by BWPROF_CPU_CACHE_MIB" in facts["note"]
 
 
+def test_a_cache_that_no_core_holds_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 GiB stated: cold samples go through what the threads hold, and the row says so."""
+    monkeypatch.delenv("BWPROF_CPU_CACHE_MIB", raising=False)
+    with _core.Device("cpu", 0) as device:
+        if device.facts()["cache_bytes"] > 64 << 20:
+            pytest.skip("this machine's cache is large")
+    monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", "4096")
+    with _core.Device("cpu", 0) as device:
+        facts = device.facts()
+        assert 32 << 20 <= facts["cache_bytes"] < 4096 << 20
+        assert f"hold less than {facts['cache_bytes'] >> 19} MiB of the last-level cache, measured" in facts["note"]
+        with _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 20}) as case:
+            found = case.measure(max_seconds=0.0, verify_budget_s=0.0)
+            assert (found["cold"], found["buffer_sets"]) == (True, 4 * facts["cache_bytes"] >> 23)
+            assert "measured to hold" in found["cache_note"]
+            assert case.measure(cache="hot", max_seconds=0.0, verify_budget_s=0.0)["cache_note"] == ""
+    with _core.Device("cpu", 0) as device:
+        assert device.facts()["cache_bytes"] == facts["cache_bytes"], "measured once"
+    monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", "64")
+    with _core.Device("cpu", 0) as device:
+        assert device.facts()["cache_bytes"] == 64 << 20, "as stated"
+
+
 class Thread:
     """The current device of a thread on a machine of three GPUs, as the runtime keeps it."""
 
@@ -277,3 +300,30 @@ def test_cases_in_turn_share_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     with make("cuda") as other, _core.Case(other, "stream_copy", "fp32", {"elements": 1 << 20}) as case:
         said.add(case.count()["counters_status"])
     assert len(said) == 1
+
+
+def test_a_case_runs_on_the_processors_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a mask set after it was opened; what ran under the one before is closed."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        pytest.skip("one processor alone")
+    opened: list[_core.Device] = []
+    monkeypatch.setattr(hardware, "open_device", lambda *where: opened.append(_core.Device(*where)) or opened[-1])
+    threads = len(os.listdir("/proc/self/task"))
+    try:
+        with bwprof.Case("stream_read", elements=1 << 16, backend="cpu") as case:
+            for mask in (set(allowed), {allowed[0]}, {allowed[1]}, {allowed[1]}):
+                os.sched_setaffinity(0, mask)
+                case.measure(max_seconds=0.01, roofs=False)
+            assert [device.facts()["units"] for device in opened] == [len(allowed), 1, 1]
+            opened.clear()
+            case.close()
+            os.sched_setaffinity(0, allowed)
+            with pytest.raises(ValueError, match="closed"):
+                case.measure(max_seconds=0.01, roofs=False)
+            assert opened == []
+        bwprof.Case("stream_read", elements=1 << 16, backend="cpu")  # dropped, which closes it
+    finally:
+        os.sched_setaffinity(0, allowed)
+    opened.clear()
+    assert len(os.listdir("/proc/self/task")) == threads, "no thread is left"

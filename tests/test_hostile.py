@@ -181,10 +181,10 @@ def test_a_signal_ends_the_wait_for_a_pipe(tmp_path: Path, option: str, number: 
 def test_a_signal_ends_a_dry_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[Spec] = []
 
-    def estimated(_device: object, _facts: object, spec: Spec, *_: object) -> tuple[list[str], float]:
+    def estimated(_device: object, _facts: object, spec: Spec, *_: object) -> list[str]:
         seen.append(spec)
         signal.raise_signal(signal.SIGTERM)
-        return [""] * 10, 0.0
+        return [""] * 10
 
     monkeypatch.setattr(listing, "_estimated", estimated)
     assert main(["gemm", "-p", "M=1,2,3", "--backend", "cpu", "--dry-run"]) == 130

@@ -59,9 +59,9 @@ def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: py
             first.append(len(estimated))
             return super().write(text)
 
-    def made(_device: object, _facts: object, _spec: Spec, *_: object) -> tuple[list[str], float]:
+    def made(_device: object, _facts: object, _spec: Spec, *_: object) -> list[str]:
         estimated.append(1)
-        return ["gemm\x1b", *["-"] * 9], 1.0
+        return ["gemm\x1b", *["-"] * 9]
 
     monkeypatch.setattr(listing, "_estimated", made)
     spec = plan.make(Request(("gemm",)), "cpu").specs[0]

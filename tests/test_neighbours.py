@@ -37,10 +37,10 @@ from bwprof.runs.timeline import Timeline
 pytestmark = pytest.mark.usefixtures("ordinary_cache")
 
 QUIET = {
-    "waited_share": 0.006, "stolen_share": 0.0, "pressed_share": 0.0, "slowed_share": 0.09,
+    "waited_share": 0.006, "throttled_share": 0.0, "stolen_share": 0.0, "pressed_share": 0.0, "slowed_share": 0.09,
     "late_samples": 1, "count": 20,
 }  # fmt: skip
-UNKNOWN = dict.fromkeys(("waited_share", "stolen_share", "pressed_share", "slowed_share"), math.nan)
+UNKNOWN = dict.fromkeys(("waited_share", "throttled_share", "stolen_share", "pressed_share", "slowed_share"), math.nan)
 
 
 @pytest.fixture
@@ -77,6 +77,7 @@ def test_a_crowded_cpu_is_seen_and_flagged(crowded_cpu: int) -> None:
         ({}, 0.12, "wide spread: half of the samples lie 12% apart"),
         ({"waited_share": 0.03}, 0.01, "threads waited for a CPU 3% of the time"),
         ({"late_samples": 3}, 0.01, "in 3 of 20 samples the GPU waited for the host"),
+        ({"throttled_share": 0.03}, 0.01, "the container's own CPU quota held threads back 3% of the time"),
         ({"stolen_share": 0.3}, 0.01, "the hypervisor took the CPUs 30% of the time"),
         ({"pressed_share": 0.05}, 0.01, "processes waited for memory 5% of the time"),
         ({"slowed_share": 0.12}, 0.01, "a reference stream beside the samples took 12% longer"),
@@ -86,6 +87,16 @@ def test_what_makes_a_row_noisy(found: dict[str, Any], spread: float, said: str)
     row = empty_row() | {"noise": spread}
     assert said in "; ".join(grade.doubts(row, QUIET | found))
     assert bool(said) == bool(grade.doubts(row, QUIET | found))
+
+
+def test_a_quota_is_nobody_else() -> None:
+    """It slows reference streams as well, which then say nothing of others."""
+    slow = QUIET | {"throttled_share": 0.4, "slowed_share": 1.5, "reference_ns": 2e6, "best_reference_ns": 1e6}
+    (reason,) = signs.disturbances(slow)
+    assert "quota held threads back 40%" in reason
+    assert "something else" not in "".join(signs.disturbances(slow | {"waited_share": 0.5}))
+    assert signs.References.of(slow) is None
+    assert signs.References.of(slow | {"throttled_share": math.nan}) is not None
 
 
 def test_disturbed_rows_are_not_compared() -> None:
@@ -388,7 +399,7 @@ def test_what_a_row_says_of_slower_streams(
 @pytest.mark.parametrize("took", [0.0, -1.0, math.nan])
 def test_a_stream_that_took_no_time_tells_nothing(took: float) -> None:
     slowed = math.inf if took == 0 else 0.0
-    shares = dict.fromkeys(("waited_share", "stolen_share", "pressed_share"), math.nan)
+    shares = dict.fromkeys(("waited_share", "throttled_share", "stolen_share", "pressed_share"), math.nan)
     result = shares | {"reference_ns": 1e6, "best_reference_ns": took, "slowed_share": slowed}
     assert signs.References.of(result) is None
 
@@ -428,6 +439,7 @@ def test_how_much_longer_others_may_have_made_it_take() -> None:
     assert signs.prolonged_pct(quiet) == 0
     assert signs.prolonged_pct(quiet | {"waited_share": 0.5}) == pytest.approx(100)
     assert signs.prolonged_pct(quiet | {"waited_share": 0.5, "stolen_share": 0.2}) == pytest.approx(150)  # 1 / 0.4
+    assert signs.prolonged_pct(quiet | {"throttled_share": 0.5}) == pytest.approx(100)
     assert signs.prolonged_pct(quiet | {"slowed_share": 0.3, "pressed_share": math.nan}) == pytest.approx(30)
     assert signs.prolonged_pct(dict.fromkeys(quiet, math.nan)) is None
     assert math.isfinite(signs.prolonged_pct(quiet | {"waited_share": 1.0}) or math.inf)

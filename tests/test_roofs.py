@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -143,6 +144,14 @@ def test_a_kernel_far_below_both_roofs_limits_itself() -> None:
     made = graded(flops=0, tflops=0.0, bandwidth_gb_s=99.0, arithmetic_intensity=0.0)
     assert (made["bound"], made["limiter"], made["pct_limit"]) == ("memory", "kernel", pytest.approx(49.5))
     assert graded(time_ms=5.9e-3)["limiter"] == "latency"
+
+
+@pytest.mark.parametrize(("gb_s", "flags"), [(251.0, ""), (252.0, "above_attainable")])
+def test_more_than_the_theoretical_bandwidth_is_flagged(gb_s: float, flags: str) -> None:
+    """Of a peak of 250 GB/s, without a measured roof."""
+    made = finished(100e6 / gb_s, roofs=replace(ROOFS, points=()))
+    assert made["flags"] == flags
+    assert ("theoretical peak" in str(made["reason"])) == bool(flags)
 
 
 def test_a_hot_row_is_not_held_against_dram() -> None:
@@ -314,9 +323,9 @@ def test_checks_tell_a_wrong_roof_from_a_busy_machine() -> None:
         return [check.too_low, check.too_high, check.unclear]
 
     assert said(102.9) == said(97.1) == said(97.1, "noise") == [False, False, False]
-    assert said(103.1) == said(140.0, "noise", 0.3) == [True, False, False]
+    assert said(103.1) == said(140.0, "noise", 0.3) == said(120.0, "noise", 2.0) == [True, False, False]
     assert said(96.9) == [False, True, False]
-    assert said(60.0, "noise") == said(120.0, "noise", 0.3) == [False, False, True]
+    assert said(60.0, "noise") == said(96.9, "noise", 0.3) == [False, False, True]
 
 
 ANYTHING = st.recursive(
@@ -479,6 +488,31 @@ def test_points_know_who_else_was_at_work(cpu: _core.Device, monkeypatch: pytest
     found = [*survey.measure(cpu).points, *survey.measure_hot(cpu).hot_points]
     assert [point.others_share for point in found] == [0.4] * 2 * len(POINTS)
     assert "took 40 % of the processors" in found[0].doubt
+
+
+@pytest.mark.parametrize("doubt", [[], ["threads waited"]])
+def test_a_point_in_doubt_is_its_fastest_sample(
+    cpu: _core.Device, monkeypatch: pytest.MonkeyPatch, doubt: list[str]
+) -> None:
+    class Sampled(contextlib.nullcontext["Sampled"]):
+        cost: ClassVar = {"bytes_read": 1 << 20, "bytes_written": 0}
+
+        def __init__(self, *_: object) -> None:
+            super().__init__(self)
+
+        def memory_needed(self, _: str) -> dict[str, bool]:
+            return {"fits": True}
+
+        def measure(self, **_: object) -> dict[str, Any]:
+            times = {"median_ns": 100.0, "lo_ns": 99.0, "hi_ns": 101.0, "min_ns": 60.0, "noise": 0.05}
+            return {"verified": True, "conditions": {"throttle": "none"}, **times}
+
+    monkeypatch.setattr(_core, "Case", Sampled)
+    monkeypatch.setattr(signs, "disturbances", lambda _: doubt)
+    stream = next(stream for stream in survey.streams() if stream["name"] == "stream_read")
+    point = survey.measure_point(cpu, stream, 1 << 20, 0.1)
+    assert point is not None
+    assert point.seconds == pytest.approx(60e-9 if doubt else 100e-9)
 
 
 def test_points_in_doubt_are_measured_again_before_new_ones(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:

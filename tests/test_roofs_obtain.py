@@ -233,6 +233,90 @@ def test_a_busy_machine_does_not_hide_that_roofs_are_too_low(cpu: _core.Device, 
     assert bench.calls[-1] == "all"
 
 
+@pytest.mark.parametrize("doubt", [False, True])
+@pytest.mark.parametrize("beside", [1.04, 1.5])
+def test_points_shown_too_low_are_not_stored_any_more(
+    cpu: _core.Device, bench: Bench, doubt: bool, beside: float
+) -> None:
+    """Stored with and without doubt at half of what the machine does, looked at beside others."""
+    slow = tuple(
+        replace(point, seconds=2 * point.seconds, others_share=0.3 if doubt else 0.0)
+        for point in (*POINTS, RoofPoint("stream_read", 1.0, 3 * MIB, 6e-6))
+    )
+    identity = store.identity("cpu", FACTS)
+    store.save(identity, replace(ROOFS, points=slow))
+    bench.busy, bench.beside = True, beside
+    found = obtain(cpu)
+    left = obtain(cpu, Wanted(stored=True))
+    assert found.source == NEW
+    assert found.points == left.points
+    assert [point.seconds for point in left.points] == pytest.approx([point.seconds * beside for point in POINTS])
+    bench.calls.clear()
+    assert obtain(cpu).points == tuple(replace(point, tries=1) for point in left.points), "the look agrees"
+    assert "all" not in bench.calls
+
+
+def test_where_most_points_were_too_low_none_stays(cpu: _core.Device, bench: Bench) -> None:
+    """The busy survey is slower at one point than what is stored, which comes from the same bad survey as the rest."""
+    at = ("stream_read", MIB)
+    bench.factor = 2.0
+    obtain(cpu)
+    bench.factor, bench.factors, bench.busy, bench.beside = 1.0, {at: 2.5}, True, 1.2
+    found = obtain(cpu)
+    assert obtain(cpu, Wanted(stored=True)).points == found.points
+    for point in POINTS:
+        key = (point.stream, point.total_bytes)
+        assert seconds_of(found, *key) == pytest.approx(point.seconds * bench.factors.get(key, 1.0) * 1.2)
+
+
+def test_one_point_shown_too_low_leaves_the_faster_others(cpu: _core.Device, bench: Bench) -> None:
+    """A busy survey is slower than what is stored of all other points: they stay, in doubt."""
+    obtain(cpu)
+    at = ("stream_copy", 256 * MIB)
+    bench.busy, bench.beside, bench.factors = True, 2.0, {at: 0.4}
+    found = obtain(cpu)
+    assert obtain(cpu, Wanted(stored=True)).points == found.points
+    for point in POINTS:
+        key = (point.stream, point.total_bytes)
+        assert seconds_of(found, *key) == pytest.approx(point.seconds * (0.8 if key == at else 1.0))
+        assert found.doubt(256 * MIB, 0) != ""
+
+
+def test_a_point_shown_too_low_is_stored_though_time_is_over(
+    cpu: _core.Device, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.factor = 2.0
+    obtain(cpu)
+    bench.factor, bench.busy, bench.beside = 1.0, True, 1.1
+    monkeypatch.setattr(survey, "measure", lambda *_, **__: replace(ROOFS, points=(), complete=False))
+    found = obtain(cpu)
+    assert found.points == obtain(cpu, Wanted(stored=True)).points
+    assert seconds_of(found, "stream_copy", 256 * MIB) == pytest.approx(64e-6 * 1.1)
+    assert all(point.doubt for point in found.points), "the others come from the same survey"
+
+
+def test_a_faster_survey_in_doubt_is_stored(cpu: _core.Device, bench: Bench) -> None:
+    """Asked for with --recalibrate, where nobody has looked at the stored ones."""
+    bench.factor = 2.0
+    obtain(cpu)
+    bench.factor, bench.busy, bench.beside = 1.0, True, 1.1
+    obtain(cpu, Wanted(recalibrate=True))
+    stored = obtain(cpu, Wanted(stored=True)).points
+    assert [point.seconds for point in stored] == pytest.approx([point.seconds * 1.1 for point in POINTS])
+
+
+def test_faster_hot_points_in_doubt_count(cpu: _core.Device, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of the new points are in doubt than of the stored ones, and there is no time for mending."""
+    hot = [RoofPoint("stream_read", 1.0, size * MIB, size * 1e-6) for size in (1, 2, 4)]
+    slow = (replace(hot[0], seconds=2e-6, beaten=0.5), replace(hot[1], seconds=4e-6, beaten=0.5), hot[2])
+    store.save(store.identity("cpu", FACTS), replace(ROOFS, hot_points=slow))
+    monkeypatch.setitem(globals(), "HOT", tuple(hot))
+    monkeypatch.setitem(obtain_or_none.__globals__, "_MEND_SECONDS", 0.0)
+    bench.busy, bench.beside = True, 1.5
+    found = obtain(cpu, Wanted(cold=False, hot=True)).hot_points
+    assert [point.seconds for point in found] == pytest.approx([1.5e-6, 3e-6, 4e-6])
+
+
 def test_a_busy_survey_takes_no_better_ones_place(
     cpu: _core.Device, bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -261,10 +345,13 @@ def test_a_first_survey_on_a_busy_machine_is_stored_as_what_it_is(
     assert "most of the new roofs are in doubt" in caplog.text
     bench.calls.clear()
     assert "disturbed" in obtain(cpu).doubt(MIB, 0)
-    bench.beside = 1.2
+    bench.beside = 2.2
     assert obtain(cpu).doubt(MIB, 0) != ""
     assert "all" not in bench.calls, "while it is busy another survey would be no better"
     assert "disturbed" in obtain(cpu).doubt(MIB, 0), "and they are stored as in doubt"
+    bench.beside = 1.2
+    assert obtain(cpu).points[1].seconds == pytest.approx(POINTS[1].seconds * 1.2)
+    assert bench.calls[-1] == "all", "what was measured faster counts, whatever disturbs it"
     bench.busy = False
     bench.calls.clear()
     assert obtain(cpu).doubt(MIB, 0) == ""

@@ -11,6 +11,7 @@ import numpy as np
 
 from bwprof import registry
 from bwprof.analysis import values
+from bwprof.analysis.bandwidth import IMPOSSIBLE
 from bwprof.analysis.causes.checks import checklist
 from bwprof.analysis.causes.cliffs import cliffs
 from bwprof.analysis.causes.losses import losses
@@ -78,7 +79,14 @@ class Answer:
 
     def lines(self) -> list[str]:
         """The answer: what limits, what could be won and by what, how sure that is; nothing that is not known."""
-        return [line for line in (self.limiting(), self.losing(), self.buying(), self.trusting()) if line]
+        lines = (self.limiting(), self._impossible(), self.losing(), self.buying(), self.trusting())
+        return [line for line in lines if line]
+
+    def _impossible(self) -> str:
+        """How many rows are faster than the memory's peak."""
+        count = int(self.utilization()["Status"].eq(IMPOSSIBLE).sum())
+        text = f"{counted(count, self._noun())} {_are(count)} faster than the memory's peak, which is impossible"
+        return f"{text}: bytes, time or peak are wrong." if count else ""
 
     def limiting(self) -> str:
         """What limits how many rows, and what cannot be told."""

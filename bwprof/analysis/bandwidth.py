@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from bwprof.analysis.values import as_frame, is_word, limits_of, moved_bytes, numbers, row_of, word_codes
-from bwprof.roofs.limits import KERNEL_SHARE, classify, of_row, ridge
+from bwprof.analysis.values import as_frame, is_word, limits_of, moved_bytes, numbers, row_of, word_codes, words
+from bwprof.registry import check_precision
+from bwprof.roofs.limits import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, of_row, ridge
 from bwprof.text import amount, measurable, short, shown, unknown
 
 if TYPE_CHECKING:
@@ -17,15 +18,20 @@ if TYPE_CHECKING:
 GOOD, EXCELLENT, FAIR = 0.60, 0.80, 0.40
 AT_ROOF = 0.90
 BOUNDS = ("memory", "compute", "latency")
-RATINGS = ("poor", "fair", "good", "excellent")
+IMPOSSIBLE = "impossible"
+RATINGS = ("poor", "fair", "good", "excellent", IMPOSSIBLE)
+_LEAST = (FAIR, GOOD, EXCELLENT, ABOVE_PEAK)  # of the ratings from the second on
 
-# Of kernels' figures that are shares: the attribute, the column, and what makes one of the other.
+# Of kernels' figures the means over time: the attribute, the column, and what makes one of the other.
 _SHARES = (
     ("l2_hit_rate", "l2_hit_rate", 1.0),
     ("l2_hit_rate", "l2_hit_pct", 0.01),
     ("stall_pct", "stall_pct", 1.0),
     ("stall_pct", "mem_unit_stalled_pct", 1.0),
+    ("peak_tflops", "peak_tflops", 1.0),
 )
+# What hypotheses of `bwprof.diagnose` say of the bound.
+_BOUND_OF = {"memory_bound": "memory", "compute_bound": "compute", "launch_bound": "latency"}
 _LATENCY = "launch latency, not memory: batch or fuse"
 _AT_MEMORY_ROOF = "at the memory roof: only fewer bytes help"
 
@@ -52,6 +58,8 @@ class BandwidthAnalysis:
         "memory", "compute" or "latency"; found from the intensity where it is left out and the roofs are known.
     label : str
         What it is called.
+    precision : str, optional
+        Of its arithmetic.
 
     Raises
     ------
@@ -77,6 +85,7 @@ class BandwidthAnalysis:
     bound: str | None = None
     label: str = ""
     measured_tflops: float | None = None
+    precision: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("bytes_read", "bytes_written", "flops"):
@@ -93,6 +102,8 @@ class BandwidthAnalysis:
                 _set(self, name, _share(value, name, most))
         if self.bound is not None and self.bound not in BOUNDS:
             raise ValueError(unknown("bound", self.bound, BOUNDS))
+        if self.precision is not None:
+            check_precision(self.precision)
 
     @classmethod
     def from_operation(
@@ -165,13 +176,16 @@ class BandwidthAnalysis:
         Parameters
         ----------
         results : object
-            A frame of launches in bwprof's columns (bytes_read or dram_bytes_read, ..., time_ms; l2_hit_rate or
+            A frame of launches in bwprof's columns (bytes_read or dram_bytes_read, ..., time_ms; flops; l2_hit_rate or
             l2_hit_pct, stall_pct or mem_unit_stalled_pct), as `bwprof.profilers` reads them; one row of it, a list of
             rows, or what has such a `frame`.
         duration_s : float, optional
             None: the sum of the kernels' own times.
         peak_gb_s : float
             The memory's theoretical bandwidth, GB/s.
+        **optional
+            The other attributes. `precision` gives the arithmetic peak of a device of the catalogue. A bound that FLOPs
+            and arithmetic peak do not tell is what `bwprof.diagnose` says of the longest launch.
 
         Raises
         ------
@@ -191,11 +205,19 @@ class BandwidthAnalysis:
             if not (times > 0).any():
                 raise ValueError("duration_s is None, and results hold no time_ms: pass it (rocprof: --timestamp on)")
             duration_s = float(times[times > 0].sum()) / 1e3
+        flops, longest = numbers(data, "flops"), data.iloc[[int((-times).argsort(kind="stable")[0])]]
+        if (flops >= 0).all():
+            optional.setdefault("flops", int(flops.sum()))
         for name, column, scale in _SHARES:
             value = _mean(scale * numbers(data, column), times)
             if value is not None:
                 optional.setdefault(name, value)
-        return cls(moved["bytes_read"], moved["bytes_written"], duration_s, peak_gb_s, **optional)
+        if optional.get("precision") is not None and "peak_tflops" not in optional:
+            optional["peak_tflops"] = _rate(str(words(longest, "device").iloc[0]), optional["precision"])
+        made = cls(moved["bytes_read"], moved["bytes_written"], duration_s, peak_gb_s, **optional)
+        if made.found_bound is None:
+            _set(made, "bound", _diagnosed(longest.assign(peak_gb_s=made.peak_gb_s)))
+        return made
 
     @staticmethod
     def from_frame(data: pd.DataFrame, *, peak_gb_s: float | None = None) -> pd.DataFrame:
@@ -250,20 +272,22 @@ class BandwidthAnalysis:
         return None if self.flops is None else self.flops / self.duration_s / 1e12
 
     def is_good(self) -> bool:
-        """More than 60 % of the peak."""
-        return self.utilization > GOOD
+        """More than 60 % of the peak, and not impossible."""
+        return GOOD < self.utilization <= ABOVE_PEAK
 
     def is_excellent(self) -> bool:
-        """More than 80 % of the peak."""
-        return self.utilization > EXCELLENT
+        """More than 80 % of the peak, and not impossible."""
+        return EXCELLENT < self.utilization <= ABOVE_PEAK
 
     is_good_utilization = is_good
     is_excellent_utilization = is_excellent
 
     @property
     def rating(self) -> str:
-        """ "excellent" above 80 % of the peak, "good" above 60 %, "fair" above 40 %, else "poor"."""
-        return RATINGS[sum(self.utilization > least for least in (FAIR, GOOD, EXCELLENT))]
+        """ "excellent" above 80 % of the peak, "good" above 60 %, "fair" above 40 %, else "poor"; "impossible" above
+        100.5 %: the bytes, the time or the peak are wrong.
+        """
+        return RATINGS[sum(self.utilization > least for least in _LEAST)]
 
     @property
     def found_bound(self) -> str | None:
@@ -281,20 +305,26 @@ class BandwidthAnalysis:
         """One sentence: what keeps it from being faster."""
         reached = -1.0 if self.efficiency is None else self.efficiency
         roof = self.measured_tflops or self.peak_tflops
+        rate = 0.0 if self.tflops is None or self.peak_tflops is None else self.tflops / self.peak_tflops
         return _describe(
+            _percent(self.utilization if self.utilization > ABOVE_PEAK else None),
+            _percent(rate if rate > ABOVE_PEAK else None),
             self.found_bound or "",
-            int(reached >= KERNEL_SHARE) + int(reached >= AT_ROOF),
+            sum(reached >= least for least in (KERNEL_SHARE, AT_ROOF, ABOVE_ROOF)),
             _percent(self.efficiency),
             _percent(self.utilization),
             _percent(self.tflops / roof if self.tflops is not None and roof else None),
             roof or math.nan,
             self.measured_tflops is not None,
             self.flops is not None,
+            self.precision or "",
         )
 
     def summary(self) -> str:
         """What is known, a line each, in decimal units."""
-        used = f"{short(100 * self.utilization, '.1f')} % of peak {short(self.peak_gb_s, '.2f')} GB/s ({self.rating})"
+        why = ": bytes, time or peak are wrong" if self.rating == IMPOSSIBLE else ""
+        peak = f"peak {short(self.peak_gb_s, '.2f')} GB/s ({self.rating}{why})"
+        used = f"{short(100 * self.utilization, '.1f')} % of {peak}"
         if self.efficiency is not None and self.attainable_gb_s is not None:
             used += f"; {short(100 * self.efficiency, '.1f')} % of attainable {short(self.attainable_gb_s, '.2f')} GB/s"
         lines = [
@@ -335,6 +365,8 @@ class BandwidthAnalysis:
 
 
 def _describe(
+    beyond: int,
+    beyond_rate: int,
     bound: str,
     height: int,
     efficiency: int,
@@ -343,14 +375,23 @@ def _describe(
     roof: float,
     measured: bool,
     has_flops: bool,
+    precision: str = "",
 ) -> str:
-    """The sentence, of whole percents; -1 for what is not known. `height`: 0 far below the roof, 1 below, 2 at it."""
+    """The sentence, of whole percents; -1 for what is not known. `height`: 0 far below the roof, 1 below, 2 at it, 3
+    above it. `beyond`, `beyond_rate`: of the theoretical peaks, where that is impossible.
+    """
+    if beyond >= 0:
+        return f"{beyond} % of the peak is impossible: the bytes, the time or the peak are wrong"
+    if beyond_rate >= 0:
+        return f"{beyond_rate} % of the arithmetic peak is impossible: the FLOPs, the time or the peak are wrong"
     if bound == "latency":
         return _LATENCY
     if bound == "memory":
         if efficiency < 0:
             reached = f" at {utilization} % of the peak" if utilization >= 0 else ""
             return f"memory-bound{reached}; how near to its roof is not known: measure the roofs"
+        if height == 3:
+            return f"{efficiency} % of what a stream of the same bytes reaches: check the bytes, the time and the roof"
         if height == 2:
             return _AT_MEMORY_ROOF
         whose = "the rest is the kernel's" if height else "the kernel limits, not the card"
@@ -361,8 +402,9 @@ def _describe(
         whose = ": the kernel limits, not the card" if arithmetic < 100 * KERNEL_SHARE else ""
         kind = "measured" if measured else "theoretical"
         return f"arithmetic, not memory: {arithmetic} % of the {kind} {roof:.4g} TFLOP/s{whose}"
-    missing = "precision= (an arithmetic peak)" if has_flops else "flops= and precision="
-    return f"what bounds it is not known: pass {missing}"
+    flops = "" if has_flops else "flops= and "
+    peak = f"peak_tflops=, of {precision}" if precision else "peak_tflops=, or precision= where the device is known"
+    return f"what bounds it is not known: pass {flops}{peak}"
 
 
 def _percent(share: float | None) -> int:
@@ -385,14 +427,18 @@ def _from_frame(data: pd.DataFrame, peak: float | None) -> pd.DataFrame:
     utilization = bandwidth / _over_zero(most)
     efficiency = bandwidth / _over_zero(numbers(data, "attainable_gb_s"))
     with np.errstate(invalid="ignore"):
-        grade = sum((utilization > least).astype(np.int8) for least in (FAIR, GOOD, EXCELLENT))
-        height = (efficiency >= KERNEL_SHARE).astype(np.int8) + (efficiency >= AT_ROOF)
+        grade = sum((utilization > least).astype(np.int8) for least in _LEAST)
+        height = sum((efficiency >= least).astype(np.int8) for least in (KERNEL_SHARE, AT_ROOF, ABOVE_ROOF))
+        rate = flops / seconds / _over_zero(theory) / 1e12
+        beyond, beyond_rate = (np.where(share > ABOVE_PEAK, share, np.nan) for share in (utilization, rate))
     rating = _taken([*RATINGS, None], np.where(np.isnan(utilization), len(RATINGS), grade))
     bound = _bounds(found)
     by_memory, by_arithmetic = (bound == BOUNDS.index(name) + 1 for name in ("memory", "compute"))
     reached = flops / seconds / _over_zero(roof) / 1e12
     roofs, different = pd.factorize(np.where(by_arithmetic & ~np.isnan(reached), roof, -1.0))
     keys = {
+        "beyond": _percents(beyond),
+        "beyond_rate": _percents(beyond_rate),
         "bound": bound,
         "height": np.where(by_memory & ~np.isnan(efficiency), height, -1),
         "efficiency": np.where(by_memory, _percents(efficiency), -1),
@@ -461,6 +507,24 @@ def _over_zero(values: Any) -> Any:
     import numpy as np
 
     return np.where(values > 0, values, np.nan)
+
+
+def _rate(device: str, precision: str) -> float | None:
+    """The arithmetic peak of a precision, if the catalogue has the device."""
+    from bwprof.analysis.forecast import cards, datasheets
+
+    entry = datasheets.find(device)
+    rate = math.nan if entry is None else cards.of_entry(entry).dense(check_precision(precision))[0]
+    return rate if rate > 0 else None
+
+
+def _diagnosed(launch: pd.DataFrame) -> str | None:
+    """What `bwprof.diagnose` says limits a launch; None where it does not tell."""
+    from bwprof.analysis.diagnosis.function import diagnoses
+    from bwprof.analysis.diagnosis.judging import SUPPORTED
+
+    bounds = (_BOUND_OF.get(found.hypothesis.name) for found in diagnoses(launch)[0].of(SUPPORTED))
+    return next((bound for bound in bounds if bound), None)
 
 
 def _mean(values: Any, times: Any) -> float | None:

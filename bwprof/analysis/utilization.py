@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bwprof.analysis import values
-from bwprof.analysis.bandwidth import BandwidthAnalysis
+from bwprof.analysis.bandwidth import IMPOSSIBLE, BandwidthAnalysis
+from bwprof.roofs.limits import ABOVE_PEAK
 from bwprof.text import figure_text, measurable, short
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
     -------
     pandas.DataFrame
         Columns Kernel, Measured BW, Utilization, Status (excellent above 80 % of the peak, good above 60 %, fair above
-        40 %, else poor; "in doubt" for what is faster than a stream of its bytes); "-" for what is not known, and for
+        40 %, else poor; "impossible" for what is faster than the peak, "in doubt" for what is faster than a stream of
+        its bytes); "-" for what is not known, and for
         hot rows, whose bytes come out of a cache.
 
     Examples
@@ -48,7 +50,8 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
     seconds = values.numbers(frame, "time_ms") / 1e3
     speed = np.where(np.isnan(own), values.moved_bytes(frame) / seconds / 1e9, own)
     used = values.numbers(frame, "utilization")
-    status = np.where(values.above_roof(frame), "in doubt", values.words(frame, "rating").astype(object))
+    rating = values.words(frame, "rating").astype(object)
+    status = np.where(values.above_roof(frame) & (rating != IMPOSSIBLE), "in doubt", rating)
     return pd.DataFrame(
         {
             "Kernel": values.labels(frame),
@@ -88,4 +91,5 @@ def _line(reached: float | None, peak: float | None, unit: str, needed: str) -> 
         return f"{speed} {unit} (peak unknown)"
     most = figure_text(peak, whole_from=100)
     share = 100 * float(speed) / float(most) if float(speed) and float(most) else 100 * reached / peak  # as it is shown
-    return f"{speed} {unit} ({share:.{0 if share >= 10 else 1}f}% of peak {most} {unit})"
+    beyond = ", impossible: check the work, the time and the peak" if reached > ABOVE_PEAK * peak else ""
+    return f"{speed} {unit} ({share:.{0 if share >= 10 else 1}f}% of peak {most} {unit}{beyond})"

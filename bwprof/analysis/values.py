@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _WAITED = re.compile(re.escape(WAITED).replace(re.escape("{:.0f}"), r"(\d+)"))
 SELECTED = "selected"  # of the stall reasons the one that is no waiting
 _FORMATS = ("weights", "kv")  # columns in which rows of a model differ that were measured once
+ABOVE_PEAK_PCT = 100 * limits.ABOVE_PEAK  # of a theoretical peak
 
 
 def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
@@ -161,7 +162,11 @@ def attained(data: pd.DataFrame) -> NDArray[np.float64]:
 def above_roof(data: pd.DataFrame) -> NDArray[np.bool_]:
     """Where a row is faster than a stream of the same bytes, or theory, allows: suspect, and no success."""
     with np.errstate(invalid="ignore"):
-        return has_flag(data, "above_attainable") | (attained(data) > 100 * limits.ABOVE_ROOF)
+        above = has_flag(data, "above_attainable") | (attained(data) > 100 * limits.ABOVE_ROOF)
+        cold = ~is_word(data, "cache", "hot")
+        for reached, peak, where in (("bandwidth_gb_s", "peak_gb_s", cold), ("tflops", "peak_tflops", True)):
+            above |= where & (numbers(data, reached) > limits.ABOVE_PEAK * numbers(data, peak))
+        return above
 
 
 def stored_ratio(data: pd.DataFrame) -> NDArray[np.float64]:

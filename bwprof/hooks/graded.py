@@ -13,7 +13,7 @@ from bwprof.measuring import grade
 from bwprof.measuring.row import Context, provenance
 from bwprof.results import schema
 from bwprof.results.row import Row
-from bwprof.roofs.limits import ABOVE_ROOF, FLOOR_FACTOR, why_beaten
+from bwprof.roofs.limits import ABOVE_ROOF
 from bwprof.roofs.model import NOISE_LIMIT
 from bwprof.text import bytes_text
 
@@ -81,17 +81,10 @@ def _doubt(row: schema.Row, context: Context, flags: list[str], notes: list[str]
     if (row["pct_attainable"] or 0) > 100 * ABOVE_ROOF:
         flags.append("above_attainable")
         notes.append(f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches")
-    doubt = context.roofs.doubt(row["bytes_read"] or 0, row["bytes_written"] or 0) if context.roofs else ""
-    if doubt:
-        flags.append("noisy_roof")
-        notes.append(doubt)
-    beaten = why_beaten(row)
-    if beaten:
-        flags += [] if "noisy_roof" in flags else ["noisy_roof"]
-        notes.append(beaten)
-    floor = row["timer_floor_us"]
-    if floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor:
-        flags.append("near_timer_floor")
+    elif grade.why_impossible(row):
+        flags.append("above_attainable")
+        notes.append(grade.why_impossible(row))
+    grade.add_doubts(row, context.roofs, flags, notes)
     if 0 < moved < cache:
         flags.append("not_cold")
         notes.append(

@@ -7,7 +7,7 @@ from typing import Any
 
 from bwprof.results.schema import Row
 from bwprof.roofs import limits
-from bwprof.roofs.limits import ABOVE_ROOF, FLOOR_FACTOR
+from bwprof.roofs.limits import ABOVE_PEAK, ABOVE_ROOF, FLOOR_FACTOR
 from bwprof.roofs.model import NOISE_LIMIT, Roofs
 from bwprof.roofs.signs import References, disturbances, said_anew, slowed_by
 
@@ -59,24 +59,14 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
     if cold and (row["pct_attainable"] or 0) > 100 * ABOVE_ROOF:
         flags.append("above_attainable")
         reasons.append(_why_above(row, result, facts))
-    elif row["peak_tflops"] and (row["tflops"] or 0) > row["peak_tflops"]:
+    elif why_impossible(row):
         flags.append("above_attainable")
-        reasons.append("faster than the device's arithmetic peak: the FLOP count or the peak is wrong")
+        reasons.append(why_impossible(row))
     elif not cold and roofs is not None and _above_cache(row, roofs):
         doubt = roofs.cache_doubt(moved_bytes(row) or 0)
         flags.append("noisy_roof" if doubt else "above_attainable")
         reasons.append(_why_above_cache(row, roofs, doubt))
-    if cold and roofs is not None:
-        doubt = roofs.doubt(row["bytes_read"] or 0, row["bytes_written"] or 0)
-        if doubt:
-            flags.append("noisy_roof")
-            reasons.append(doubt)
-    beaten = limits.why_beaten(row)
-    if beaten:
-        flags += [] if "noisy_roof" in flags else ["noisy_roof"]
-        reasons.append(beaten)
-    if _near_floor(row):
-        flags.append("near_timer_floor")
+    add_doubts(row, roofs, flags, reasons)
     held = throttle_reasons(result["conditions"])
     if held:
         flags.append("throttled")
@@ -98,6 +88,27 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
         reasons += signs
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join(reasons) or None
+
+
+def add_doubts(row: Row, roofs: Roofs | None, flags: list[str], reasons: list[str]) -> None:
+    """Flag roofs that are in doubt themselves, and a time near an empty launch's."""
+    moved = row["bytes_read"] or 0, row["bytes_written"] or 0
+    doubt = roofs.doubt(*moved) if roofs is not None and row["cache"] == "cold" else ""
+    found = [why for why in (doubt, limits.why_beaten(row)) if why]
+    flags += ["noisy_roof"] if found and "noisy_roof" not in flags else []
+    reasons += found
+    floor = row["timer_floor_us"]
+    if floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor:
+        flags.append("near_timer_floor")
+
+
+def why_impossible(row: Row) -> str:
+    """Why a row that is faster than a theoretical peak cannot be right; "" for any other."""
+    if row["cache"] == "cold" and (row["pct_peak"] or 0) > 100 * ABOVE_PEAK:
+        return "faster than the memory's theoretical peak: the bytes, the time or the peak is wrong"
+    if row["peak_tflops"] and (row["tflops"] or 0) > row["peak_tflops"]:
+        return "faster than the device's arithmetic peak: the FLOP count or the peak is wrong"
+    return ""
 
 
 def slowed_since(row: Row, seen: References, best_ns: float) -> Row:
@@ -138,11 +149,6 @@ def known(value: float | None) -> float | None:
 
 def _percent(value: float | None, whole: float | None) -> float | None:
     return 100 * value / whole if value is not None and whole else None
-
-
-def _near_floor(row: Row) -> bool:
-    floor = row["timer_floor_us"]
-    return floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor
 
 
 def _bound(row: Row, found: limits.Limits) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bwprof.analysis.values import ABOVE_PEAK_PCT
 from bwprof.results import schema
 from bwprof.results.schema import Kind
 
@@ -90,8 +91,15 @@ def frame_of(
     found = {name: _column(data[name], column.kind) for name, column in known.items()}
     found |= {name: values for name, values in data.items() if name not in known}
     frame = pd.DataFrame(found)
-    frame.attrs = {"source": source, "tool": tool, "notes": tuple(notes)}
+    frame.attrs = {"source": source, "tool": tool, "notes": (*notes, *beyond_peak(frame))}
     return frame
+
+
+def beyond_peak(frame: pd.DataFrame) -> list[str]:
+    """A note where launches are faster than the memory's theoretical peak."""
+    count = 0 if "pct_peak" not in frame.columns else int((frame["pct_peak"] > ABOVE_PEAK_PCT).sum())
+    text = f"{count} launch{'es are' if count > 1 else ' is'} faster than the memory's peak, which is impossible"
+    return [f"{text}: bytes, time or peak are wrong"] if count else []
 
 
 def _column(values: Any, kind: Kind) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bwprof.analysis import values
-from bwprof.profilers.columns import COLUMNS
+from bwprof.profilers.columns import COLUMNS, beyond_peak
 from bwprof.profilers.timelines.launches import moved_columns
 from bwprof.results import schema
 
@@ -48,7 +48,9 @@ def with_peak(found: pd.DataFrame, peak_gb_s: float) -> pd.DataFrame:
         return filled
     rate, peak = (values.numbers(filled, name) for name in ("dram_gb_s", "peak_gb_s"))  # a row's own counts
     share = np.divide(100 * rate, peak, out=np.full(len(found), np.nan), where=peak > 0)
-    return _filled(filled, {"pct_peak": share}, over=False)
+    made = _filled(filled, {"pct_peak": share}, over=False)
+    made.attrs["notes"] = (*made.attrs.get("notes", ()), *beyond_peak(made))
+    return made
 
 
 def _filled(found: pd.DataFrame, more: Mapping[str, Any], *, over: bool) -> pd.DataFrame:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bwprof import results
 from bwprof.results.files import atomic_write
+from bwprof.roofs import store
 from bwprof.roofs.model import Roofs
 from bwprof.text import quoted, shown
 
 FORMAT = "bwprof-roofs"
 VERSION = 1
-_MOST_BYTES = 4 << 20
 
 
 def export(roofs: Roofs, path: Path) -> None:
@@ -51,11 +50,8 @@ def read(path: Path) -> Roofs:
 
 def _exported(path: Path) -> dict[str, Any] | None:
     """What `export`, or `store.save`, wrote there; None for a file of another kind."""
-    state = path.stat()
-    if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST_BYTES:
-        return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(store.read_text(path))
     except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict):

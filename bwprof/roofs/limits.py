@@ -20,6 +20,7 @@ KERNEL_SHARE = 0.5  # of the nearer roof, where both are known: below, it is the
 ONE_ROOF_SHARE = 0.6  # of the one roof that is known: from here on the other one need not be
 AT_ROOF = 0.95
 ABOVE_ROOF = 1.05
+ABOVE_PEAK = 1.005  # of a theoretical peak: a median is known to half a percent, and no more is possible
 
 # What may limit; its two first ones are the sides of the ridge. Arrays hold their places, from 1 on: 0 is not known.
 LIMITERS = ("memory", "compute", "latency", "kernel")

@@ -27,7 +27,8 @@ DEVIATION_LIMIT = 0.03
 class RoofPoint:
     """One stream at one size: `total_bytes` read and written in `seconds`, a verified result.
 
-    `seconds` is the median's of a cold point, the fastest sample's of a hot one, which stands for a limit.
+    `seconds` is the median's of a cold point, the fastest sample's of a hot one, which stands for a limit, and of one
+    in doubt, since a disturbance only makes a sample slower.
     `uncertainty` is half the width of the median's 95 % confidence interval as a fraction of it, `noise` the
     interquartile range over the median, `throttle` why the clock was held down meanwhile ("" when it was not, or nobody
     can tell), `disturbance` what else ran on the device, in words ("" when nothing was seen), `others_share` what other
@@ -115,8 +116,8 @@ class Check:
 
     @property
     def too_low(self) -> bool:
-        """The stored one is: nothing makes a stream too quick, a neighbour least of all."""
-        return self.deviation > (max(DEVIATION_LIMIT, self.uncertainty) if self.doubt else DEVIATION_LIMIT)
+        """The stored one is: nothing makes a stream too quick, so doubt changes nothing."""
+        return self.deviation > DEVIATION_LIMIT
 
     @property
     def too_high(self) -> bool:
@@ -125,8 +126,8 @@ class Check:
 
     @property
     def unclear(self) -> bool:
-        """They differ, and it is the new one that may be wrong."""
-        return abs(self.deviation) > DEVIATION_LIMIT and not self.too_low and not self.too_high
+        """The new one is slower, and may be wrong."""
+        return self.deviation < -DEVIATION_LIMIT and bool(self.doubt)
 
     def __str__(self) -> str:
         now = f"{100 * self.deviation:+.1f} % now"

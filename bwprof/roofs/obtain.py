@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,11 +49,13 @@ def obtain(
 
     Stored roofs are used where they are this device's, this driver's, this version's and these settings' own, and
     nothing speaks against them: a few of their points, measured again, are within 3 % of the stored ones (the result's
-    `checks`; none where there was no time). Where one is faster now, or slower though nothing disturbs it, all are
+    `checks`; none where there was no time). A measured rate is a lower bound of what memory can do, and a disturbance
+    only lowers it: where a point is faster now, whatever disturbs it, the new rate takes its place in the file at once,
+    all other points are in doubt, and all are measured again. Where one is slower though nothing disturbs it, all are
     measured again. Where one is slower and the machine is busy, the stored ones stay, and `unconfirmed` says so.
 
     Points in doubt are stored as such, measured again at the next use as far as half a second goes, and replaced only
-    by better ones. New roofs most of whose points are in doubt take the place of no better ones in the file.
+    by better ones. A new point in doubt takes the place of a stored one without doubt only if it is faster by 3 %.
 
     Parameters
     ----------
@@ -74,7 +76,7 @@ def obtain(
     found = None if wanted.recalibrate else stored
     if wanted.cold:
         if found is not None and found.points:
-            found = _held(device, found, deadline, poll)
+            found = _held(device, identity, found, deadline, poll)
         else:
             new = survey.measure(device, deadline=deadline, poll=poll)
             found = replace(new, source=NEW, hot_points=found.hot_points if found else ())
@@ -82,7 +84,7 @@ def obtain(
         found = _with_hot(device, found, deadline, poll)
     if found is None:
         return None
-    _keep(identity, found, stored)
+    _keep(identity, found)
     return found if found.points or found.hot_points else None
 
 
@@ -107,15 +109,19 @@ def _lasting(roofs: Roofs) -> Roofs:
     return replace(roofs, source="", checks=(), unconfirmed="")
 
 
-def _keep(identity: store.Identity, found: Roofs, stored: Roofs | None) -> None:
-    """Store what was found, unless better is stored."""
+def _keep(identity: store.Identity, found: Roofs) -> None:
+    """Store what was found; of a survey in doubt only what is better than the stored points."""
+    stored = store.load(identity)
     lasting = _lasting(found)
     if not found.complete or (stored is not None and lasting == _lasting(stored)):
         return
     doubt = _mostly_doubted(found.points) if found.source == NEW else ""
     if doubt and stored is not None and stored.points and not _mostly_doubted(stored.points):
-        _log.warning("the new roofs are not stored: most of them are in doubt, unlike the stored ones: %s", doubt)
-        return
+        pairs = _pairs(found.points, stored.points)
+        if not any(_check_of(*pair).too_low for pair in pairs):
+            _log.warning("the new roofs are not stored: most of them are in doubt, unlike the stored ones: %s", doubt)
+            return
+        lasting = replace(lasting, points=_merged(found.points, _raised(stored, pairs).points))
     if doubt:
         _log.warning("most of the new roofs are in doubt, and are measured again at the next use: %s", doubt)
     store.save(identity, lasting)
@@ -133,48 +139,60 @@ def _mostly_doubted(points: Sequence[RoofPoint]) -> str:
 # ---- whether stored roofs hold ----
 
 
-def _held(device: _core.Device, stored: Roofs, deadline: float | None, poll: Poll) -> Roofs:
+def _held(device: _core.Device, identity: store.Identity, stored: Roofs, deadline: float | None, poll: Poll) -> Roofs:
     """Stored roofs, looked at and mended, or new ones in their place."""
-    watch = survey.until(deadline, poll)
+    watch, before = survey.until(deadline, poll), stored.points
     try:
-        checks = tuple(_checks(device, stored, watch))
+        looks = tuple(_looks(device, stored, watch))
     except survey.OutOfTimeError:
         return stored  # nothing speaks against them
-    doubted = {(point.stream, point.total_bytes) for point in stored.points if point.doubt}
-    off = [check for check in checks if check.too_low or check.too_high or check.unclear]
-    # What was in doubt and still is says nothing: another survey would be no better.
-    unclear = [
-        check for check in off if check.unclear or (check.doubt and (check.stream, check.total_bytes) in doubted)
-    ]
-    against = [check for check in off if check not in unclear]
+    checks = tuple(_check_of(*look) for look in looks)
+    against = next((check for check in checks if check.too_low or check.too_high), None)
+    low = against is not None and against.too_low
+    if low:  # at once: whatever ends this run, nobody takes the old points again
+        stored = _raised(stored, looks)
+        store.save(identity, _lasting(stored))
     if against or not checks or (_mostly_doubted(stored.points) and not any(check.doubt for check in checks)):
-        why = str(against[0]) if against else "most of them are in doubt"
+        why = str(against or "most of them are in doubt")
         _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", why)
         new = replace(survey.measure(device, deadline=deadline, poll=poll), source=NEW)
+        if low and not new.points:
+            return stored
+        if low or not against:
+            pairs = _pairs(new.points, before)
+            all_low = low and 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
+            others = tuple(now for _, now in looks) if all_low else stored.points
+            return replace(new, points=_merged(new.points, others))
         doubt = _mostly_doubted(new.points)
-        worse = _doubted_share(new.points) > _doubted_share(stored.points)
-        if not against:
-            return replace(new, points=_merged(new.points, stored.points))
-        if not doubt or not worse or any(check.too_low for check in against):
+        if not doubt or _doubted_share(new.points) <= _doubted_share(stored.points):
             return new
         unconfirmed = f"the stored roofs could not be confirmed ({why}): {doubt}"
         return replace(stored, checks=checks, unconfirmed=unconfirmed)
+    unclear = next((check for check in checks if check.unclear), None)
     if unclear:
-        unconfirmed = f"the stored roofs could not be confirmed ({unclear[0]}): {unclear[0].doubt}"
+        unconfirmed = f"the stored roofs could not be confirmed ({unclear}): {unclear.doubt}"
         _log.warning("%s", unconfirmed)
         stored = replace(stored, unconfirmed=unconfirmed)
     return replace(stored, checks=checks, points=_mended(device, stored.points, "cold", watch))
 
 
-def _checks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[Check]:
-    """Looks at a few points, until one is certain to be wrong."""
+def _looks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[tuple[RoofPoint, RoofPoint]]:
+    """A few points and new measurements of them, until one is certain to be wrong."""
     end = time.monotonic() + _LOOK_SECONDS
     for point, seconds in _probes(stored.points, device.backend):
-        check = _looked_at(device, point, seconds, end, poll)
-        if check is not None:
-            yield check
+        now = _looked_at(device, point, seconds, end, poll)
+        if now is not None:
+            yield point, now
+            check = _check_of(point, now)
             if check.too_low or check.too_high:
                 return
+
+
+def _raised(stored: Roofs, looks: Collection[tuple[RoofPoint, RoofPoint]]) -> Roofs:
+    """Stored roofs, some of which were measured to be quicker: these points are new, and all others in doubt."""
+    marked = stored.beaten(stored.points, max(_check_of(*look).deviation for look in looks))
+    new = {(now.stream, now.total_bytes): now for point, now in looks if now.seconds < point.seconds}
+    return replace(stored, points=tuple(new.get((point.stream, point.total_bytes), point) for point in marked.points))
 
 
 def _probes(points: Sequence[RoofPoint], backend: str) -> list[tuple[RoofPoint, float]]:
@@ -190,19 +208,17 @@ def _probes(points: Sequence[RoofPoint], backend: str) -> list[tuple[RoofPoint, 
     return list(found.items())
 
 
-def _looked_at(device: _core.Device, point: RoofPoint, seconds: float, end: float, poll: Poll) -> Check | None:
-    """A stored point held against new measurements of it; None when it cannot be measured."""
+def _looked_at(device: _core.Device, point: RoofPoint, seconds: float, end: float, poll: Poll) -> RoofPoint | None:
+    """The best of new measurements of a stored point; None when it cannot be measured."""
     best = _again(device, point, "cold", seconds, poll)
     if best is None:
         return None
-    check = _check_of(point, best)
     for look in range(1, _LOOKS):
         enough = look > 1 and (not best.doubt or time.monotonic() > end)
-        if enough or abs(check.deviation) <= DEVIATION_LIMIT:
+        if enough or abs(_check_of(point, best).deviation) <= DEVIATION_LIMIT:
             break
         best = survey.better(best, _again(device, point, "cold", _LONGER * seconds, poll))
-        check = _check_of(point, best)
-    return check
+    return best
 
 
 def _check_of(point: RoofPoint, now: RoofPoint) -> Check:
@@ -235,28 +251,35 @@ def _mended(
         if time.monotonic() >= end:
             break
         try:
-            mended[index] = _better(points[index], _again(device, points[index], cache, _LONGER * seconds, poll))
+            best = _better(points[index], _again(device, points[index], cache, _LONGER * seconds, poll))
+            mended[index] = replace(best, tries=points[index].tries + 1) if best.doubt else best
         except survey.OutOfTimeError:
             break
     return tuple(mended)
 
 
 def _better(stored: RoofPoint, now: RoofPoint | None) -> RoofPoint:
-    """A stored point in doubt, or a better one. One that a row has beaten stays if it is the quicker one again."""
-    if now is not None and not now.doubt:
-        return survey.better(replace(stored, beaten=0.0, tries=0), now)
-    return replace(survey.better(stored, now), tries=stored.tries + 1)
+    """The new measurement of a stored point if it is without doubt, else the better one. A point that is in doubt for
+    being beaten alone stays if it is the quicker one again.
+    """
+    if now is None or now.doubt:
+        return survey.better(stored, now)
+    unmarked = replace(stored, beaten=0.0, tries=0)
+    return survey.better(unmarked, now) if stored.beaten and not unmarked.doubt else now
+
+
+def _pairs(new: Iterable[RoofPoint], stored: Iterable[RoofPoint]) -> list[tuple[RoofPoint, RoofPoint]]:
+    """Stored points beside new ones of the same stream and size."""
+    found = {(point.stream, point.total_bytes): point for point in new}
+    beside = ((point, found.get((point.stream, point.total_bytes))) for point in stored)
+    return [(point, now) for point, now in beside if now is not None]
 
 
 def _merged(new: tuple[RoofPoint, ...], stored: tuple[RoofPoint, ...]) -> tuple[RoofPoint, ...]:
-    """The better one of each, where nothing says that the stored ones no longer hold."""
-    found = {(point.stream, point.total_bytes): point for point in new}
-    for point in stored:
-        at = (point.stream, point.total_bytes)
-        if at in found:
-            found[at] = survey.better(found[at], point)
-        elif not point.doubt:
-            found[at] = point
+    """The better one of each; of points that were not measured anew those without doubt."""
+    sure = (point for point in stored if not point.doubt)
+    found = {(point.stream, point.total_bytes): point for point in (*new, *sure)}
+    found |= {(now.stream, now.total_bytes): _better(point, now) for point, now in _pairs(new, stored)}
     return tuple(found.values())
 
 
@@ -270,6 +293,5 @@ def _with_hot(device: _core.Device, found: Roofs | None, deadline: float | None,
     new = replace(survey.measure_hot(device, deadline=deadline, poll=poll), source=NEW)
     if found is None:
         return new
-    if _doubted_share(new.hot_points) > _doubted_share(found.hot_points) or not new.hot_points:
-        new = found
-    return replace(found, hot_points=new.hot_points, complete=found.complete and new.complete)
+    merged = _merged(new.hot_points, found.hot_points) if new.hot_points else found.hot_points
+    return replace(found, hot_points=merged, complete=found.complete and new.complete)

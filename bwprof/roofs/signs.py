@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NOISY_WAITED = 0.02  # of the sampling time
+NOISY_THROTTLED = 0.02
 NOISY_STOLEN = 0.05
 NOISY_PRESSED = 0.01
 _MOST_SHARE = 0.99  # of which something can be told
@@ -32,7 +33,7 @@ class References:
         """Of a measurement's result; None where there were none."""
         slowed = result["slowed_share"]
         found = cls(result["reference_ns"], result["best_reference_ns"], slowed, _longer(result) or 1.0)
-        return found if found.best_ns > 0 and slowed < math.inf else None  # NaN is neither
+        return found if found.best_ns > 0 and slowed < math.inf and not _is_throttled(result) else None
 
     def held_against(self, best_ns: float) -> float:
         """`slowed`, once a stream has been seen that may be better than those until then."""
@@ -52,32 +53,41 @@ def prolonged_pct(result: Mapping[str, float]) -> float | None:
     others, slowed = _longer(result), result["slowed_share"]
     if others is None and math.isnan(slowed):
         return None
-    longer = 1 + (0.0 if math.isnan(slowed) else max(slowed, 0.0))
-    return 100 * (longer * (others or 1.0) - 1)
+    return 100 * ((1 if math.isnan(slowed) else 1 + max(slowed, 0.0)) * (others or 1.0) - 1)
 
 
 def _longer(result: Mapping[str, float]) -> float | None:
     """How many times longer the launches may have taken for all but their memory; None where nothing is known."""
-    shares = [result[f"{name}_share"] for name in ("waited", "stolen", "pressed")]
+    shares = [result.get(f"{name}_share", math.nan) for name in ("waited", "throttled", "stolen", "pressed")]
     known = [min(share, _MOST_SHARE) for share in shares if not math.isnan(share)]
     return 1 / math.prod(1 - share for share in known) if known else None
 
 
 def disturbances(result: dict[str, Any]) -> list[str]:
-    """What a measurement says of others (processes, the hypervisor's other guests) that used the CPUs meanwhile.
+    """What a measurement says of others (processes, the hypervisor's other guests) that used the CPUs meanwhile, and of
+    the container's quota.
 
     A share that is not known is NaN, and above no limit.
     """
     waited, stolen = result["waited_share"], result["stolen_share"]
     pressed, slowed = result["pressed_share"], result["slowed_share"]
     found = []
+    throttled = _is_throttled(result)
     if waited > NOISY_WAITED:
-        found.append(f"threads waited for a CPU {waited:.0%} of the time: something else runs on it")
+        cause = "" if throttled else ": something else runs on it"
+        found.append(f"threads waited for a CPU {waited:.0%} of the time{cause}")
+    if throttled:
+        slowed = 0.0  # the streams were held back as well
+        found.append(f"the container's own CPU quota held threads back {result['throttled_share']:.0%} of the time")
     if stolen > NOISY_STOLEN:
         found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
     if pressed > NOISY_PRESSED:
         found.append(f"processes waited for memory {pressed:.0%} of the time")
     return found + slowed_by(slowed)
+
+
+def _is_throttled(result: Mapping[str, float]) -> bool:
+    return result.get("throttled_share", 0.0) > NOISY_THROTTLED
 
 
 def slowed_by(share: float) -> list[str]:

@@ -89,7 +89,7 @@ def load(identity: Identity) -> Roofs | None:
     path = None
     try:
         path = path_of(identity)
-        found = json.loads(_text(path))
+        found = json.loads(read_text(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: there is no home folder
@@ -110,7 +110,7 @@ def load(identity: Identity) -> Roofs | None:
     return replace(roofs, source=str(path), checks=(), unconfirmed="")
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
     """A file's text; ValueError for what cannot be one of ours, a pipe that never ends among it."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from bwprof import _core, hardware
 from bwprof.roofs import neighbours, signs
-from bwprof.roofs.model import Rate, RoofPoint, Roofs
+from bwprof.roofs.model import DEVIATION_LIMIT, Rate, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
 
@@ -279,10 +279,14 @@ def point_seconds(backend: str, cache: Cache) -> float:
 
 
 def better(one: RoofPoint, other: RoofPoint | None) -> RoofPoint:
-    """Of two measurements of a point the one without doubt, else the quicker one: nothing makes a stream too quick."""
+    """The quicker of two measurements of a point: nothing makes a stream too quick. One without doubt may be slower by
+    as much as two measurements may differ.
+    """
     if other is None:
         return one
-    return min(one, other, key=lambda point: (bool(point.doubt), point.seconds))
+    quick, slow = sorted((one, other), key=lambda point: point.seconds)
+    near = slow.seconds <= quick.seconds * (1 + DEVIATION_LIMIT)
+    return slow if near and quick.doubt and not slow.doubt else quick
 
 
 def measure_point(
@@ -311,16 +315,17 @@ def measure_point(
             _log.warning("roof %s at %d bytes left out: %s", stream["name"], total_bytes, result["reason"])
             return None
         total = cost["bytes_read"] + cost["bytes_written"]
-        return RoofPoint(
+        point = RoofPoint(
             stream=stream["name"],
             read_fraction=cost["bytes_read"] / total,
             total_bytes=total,
-            seconds=result["min_ns" if cache == "hot" else "median_ns"] / 1e9,
+            seconds=result["median_ns"] / 1e9,
             uncertainty=_uncertainty(result),
             noise=result["noise"],
             throttle=result["conditions"]["throttle"].replace("none", ""),
             disturbance="; ".join(signs.disturbances(result)),
         )
+        return replace(point, seconds=result["min_ns"] / 1e9) if cache == "hot" or point.doubt else point
     return None
 
 

@@ -8,10 +8,13 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.measuring.spec import Spec
+from bwprof.roofs import Wanted, store
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 
 _FILL_SHARE = 0.1  # generating and checking inputs goes at about this share of the memory's speed
 _LAUNCHES = 10
+_RATES_SECONDS, _CHECK_SECONDS = 1.0, 0.5  # of measuring arithmetic rates, and of looking at stored roofs
+AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
 _SOON = DEFAULT_CASE_SECONDS / 4  # of sampling, where a case settles
 
 # A case is ended when it takes this much longer than it should: a slow kernel is no hanging one.
@@ -49,6 +52,22 @@ def run_seconds(
         return sum(min(share, seconds) for seconds in found if seconds is not None)
 
     return all_of(min(longest, _SOON)), all_of(longest)
+
+
+def whole_seconds(
+    cases: tuple[float, float], facts: dict[str, Any], backend: str, wanted: Wanted | None
+) -> tuple[float, float]:
+    """Seconds of a run whose cases take between so many: at least with a check of stored roofs, at most with new ones
+    and, on a CPU, second tries of disturbed cases. `wanted` None: roofs are not measured.
+    """
+    known = _core.backend_facts(backend)
+    least, most = cases[0], cases[1] * (1 + AGAIN_SHARE * known["runs_on_host"])
+    if wanted is None:
+        return least, most
+    new = _RATES_SECONDS + wanted.cold * known["cold_streams_s"] + wanted.hot * known["hot_streams_s"]
+    stored = None if wanted.recalibrate else store.load(store.identity(backend, facts))
+    there = stored and (stored.points or not wanted.cold) and (stored.hot_points or not wanted.hot)
+    return least + (_CHECK_SECONDS if there else new), most + new
 
 
 def _seconds(

@@ -23,7 +23,7 @@ from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.runs.progress import Progress
 
 MAX_TIME = "--max-total-seconds"
-_AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
+_AGAIN_SHARE = estimate.AGAIN_SHARE
 
 
 Item_contra = TypeVar("Item_contra", bound=Item, contravariant=True)

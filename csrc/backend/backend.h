@@ -29,6 +29,7 @@ typedef struct bw_device_facts {
     int units;           /* that work is shared by: multiprocessors, threads */
     int64_t memory_bytes;
     int64_t cache_bytes;                /* the last one before the memory; 0 = unknown */
+    bool cache_measured;                /* it is what the threads were seen to hold, less than what is reported */
     double peak_gb_s;                   /* theoretical; NaN = unknown */
     char peak_source[96];               /* where peak_gb_s comes from */
     double peak_tflops[BW_DTYPE_COUNT]; /* by bw_precision.compute; dense, theoretical or measured: see the source; NaN
@@ -36,7 +37,7 @@ typedef struct bw_device_facts {
     char tflops_source[96];
     char timer[16];          /* the clock of a plan: "graph", "monotonic" */
     bool fixed_replay;       /* a plan replays the same launches each time, so it must hold all sets */
-    char note[384];          /* what a reader should know: what is not cold, pages, governor; "" = nothing */
+    char note[512];          /* what a reader should know: what is not cold, pages, governor; "" = nothing */
     const bw_own_facts *own; /* NULL: there are none */
 } bw_device_facts;
 
@@ -67,10 +68,11 @@ typedef struct bw_conditions {
 
 /* What other programs took of the device, as shares of the time. NaN = not known. */
 typedef struct bw_disturbance {
-    double waited;  /* a thread of ours was ready to run and did not, the longest of any thread */
-    double stolen;  /* the hypervisor ran somebody else */
-    double pressed; /* somebody waited for memory: to be swapped in, or made free */
-    double slowed;  /* a stream that is always the same took longer by so much of its shortest time */
+    double waited;    /* a thread of ours was ready to run and did not, the longest of any thread */
+    double throttled; /* the container's quota of processor time held a thread of ours back */
+    double stolen;    /* the hypervisor ran somebody else */
+    double pressed;   /* somebody waited for memory: to be swapped in, or made free */
+    double slowed;    /* a stream that is always the same took longer by so much of its shortest time */
 } bw_disturbance;
 
 /* What the system's management library knows of a device beside what the runtime does. */

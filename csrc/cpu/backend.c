@@ -43,16 +43,19 @@ static bw_status wanted(const char *variable, int most, int *out) {
     return BW_OK;
 }
 
-/* `cache_mib`: what the environment says of the last-level cache, or 0. */
-static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *pool, int cache_mib) {
+static void find_facts(bw_device *device) {
+    bw_device_facts *facts = &device->facts;
+    const bw_pool *pool = device->pool;
     memset(facts, 0, sizeof *facts);
     bw_host_name(facts->name, sizeof facts->name);
     bw_host_release(facts->driver, sizeof facts->driver);
-    snprintf(facts->runtime, sizeof facts->runtime, "%s", isa);
+    snprintf(facts->runtime, sizeof facts->runtime, "%s", device->kernels->isa);
     facts->units = bw_pool_size(pool);
-    facts->memory_bytes = bw_host_memory_total();
+    facts->memory_bytes = bw_host_memory_of(BW_HOST_ROOT).total;
     bw_host_caches caches = bw_host_caches_of(BW_HOST_SYSTEM, bw_pool_cpu_list(pool), bw_pool_cpus(pool));
-    facts->cache_bytes = cache_mib ? (int64_t)cache_mib << 20 : caches.bytes;
+    int64_t taken_bytes = device->cache_mib ? (int64_t)device->cache_mib << 20 : caches.bytes;
+    facts->cache_bytes = bw_cache_usable_bytes(device, taken_bytes, caches.count);
+    facts->cache_measured = facts->cache_bytes < taken_bytes;
     facts->peak_gb_s = NAN;
     snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");
     snprintf(facts->timer, sizeof facts->timer, "monotonic");
@@ -60,7 +63,17 @@ static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *p
     int cpus = bw_pool_cpus(pool);
     int used = cpus ? snprintf(facts->note, sizeof facts->note, "%d threads pinned to %d CPUs; ", facts->units, cpus)
                     : snprintf(facts->note, sizeof facts->note, "%d threads, not pinned; ", facts->units);
-    bw_host_note(&caches, facts->cache_bytes, facts->note + used, sizeof facts->note - (size_t)used);
+    double quota = bw_host_quota_of(BW_HOST_ROOT);
+    if (isfinite(quota)) {
+        used += snprintf(facts->note + used, sizeof facts->note - (size_t)used, "the container's quota: %.3g CPUs; ",
+                         quota);
+    }
+    if (facts->cache_measured) {
+        used += snprintf(facts->note + used, sizeof facts->note - (size_t)used,
+                         "the threads hold less than %lld MiB of the last-level cache, measured; ",
+                         (long long)(2 * facts->cache_bytes >> 20));
+    }
+    bw_host_note(&caches, taken_bytes, facts->note + used, sizeof facts->note - (size_t)used);
 }
 
 typedef struct peak_task {
@@ -129,7 +142,7 @@ static bw_status start_threads(bw_device *device, int threads) {
     device->walks = (bw_walks){0};
     neighbours = NULL;
     pool = NULL;
-    find_facts(&device->facts, device->kernels->isa, device->pool, device->cache_mib);
+    find_facts(device);
     measure_peak(device);
     int nodes = bw_host_nodes_of(BW_HOST_SYSTEM, bw_pool_cpu_list(device->pool), bw_pool_cpus(device->pool));
     device->memory.cached_limit = nodes > 1 ? 0 : device->facts.memory_bytes / CACHED_SHARE;
@@ -154,6 +167,12 @@ static bw_status device_name(int index, char *name, size_t name_size) {
     return BW_OK;
 }
 
+/* As many threads as a container's quota pays for: more would be held back together. 0: one for each CPU. */
+static int threads_paid_for(void) {
+    double quota = bw_host_quota_of(BW_HOST_ROOT);
+    return quota < bw_pool_cpus_allowed() ? (int)fmax(1.0, quota) : 0;
+}
+
 static bw_status device_open(int index, bw_device **out) {
     bw_status status = BW_OK;
     bw_device *device = NULL;
@@ -165,6 +184,7 @@ static bw_status device_open(int index, bw_device **out) {
     BW_GOTO(bw_cpu_isa_choose(isa && *isa ? isa : NULL, &device->kernels));
     BW_GOTO(wanted("BWPROF_CPU_THREADS", THREADS_MAX, &threads));
     BW_GOTO(wanted("BWPROF_CPU_CACHE_MIB", CACHE_MIB_MAX, &device->cache_mib));
+    if (!threads) threads = threads_paid_for();
     BW_GOTO(start_threads(device, threads));
     *out = device;
     device = NULL;
@@ -179,7 +199,7 @@ static const bw_device_facts *device_facts(const bw_device *device) {
 }
 
 static bw_status device_memory(bw_device *device, int64_t *free_bytes, int64_t *total_bytes) {
-    *free_bytes = bw_host_memory_available() + device->memory.cached_bytes;
+    *free_bytes = bw_host_memory_of(BW_HOST_ROOT).available + device->memory.cached_bytes;
     *total_bytes = device->facts.memory_bytes;
     return BW_OK;
 }

@@ -29,6 +29,10 @@ struct bw_device {
     void *reference; /* what the reference stream reads; NULL until it is asked for */
 };
 
+/* Of a last-level cache as it is reported, or stated, what the threads can hold: measured, once in a process, where it
+ * is more than a core may have. */
+int64_t bw_cache_usable_bytes(bw_device *device, int64_t reported_bytes, int caches);
+
 extern const bw_mark_calls bw_cpu_marks; /* marks.c */
 
 #endif

@@ -4,6 +4,7 @@
 #include "cpu/host.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,82 +47,137 @@ static int64_t read_number(const char *path) {
     return end == text ? -1 : value; /* "max" is no number */
 }
 
-/* What differs between the two versions of control groups. */
-typedef struct group_files {
-    const char *mount, *limit, *usage, *cache_key;
-} group_files;
+/* ---- control groups ---- */
 
-static const group_files group_v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                                     "total_inactive_file "};
-static const group_files group_v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
+/* A group's folder, and a file in it. */
+typedef struct group {
+    char folder[2 * PATH_BYTES];
+    bool second; /* of version 2 */
+} group;
 
-static int64_t group_number(const group_files *files, const char *path, const char *name) {
-    char full[2 * PATH_BYTES];
-    snprintf(full, sizeof full, "%s%s/%s", files->mount, path, name);
-    return read_number(full);
+static bool group_text(const group *at, const char *name, char *out, size_t size) {
+    char path[3 * PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s", at->folder, name);
+    return read_text(path, out, size);
 }
 
-/* Tightens total and available by one group's limit; file cache that can be dropped counts as available. */
-static void apply_group(const group_files *files, const char *path, int64_t *total, int64_t *available) {
-    int64_t limit = group_number(files, path, files->limit);
-    if (limit < 0) return;
-    *total = bw_min64(*total, limit);
-    int64_t usage = group_number(files, path, files->usage);
-    if (usage < 0) return;
-    char full[2 * PATH_BYTES], text[TEXT_BYTES];
-    snprintf(full, sizeof full, "%s%s/memory.stat", files->mount, path);
-    int64_t cache = read_text(full, text, sizeof text) ? number_after(text, files->cache_key) : 0;
-    *available = bw_min64(*available, bw_max64(0, limit - usage + bw_max64(0, cache)));
+static int64_t group_number(const group *at, const char *name) {
+    char path[3 * PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s", at->folder, name);
+    return read_number(path);
 }
 
-/* The group named by the rest of a line of /proc/self/cgroup, and all above it. Inside a container the path may not
- * exist, and the mount's root is the container's own group. */
-static void apply_groups(const group_files *files, const char *line, int64_t *total, int64_t *available) {
-    char path[PATH_BYTES];
-    snprintf(path, sizeof path, "%.*s", (int)strcspn(line, "\n"), line);
+typedef void (*group_look)(const group *at, void *found);
+
+/* The group of that path, and all above it. Inside a container the path may not exist, and the mount's root is the
+ * container's own group. */
+static void look_upwards(const char *mount, const char *path, bool second, group_look look, void *found) {
+    char rest[PATH_BYTES];
+    group at = {.second = second};
+    snprintf(rest, sizeof rest, "%s", path);
     for (;;) {
-        size_t length = strlen(path);
-        while (length && path[length - 1] == '/') path[--length] = '\0';
-        apply_group(files, path, total, available);
-        char *slash = strrchr(path, '/');
+        size_t length = strlen(rest);
+        while (length && rest[length - 1] == '/') rest[--length] = '\0';
+        snprintf(at.folder, sizeof at.folder, "%s%s", mount, rest);
+        look(&at, found);
+        char *slash = strrchr(rest, '/');
         if (!slash) return;
         *slash = '\0';
     }
 }
 
-static void read_memory(int64_t *total, int64_t *available) {
+/* Is this word in a list such as "cpu,cpuacct"? */
+static bool names_word(const char *list, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = list; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, word, length) == 0 && (at[length] == ',' || at[length] == '\0')) return true;
+    }
+    return false;
+}
+
+/* Looks at all groups that limit a controller ("memory", "cpu") for this process. */
+static void look_at_groups(const char *root, const char *controller, group_look look, void *found) {
+    char path[PATH_BYTES], text[TEXT_BYTES], mount[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    if (!read_text(path, text, sizeof text)) return;
+    for (char *line = text, *next; line; line = next) { /* "4:cpu,cpuacct:/path"; version 2 is "0::/path" */
+        next = strchr(line, '\n');
+        if (next) *next++ = '\0';
+        char *controllers = strchr(line, ':'), *at = controllers ? strchr(++controllers, ':') : NULL;
+        if (!at) continue;
+        *at++ = '\0';
+        const char *mounts[] = {controller, controllers}; /* either may be the only one; version 2 has neither */
+        bool second = !*controllers;
+        for (int i = second; i < 2 && (second || names_word(controllers, controller)); i++) {
+            snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s%s", root, second ? "" : "/", mounts[i]);
+            look_upwards(mount, at, second, look, found);
+        }
+    }
+}
+
+/* Tightens total and available by one group's limit; file cache that can be dropped counts as available. */
+static void look_at_memory(const group *at, void *found) {
+    bw_host_memory *memory = found;
     char text[TEXT_BYTES];
-    *total = *available = 0;
-    if (read_text("/proc/meminfo", text, sizeof text)) {
-        *total = number_after(text, "MemTotal:") * 1024;
-        *available = number_after(text, "MemAvailable:") * 1024;
-    } else {
-        *total = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-        *available = (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    }
-    if (!read_text("/proc/self/cgroup", text, sizeof text)) return;
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        if (*line == '\n') line++;
-        const char *controllers = strchr(line, ':');
-        const char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!path) return;
-        int length = (int)(path - controllers - 1);
-        if (length == 0) apply_groups(&group_v2, path + 1, total, available);
-        if (length == 7 && strncmp(controllers, ":memory:", 8) == 0)
-            apply_groups(&group_v1, path + 1, total, available);
-    }
+    int64_t limit = group_number(at, at->second ? "memory.max" : "memory.limit_in_bytes");
+    if (limit < 0) return;
+    memory->total = bw_min64(memory->total, limit);
+    int64_t usage = group_number(at, at->second ? "memory.current" : "memory.usage_in_bytes");
+    if (usage < 0) return;
+    const char *key = at->second ? "inactive_file " : "total_inactive_file ";
+    int64_t cache = group_text(at, "memory.stat", text, sizeof text) ? number_after(text, key) : 0;
+    memory->available = bw_min64(memory->available, bw_max64(0, limit - usage + bw_max64(0, cache)));
 }
 
-int64_t bw_host_memory_available(void) {
-    int64_t total, available;
-    read_memory(&total, &available);
-    return available;
+/* The smallest quota counts: a group has no more than those above it. */
+static void look_at_quota(const group *at, void *found) {
+    double *cpus = found;
+    char text[64];
+    long long quota = -1, period = -1;
+    if (!at->second) {
+        quota = group_number(at, "cpu.cfs_quota_us");
+        period = group_number(at, "cpu.cfs_period_us");
+    } else if (!group_text(at, "cpu.max", text, sizeof text) || sscanf(text, "%lld %lld", &quota, &period) != 2) {
+        return; /* "max 100000" */
+    }
+    if (quota > 0 && period > 0) *cpus = fmin(*cpus, (double)quota / (double)period);
 }
 
-int64_t bw_host_memory_total(void) {
-    int64_t total, available;
-    read_memory(&total, &available);
-    return total;
+static void look_at_throttling(const group *at, void *found) {
+    int64_t *longest_us = found;
+    char text[TEXT_BYTES];
+    if (!group_text(at, "cpu.stat", text, sizeof text)) return;
+    int64_t us = number_after(text, "throttled_usec "), ns = number_after(text, "throttled_time ");
+    *longest_us = bw_max64(*longest_us, ns < 0 ? us : ns / 1000);
+}
+
+double bw_host_quota_of(const char *root) {
+    double cpus = INFINITY;
+    look_at_groups(root, "cpu", look_at_quota, &cpus);
+    return cpus;
+}
+
+int64_t bw_host_throttled_us_of(const char *root) {
+    int64_t us = -1;
+    look_at_groups(root, "cpu", look_at_throttling, &us);
+    return us;
+}
+
+bw_host_memory bw_host_memory_of(const char *root) {
+    char path[PATH_BYTES], text[TEXT_BYTES] = "";
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    read_text(path, text, sizeof text);
+    bw_host_memory found = {number_after(text, "MemTotal:"), number_after(text, "MemAvailable:")};
+    if (found.available < 0 && number_after(text, "MemFree:") >= 0) { /* a kernel that does not work it out */
+        int64_t cached = bw_max64(0, number_after(text, "Cached:")), shared = bw_max64(0, number_after(text, "Shmem:"));
+        found.available = number_after(text, "MemFree:") + bw_max64(0, cached - shared);
+    }
+    int64_t page_bytes = sysconf(_SC_PAGESIZE);
+    found.total = found.total < 0 ? sysconf(_SC_PHYS_PAGES) * page_bytes : found.total * 1024;
+    found.available = found.available < 0 ? sysconf(_SC_AVPHYS_PAGES) * page_bytes : found.available * 1024;
+    look_at_groups(root, "memory", look_at_memory, &found);
+    return found;
 }
 
 /* Is this number in a list such as "0-7,64-71"? */

@@ -6,12 +6,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Memory this process may still use, and all it could: the machine's, or its control group's where that is less. */
-int64_t bw_host_memory_available(void);
-int64_t bw_host_memory_total(void);
-
-/* Where the system describes its processors; tests have another one. */
+/* Where the system describes its processors, and the folder that /proc and /sys are in; tests have others. */
 #define BW_HOST_SYSTEM "/sys/devices/system"
+#define BW_HOST_ROOT ""
+
+/* Memory of this process: the machine's, or its control groups' where that is less. */
+typedef struct bw_host_memory {
+    int64_t total, available;
+} bw_host_memory;
+bw_host_memory bw_host_memory_of(const char *root);
+
+/* CPUs that the quotas of this process's control groups pay for; INFINITY = no quota. */
+double bw_host_quota_of(const char *root);
+
+/* Time in which a quota held threads of its group back, summed over CPUs; -1 = unknown. */
+int64_t bw_host_throttled_us_of(const char *root);
 
 /* The last-level caches of these CPUs, each counted once however many of them share it. */
 typedef struct bw_host_caches {

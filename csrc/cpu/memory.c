@@ -138,10 +138,10 @@ bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, co
     bw_mapping *mapping = take_cached(memory, bytes);
     if (!mapping) {
         /* Pages that cannot be had are noticed here, before the kernel would kill somebody for them. */
-        int64_t free_bytes = bw_host_memory_available();
+        int64_t free_bytes = bw_host_memory_of(BW_HOST_ROOT).available;
         if (bytes > free_bytes) {
             drop_cached(memory);
-            free_bytes = bw_host_memory_available();
+            free_bytes = bw_host_memory_of(BW_HOST_ROOT).available;
         }
         if (bytes > free_bytes) {
             return bw_fail(BW_CODE_MEMORY, "%.3f GB of memory are needed, %.3f GB are free", (double)bytes * 1e-9,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cpu/host.h"
 
 /* Stolen time comes in ticks of 10 ms: fewer than these are no measurement. */
 enum { STOLEN_TICKS_LEAST = 3 };
@@ -19,7 +20,7 @@ struct bw_neighbours {
     bw_pool *pool;
     double since_s;
     int64_t stolen_ticks;
-    int64_t pressed_us;
+    int64_t pressed_us, throttled_us;
     int64_t waited_ns[]; /* by rank; -1 = not known */
 };
 
@@ -88,7 +89,16 @@ void bw_neighbours_look(bw_neighbours *self, bw_disturbance *out) {
     /* Threads that outnumber the CPUs wait for each other. */
     bool own = bw_pool_cpus(self->pool) < bw_pool_size(self->pool);
     double waited_ns = longest_wait_ns(self);
-    out->waited = own ? NAN : waited_ns * 1e-9 / elapsed_s;
+    double waited = own ? NAN : waited_ns * 1e-9 / elapsed_s;
+    int64_t throttled_us = bw_host_throttled_us_of(BW_HOST_ROOT);
+    out->throttled = NAN;
+    if (throttled_us >= 0 && self->throttled_us >= 0) {
+        /* Of all the group's CPUs together: of ours no more than a thread waited, and then for nobody else. */
+        double throttled = fmin(1.0, (double)(throttled_us - self->throttled_us) * 1e-6 / elapsed_s);
+        out->throttled = fmin(throttled, waited);
+    }
+    out->waited = waited - (out->throttled > 0.0 ? out->throttled : 0.0);
+    self->throttled_us = throttled_us;
     out->stolen = NAN;
     if (stolen >= 0 && self->stolen_ticks >= 0) {
         double stolen_s = ticks < STOLEN_TICKS_LEAST ? 0.0 : (double)ticks / (double)sysconf(_SC_CLK_TCK);
@@ -108,7 +118,7 @@ bw_status bw_neighbours_create(bw_pool *pool, bw_neighbours **out) {
     if (!self) return bw_fail(BW_CODE_MEMORY, "no memory to watch %zu threads", count);
     self->pool = pool;
     for (size_t i = 0; i < count; i++) self->waited_ns[i] = -1;
-    self->stolen_ticks = self->pressed_us = -1;
+    self->stolen_ticks = self->pressed_us = self->throttled_us = -1;
     *out = self;
     return BW_OK;
 }

@@ -176,6 +176,13 @@ void bw_pool_leave(bw_pool *pool) {
     pool->entered = false;
 }
 
+int bw_pool_cpus_allowed(void) {
+    cpu_mask mask;
+    memset(&mask, 0, sizeof mask);
+    return sched_getaffinity(0, sizeof mask, mask.sets) == 0 ? CPU_COUNT_S(sizeof mask, mask.sets)
+                                                             : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 /* The CPUs this process may use. None (the system will not say) leaves threads unpinned. */
 static bw_status find_cpus(int **out, int *count) {
     cpu_mask mask;

@@ -29,7 +29,7 @@ static const double settled_spread = 0.01;
 static const double sampling_share = 0.5; /* of a case's time; the rest is filling, verification and warming up */
 static const double case_least_s = 0.05;
 
-static const bw_disturbance not_disturbed = {NAN, NAN, NAN, NAN}; /* that anybody could tell */
+static const bw_disturbance not_disturbed = {NAN, NAN, NAN, NAN, NAN}; /* that anybody could tell */
 
 static bw_status refuse_number(const char *name, double value, const char *allowed) {
     return bw_fail(BW_CODE_INVALID, "%s = %g: allowed is %s", name, value, allowed);
@@ -398,10 +398,13 @@ bw_status bw_call_check(const bw_call *self) {
 
 static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *out) {
     const bw_backend *backend = self->session->backend;
-    int64_t cache_bytes = backend->devices->facts(self->session->device)->cache_bytes;
+    const bw_device_facts *facts = backend->devices->facts(self->session->device);
     int64_t free_bytes, total_bytes;
     BW_TRY(backend->memory->ask(self->session->device, &free_bytes, &total_bytes));
-    *out = bw_rotation_of_call(self->sets, self->footprint_bytes, cache, cache_bytes, free_bytes);
+    *out = bw_rotation_of_call(self->sets, self->footprint_bytes, cache, facts->cache_bytes, free_bytes);
+    if (facts->cache_measured && out->cold) {
+        out->note = out->flush_bytes ? "read flush before each call; " BW_ROTATION_MEASURED : BW_ROTATION_MEASURED;
+    }
     return BW_OK;
 }
 

@@ -97,7 +97,7 @@ PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_me
     bool sampled = m->samples_ns != NULL;
     PyObject *dict = Py_BuildValue(
         "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:N,s:s,s:O,s:s,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:d,s:N,s:d,s:d,s:d,s:d,"
-        "s:d,s:d}",
+        "s:d,s:d,s:d}",
         "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
         (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer", core_text(timer),
@@ -107,9 +107,9 @@ PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_me
         "flush_bytes", (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns",
         m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernels.sum_ns, "kernel_span_ns",
         m->kernels.span_ns, "kernels_elsewhere", m->kernels.elsewhere, "conditions", conditions_dict(m), "waited_share",
-        m->disturbance.waited, "stolen_share", m->disturbance.stolen, "pressed_share", m->disturbance.pressed,
-        "slowed_share", m->disturbance.slowed, "reference_ns", m->references.upper_ns, "best_reference_ns",
-        m->references.best_ns);
+        m->disturbance.waited, "throttled_share", m->disturbance.throttled, "stolen_share", m->disturbance.stolen,
+        "pressed_share", m->disturbance.pressed, "slowed_share", m->disturbance.slowed, "reference_ns",
+        m->references.upper_ns, "best_reference_ns", m->references.best_ns);
     if (dict && content && add_case(dict, content, m) < 0) Py_CLEAR(dict);
     return dict;
 }

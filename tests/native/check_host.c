@@ -1,5 +1,6 @@
-/* Last-level caches and memory nodes of planted machines: a tree as Linux keeps it in /sys/devices/system. */
+/* Last-level caches, memory nodes, memory and control groups of planted machines: trees as Linux keeps them. */
 #include <ftw.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -199,9 +200,79 @@ static void nodes(int op_index) {
     end(&m);
 }
 
+/* Groups of version 2, one in the other: the smallest limit counts. */
+static void groups_of_version_2(int op_index) {
+    (void)op_index;
+    machine m;
+    begin(&m);
+    CHECK(isinf(bw_host_quota_of(m.root)), "a quota of nobody");
+    CHECK_EQUAL(bw_host_throttled_us_of(m.root), -1);
+    plant(&m, "MemTotal: 8000 kB\nMemFree: 100 kB\nMemAvailable: 4000 kB", "proc/meminfo");
+    plant(&m, "0::/pod/app", "proc/self/cgroup");
+    plant(&m, "max 100000", "sys/fs/cgroup/pod/app/cpu.max");
+    CHECK(isinf(bw_host_quota_of(m.root)), "max is no quota");
+    plant(&m, "150000 100000", "sys/fs/cgroup/pod/cpu.max");
+    CHECK(bw_host_quota_of(m.root) == 1.5, "%g", bw_host_quota_of(m.root));
+    plant(&m, "400000 100000", "sys/fs/cgroup/pod/app/cpu.max");
+    CHECK(bw_host_quota_of(m.root) == 1.5, "%g", bw_host_quota_of(m.root));
+    plant(&m, "25000 50000", "sys/fs/cgroup/pod/app/cpu.max");
+    CHECK(bw_host_quota_of(m.root) == 0.5, "%g", bw_host_quota_of(m.root));
+    plant(&m, "usage_usec 9\nnr_throttled 2\nthrottled_usec 700", "sys/fs/cgroup/pod/cpu.stat");
+    plant(&m, "usage_usec 9", "sys/fs/cgroup/cpu.stat");
+    CHECK_EQUAL(bw_host_throttled_us_of(m.root), 700);
+    plant(&m, "1024000", "sys/fs/cgroup/pod/app/memory.max");
+    plant(&m, "524288", "sys/fs/cgroup/pod/app/memory.current");
+    plant(&m, "anon 5\ninactive_file 1000", "sys/fs/cgroup/pod/app/memory.stat");
+    CHECK_EQUAL(bw_host_memory_of(m.root).total, 1024000);
+    CHECK_EQUAL(bw_host_memory_of(m.root).available, 1024000 - 524288 + 1000);
+    plant(&m, "512000", "sys/fs/cgroup/memory.max"); /* the root of a container's mount */
+    CHECK_EQUAL(bw_host_memory_of(m.root).total, 512000);
+    end(&m);
+}
+
+/* Version 1 has a mount for each controller, by the names of its list; "-1" is no quota. */
+static void groups_of_version_1(int op_index) {
+    (void)op_index;
+    machine m;
+    begin(&m);
+    plant(&m, "MemTotal: 8000 kB\nMemAvailable: 4000 kB", "proc/meminfo");
+    plant(&m, "9:cpuset:/a\n4:cpuacct,cpu:/a/b\n3:memory:/a\n1:name=systemd:/a\n0::/a", "proc/self/cgroup");
+    plant(&m, "-1", "sys/fs/cgroup/cpuacct,cpu/a/b/cpu.cfs_quota_us");
+    plant(&m, "100000", "sys/fs/cgroup/cpuacct,cpu/a/b/cpu.cfs_period_us");
+    plant(&m, "5", "sys/fs/cgroup/cpuset/a/cpu.cfs_quota_us"); /* nobody's */
+    plant(&m, "100000", "sys/fs/cgroup/cpuset/a/cpu.cfs_period_us");
+    CHECK(isinf(bw_host_quota_of(m.root)), "%g", bw_host_quota_of(m.root));
+    plant(&m, "300000", "sys/fs/cgroup/cpuacct,cpu/a/cpu.cfs_quota_us");
+    plant(&m, "100000", "sys/fs/cgroup/cpuacct,cpu/a/cpu.cfs_period_us");
+    CHECK(bw_host_quota_of(m.root) == 3.0, "%g", bw_host_quota_of(m.root));
+    plant(&m, "nr_periods 4\nnr_throttled 2\nthrottled_time 5000999", "sys/fs/cgroup/cpu/a/cpu.stat");
+    CHECK_EQUAL(bw_host_throttled_us_of(m.root), 5000);
+    plant(&m, "2048000", "sys/fs/cgroup/memory/a/memory.limit_in_bytes");
+    plant(&m, "2000000", "sys/fs/cgroup/memory/a/memory.usage_in_bytes");
+    CHECK_EQUAL(bw_host_memory_of(m.root).total, 2048000);
+    CHECK_EQUAL(bw_host_memory_of(m.root).available, 48000);
+    end(&m);
+}
+
+static void memory_that_is_not_worked_out(int op_index) {
+    (void)op_index;
+    machine m;
+    begin(&m); /* a kernel without MemAvailable */
+    plant(&m, "MemTotal: 8000 kB\nMemFree: 1000 kB\nCached: 500 kB\nShmem: 100 kB", "proc/meminfo");
+    CHECK_EQUAL(bw_host_memory_of(m.root).total, 8000 * 1024);
+    CHECK_EQUAL(bw_host_memory_of(m.root).available, 1400 * 1024);
+    plant(&m, "Shmem: 100 kB", "proc/meminfo"); /* what the C library knows */
+    CHECK(bw_host_memory_of(m.root).total > 0, "no memory at all");
+    CHECK(bw_host_memory_of(m.root).available > 0, "no memory is free");
+    end(&m);
+}
+
 const check host_checks[] = {{"twelve_caches", false, twelve_caches},
                              {"other_caches", false, other_caches},
                              {"unreadable_caches", false, unreadable_caches},
                              {"what_is_noted", false, what_is_noted},
                              {"nodes", false, nodes},
+                             {"groups_of_version_2", false, groups_of_version_2},
+                             {"groups_of_version_1", false, groups_of_version_1},
+                             {"memory_that_is_not_worked_out", false, memory_that_is_not_worked_out},
                              {NULL, false, NULL}};

@@ -143,7 +143,7 @@ static void many_are_thinned_out(int op_index) {
 static void what_others_took_is_told(int op_index) {
     (void)op_index;
     bw_measurement m;
-    fake.disturbance = (bw_disturbance){0.25, 0.125, 0.5, NAN};
+    fake.disturbance = (bw_disturbance){0.25, 0.0625, 0.125, 0.5, NAN};
     if (measure(&m, 0.5, 2e6)) {
         CHECK(m.disturbance.waited == 0.25 && m.disturbance.stolen == 0.125 && m.disturbance.pressed == 0.5 &&
                   m.disturbance.slowed == 0.0,

@@ -21,7 +21,6 @@ WARP = 32
 LATENCY_US = 0.7  # of DRAM under load where nobody says it: between 0.6 and 0.8 us on GPUs of these years
 _HARMLESS = {"near_timer_floor", ""}  # of the flags those that doubt no figure
 BEYOND = 115.0  # percent of a roof: what is counted and what is stated do not belong together
-_ABOVE = 100.5  # percent that are more than 100 where they are told
 _OF_DRAM = {"dram_bytes_read", "pct_attainable", "traffic_ratio"}
 _MOST = 105.0  # percent that a counter tells of what is full, counted in another pass than its whole
 _SMALL = 0.6  # of the theoretical bandwidth
@@ -246,7 +245,7 @@ class Figures:
         best, theory = 100 * ratio(rate, self.number("measured_tflops")), 100 * ratio(rate, self.number("peak_tflops"))
         if math.isnan(best):
             return Share(theory, "of the theoretical arithmetic rate")
-        beaten = best >= _ABOVE and (theory <= 100 or best <= BEYOND)  # a product's; loops may
+        beaten = best >= values.ABOVE_PEAK_PCT and (theory <= 100 or best <= BEYOND)  # a product's; loops may
         told = "of the best arithmetic rate" + (" measured, which it beats" if beaten else "")
         return Share(best, told, measured=True, beaten=beaten)
 

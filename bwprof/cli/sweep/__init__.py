@@ -59,7 +59,8 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         _say_unused(parsed, "--dry-run")
         with interrupts.at_once():
             for choice, own in made:
-                listing.print_plan(sys.stdout, own, choice)
+                roofs = wanted.roofs in (None, "auto")
+                listing.print_plan(sys.stdout, own, choice, roofs=roofs, recalibrate=parsed.recalibrate)
         return OK
     for warning in dict.fromkeys(choice.warning for choice, _ in made if choice.warning):
         _log.warning("%s", warning)

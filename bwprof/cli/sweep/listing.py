@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from bwprof import _core, kernels, registry, suites
+from bwprof import _core, hardware, kernels, registry, suites
 from bwprof.hardware import Choice
 from bwprof.measuring.spec import Spec
-from bwprof.runs.estimate import case_seconds, launch_seconds
+from bwprof.roofs import Wanted
+from bwprof.runs.estimate import case_seconds, launch_seconds, run_seconds, whole_seconds
 from bwprof.runs.plan import Plan
+from bwprof.runs.progress import between
 from bwprof.text import bytes_text, counted, seconds_text, spelt
 
 _WORDS = ("case", "precision", "variant")
@@ -43,25 +45,25 @@ def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
         stream.write(f"suite {name}: {suites.load(name).text}\n")
 
 
-def print_plan(stream: TextIO, plan: Plan, choice: Choice) -> None:
-    """The cases with their work, the memory they need, and an estimate of the time."""
-    total = 0.0
+def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True, recalibrate: bool = False) -> None:
+    """The cases with their work, the memory they need, and an estimate of the time, roofs and second tries included."""
     widths: list[int] = []
     with _core.Device(choice.backend, choice.index) as device:
-        facts = device.facts()
+        facts = hardware.facts(device)
         for start in range(0, len(plan.specs), _LINES):
             specs = plan.specs[start : start + _LINES]
-            found = [_estimated(device, facts, spec, plan, choice.backend) for spec in specs]
-            total += sum(seconds for _, seconds in found)
-            lines = [cells for cells, _ in found]
+            lines = [_estimated(device, facts, spec, plan, choice.backend) for spec in specs]
             if len(plan.specs) <= _LINES:
                 _print_table(stream, lines)
             else:
                 widths = _print_lines(stream, lines, widths)
-    count = len(plan.specs)
+    cases = run_seconds(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
+    caches = [spec.cache for spec in plan.specs]
+    wanted = Wanted("cold" in caches, "hot" in caches, recalibrate) if roofs else None
+    least, most = whole_seconds(cases, facts, choice.backend, wanted)
     stream.write(
-        f"{counted(count, 'case')} on {choice.backend}:{choice.index} {choice.name}, "
-        f"about {seconds_text(total)} "
+        f"{counted(len(plan.specs), 'case')} on {choice.backend}:{choice.index} {choice.name}, "
+        f"about {seconds_text((least + most) / 2)} ({between(least, most)}), with roofs and second tries "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
 
@@ -103,10 +105,8 @@ def _predicted(name: list[str], facts: dict[str, Any], spec: Spec, backend: str)
     return [*name, "-", *_work(cost), "-", launch, "-", "predicted: no kernel takes this precision"]
 
 
-def _estimated(
-    device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Plan, backend: str
-) -> tuple[list[str], float]:
-    """A case's line, and its seconds."""
+def _estimated(device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Plan, backend: str) -> list[str]:
+    """A case's line."""
     name = [spec.case if spec.cache == "cold" else f"{spec.case} ({spec.cache})", spec.precision]
     try:
         case = spec.open(device)
@@ -114,8 +114,8 @@ def _estimated(
             cost, variant, need = case.cost, case.variant, case.memory_needed(spec.cache)
     except (ValueError, MemoryError) as error:
         if registry.is_predicted(spec.operation, spec.precision, backend):
-            return _predicted(name, facts, spec, backend), 0.0
-        return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"], 0.0
+            return _predicted(name, facts, spec, backend)
+        return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"]
     launch = launch_seconds(cost, spec.precision, facts, backend)
     seconds = case_seconds(launch, need["needed"], facts, backend)
     if plan.target_seconds is not None:
@@ -124,5 +124,5 @@ def _estimated(
     times = [seconds_text(launch), seconds_text(seconds)]
     if not need["fits"]:
         note = f"skipped: only {bytes_text(need['free'])} free"
-        return [*name, variant, *work, bytes_text(need["needed"]), "-", "-", note], 0.0
-    return [*name, variant, *work, bytes_text(need["needed"]), *times, ""], seconds
+        return [*name, variant, *work, bytes_text(need["needed"]), "-", "-", note]
+    return [*name, variant, *work, bytes_text(need["needed"]), *times, ""]

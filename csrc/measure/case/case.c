@@ -49,8 +49,9 @@ bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int6
     int64_t total_bytes;
     BW_TRY(backend->memory->ask(self->session->device, free_bytes, &total_bytes));
     int64_t usable_bytes = *free_bytes + bw_buffers_bytes(&self->buffers); /* what it holds itself it can give back */
-    int64_t cache_bytes = backend->devices->facts(self->session->device)->cache_bytes;
-    *out = bw_rotation_of(choice, cache, cache_bytes, usable_bytes);
+    const bw_device_facts *facts = backend->devices->facts(self->session->device);
+    *out = bw_rotation_of(choice, cache, facts->cache_bytes, usable_bytes);
+    if (facts->cache_measured && out->cold && !*out->note) out->note = BW_ROTATION_MEASURED;
     *needed_bytes = bw_bytes_needed(choice, out->sets, out->flush_bytes);
     if (bw_bytes_fit(*needed_bytes, usable_bytes)) return BW_OK;
     return bw_bytes_refuse(self->problem, *needed_bytes, usable_bytes);

@@ -1,0 +1,137 @@
+/* What the threads can hold of the last-level cache. A guest is told the whole cache of a host, of which its processors
+ * may use a part, and a rotation past all of it takes gigabytes and seconds. What it holds is measured: some lines are
+ * read, then other bytes, then the lines again, one after the other at random; they are gone where that takes as long
+ * as after an instruction that throws them out. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/order.h"
+#include "cpu/device.h"
+#include "cpu/host.h"
+
+enum { LINE_BYTES = 64, LINES = 1 << 14, PARTS = 15, PART_LINES = 1024, TRIES = 5 };
+enum { BELIEVED_BYTES = 64 << 20 };      /* a cache; more is measured */
+static const double slow_share = 0.75;   /* of the time from memory */
+static const double probe_most_s = 0.15; /* no third size is tried after that */
+
+/* The last answer, for other handles of this process: MiB reported above, MiB held below. */
+static _Atomic uint64_t known;
+
+static bool throw_out(const char *line) {
+#if defined(__x86_64__)
+    __builtin_ia32_clflush(line);
+    return true;
+#elif defined(__aarch64__)
+    __asm__ volatile("dc civac, %0" ::"r"(line) : "memory");
+    return true;
+#else
+    (void)line;
+    return false;
+#endif
+}
+
+/* The median of a few parts, of which a neighbour stretches one or two. Each line's address follows from what is in the
+ * one before, which is 0: nothing can fetch it ahead. */
+static double chase_ns(const char *lines) {
+    double part_ns[PARTS];
+    uint32_t at = 0;
+    for (int part = 0; part < PARTS; part++) {
+        int64_t start = bw_now_ns();
+        for (int i = 0; i < PART_LINES; i++) {
+            at = (at * 5 + 12345 + *(const volatile uint32_t *)(lines + (size_t)at * LINE_BYTES)) % LINES;
+        }
+        part_ns[part] = (double)(bw_now_ns() - start);
+    }
+    return bw_median(part_ns, PARTS);
+}
+
+/* Lines of a try's own: some caches keep what is read again and again, however much is read beside it. */
+static const char *lines_of(const char *lines, int try) {
+    return lines + (size_t)try * LINES * LINE_BYTES;
+}
+
+static double from_memory_ns(const char *lines) {
+    double ns[TRIES];
+    for (int i = 0; i < TRIES; i++) {
+        for (int line = 0; line < LINES; line++) throw_out(lines_of(lines, i) + (size_t)line * LINE_BYTES);
+        atomic_thread_fence(memory_order_seq_cst);
+        ns[i] = chase_ns(lines_of(lines, i));
+    }
+    return bw_median(ns, TRIES);
+}
+
+typedef struct read_task {
+    const bw_cpu_kernels *kernels;
+    const char *data;
+    int64_t bytes;
+} read_task;
+
+static void read_share(void *context, int rank, int ranks) {
+    read_task *task = context;
+    int64_t first, last;
+    bw_pool_share(task->bytes / LINE_BYTES, rank, ranks, &first, &last);
+    volatile uint32_t sum = task->kernels->sum(task->data + first * LINE_BYTES, (last - first) * LINE_BYTES);
+    (void)sum;
+}
+
+/* Whether lines are gone from the cache once so many other bytes were read, in most of several tries. */
+static bool are_gone_after(bw_device *device, const char *lines, int64_t bytes, double memory_ns) {
+    void *others = NULL;
+    double ns[TRIES];
+    bw_status status = bw_memory_allocate(&device->memory, device->pool, bytes, NULL, &others);
+    if (status) {
+        bw_status_free(status);
+        return false;
+    }
+    read_task read = {device->kernels, others, bytes};
+    for (int i = 0; i < TRIES; i++) {
+        volatile uint32_t sum = device->kernels->sum(lines_of(lines, i), (int64_t)LINES * LINE_BYTES);
+        (void)sum;
+        bw_pool_run(device->pool, read_share, &read);
+        ns[i] = chase_ns(lines_of(lines, i));
+    }
+    bw_memory_release(&device->memory, others);
+    return bw_median(ns, TRIES) >= slow_share * memory_ns;
+}
+
+static int64_t measure_usable(bw_device *device, int64_t reported_bytes, int64_t first_bytes) {
+    void *lines = NULL;
+    int64_t usable_bytes = reported_bytes;
+    double end_s = bw_now_s() + probe_most_s;
+    bw_status status =
+        bw_memory_allocate(&device->memory, device->pool, (int64_t)TRIES * LINES * LINE_BYTES, NULL, &lines);
+    if (status) {
+        bw_status_free(status);
+        return usable_bytes;
+    }
+    memset(lines, 0, (size_t)TRIES * LINES * LINE_BYTES);
+    if (throw_out(lines)) {
+        double memory_ns = from_memory_ns(lines);
+        for (int64_t bytes = first_bytes;
+             bytes / 2 < reported_bytes && (bytes <= 2 * first_bytes || bw_now_s() < end_s); bytes *= 2) {
+            if (!are_gone_after(device, lines, bytes, memory_ns)) continue;
+            usable_bytes = bytes / 2;
+            break;
+        }
+    }
+    bw_memory_release(&device->memory, lines);
+    return usable_bytes;
+}
+
+int64_t bw_cache_usable_bytes(bw_device *device, int64_t reported_bytes, int caches) {
+    int64_t believed_bytes = bw_max64(1, caches) * BELIEVED_BYTES;
+    if (reported_bytes <= believed_bytes) return reported_bytes;
+    uint64_t seen = atomic_load(&known), reported_mib = (uint64_t)reported_bytes >> 20;
+    if (seen >> 32 != reported_mib) {
+        bw_pool_enter(device->pool);
+        seen = reported_mib << 32 | (uint64_t)measure_usable(device, reported_bytes, believed_bytes) >> 20;
+        bw_pool_leave(device->pool);
+        atomic_store(&known, seen);
+    }
+    uint64_t usable_mib = seen & UINT32_MAX;
+    return usable_mib < reported_mib ? (int64_t)usable_mib << 20 : reported_bytes;
+}

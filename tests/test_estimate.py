@@ -1,0 +1,49 @@
+"""How long a run takes, by an estimate."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_roofs
+
+from bwprof import _core, hardware
+from bwprof.cli.sweep import main
+from bwprof.roofs import Roofs, Wanted, store
+from bwprof.runs import estimate
+
+
+def test_an_estimate_has_roofs_and_second_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cases of 10 to 20 s on a CPU, whose streams take 6 s cold and 1.8 s hot."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    facts = hardware.facts(_core.Device("cpu"))
+
+    def whole(wanted: Wanted | None) -> tuple[float, float]:
+        return estimate.whole_seconds((10.0, 20.0), facts, "cpu", wanted)
+
+    assert whole(Wanted()) == pytest.approx((17.0, 32.0))
+    assert whole(Wanted(hot=True)) == pytest.approx((18.8, 33.8))
+    assert whole(None) == (10.0, 25.0)
+    store.save(store.identity("cpu", facts), own_roofs(facts))
+    assert whole(Wanted()) == pytest.approx((10.5, 32.0)), "a look at the stored ones may do"
+    assert whole(Wanted(hot=True)) == pytest.approx((18.8, 33.8)), "there are no hot ones"
+    assert whole(Wanted(recalibrate=True)) == pytest.approx((17.0, 32.0))
+    one = ["stream_copy", "-p", "elements=1Mi", "--precision", "fp32", "--device", "cpu", "--dry-run"]
+    seen = []
+    for more in ([], ["--no-roofs"], ["--recalibrate"]):
+        assert main([*one, *more]) == 0
+        printed = capsys.readouterr()
+        assert "left aside" not in printed.err
+        seen.append(float(re.search(r"about ([\d.]+) (m?s)", printed.out)[1]))  # type: ignore[index]
+    assert seen[0] == pytest.approx(seen[2] - 3.25, abs=0.1), "7 s instead of 0.5, of which half counts"
+    assert seen[0] > seen[1] + 3
+
+
+def own_roofs(facts: dict[str, Any]) -> Roofs:
+    """Of this machine, by name."""
+    return replace(toy_roofs.ROOFS, device=facts["name"], device_uuid=facts["uuid"], driver=facts["driver"])
