@@ -29,6 +29,7 @@ _LOOKS = {
     "slower": ("#D55E00", "v"),
     "same": ("", "o"),  # the colour of lesser words
     "faster": ("#0072B2", "^"),
+    "undecided": ("#E69F00", "D"),
     "disturbed": ("#CC79A7", "x"),
 }
 _AROUND_INCHES, _MARGIN_INCHES, _MOST_INCHES, _LEAST_INCHES = 1.05, 1.5, 60.0, 2.6
