@@ -155,11 +155,11 @@ class Comparison:
 
     def undecided(self, line: Judged, fail_on: str | float) -> bool:
         """Whether a change that fails the gate may hide in a line: it is undecided, or disturbed and that wide."""
-        if fail_on == "never" or line.verdict not in (UNDECIDED, DISTURBED_WORD) or line.suspect:
+        if fail_on == "never" or line.verdict not in (UNDECIDED, DISTURBED_WORD) or line.suspect or line.terms is None:
             return False
-        if isinstance(fail_on, str):
-            return line.verdict == UNDECIDED or (line.terms is not None and line.hidden > line.terms.limit)
-        return line.hidden > math.log1p(fail_on)
+        if fail_on == "any" and line.verdict == UNDECIDED:
+            return True
+        return line.hidden > (line.terms.limit if isinstance(fail_on, str) else math.log1p(fail_on))
 
     def suspected(self, line: Judged, fail_on: str | float) -> bool:
         """Whether a line was disturbed, and would fail all the same: nobody has measured it again yet."""
@@ -201,7 +201,7 @@ class Comparison:
         for place, row in tries.items():
             lines[place], said[place] = self._second(lines[place], row)
         measured = any(not isinstance(row, str) for row in tries.values())
-        return replace(self, lines=tuple(lines), confirmed=measured, again=said)
+        return replace(self, lines=tuple(lines), confirmed=self.confirmed or measured, again={**self.again, **said})
 
     def _second(self, line: Judged, row: Row | str) -> tuple[Judged, str]:
         if isinstance(row, str):

@@ -23,9 +23,9 @@ _MOST_WHYS = 12  # causes that are told
 _TIMES_FROM = math.log(1.5)  # a change from which on it is told as so many times
 
 NUMBERS = ("base", "new", "change %", "95 %", "limit %")
-POWER_NUMBERS = ("processes", "noise %", "limit %", "found %", "+2 %, of 100")
+POWER_NUMBERS = ("processes", "noise %", "limit %", "found %", "+2 % found")
 POWER_NOTE = (
-    "+2 %, of 100: how often one try finds 2 % more time. Between single processes nothing below the gate is found; a "
+    "+2 % found: how often in 100 one try finds 2 % more time. Between single processes nothing below the gate is found; a "
     "baseline of five (bwprof baseline save NAME --repeat 5) finds 2 % on a quiet device at least 95 times in 100"
 )
 _SMALL = math.log1p(0.02)

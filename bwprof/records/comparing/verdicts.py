@@ -98,7 +98,7 @@ def weighed(one: Judged, terms: Terms, metric: str) -> Judged:
     if shift is not None:
         alone, verdict = verdict, SLOWER if shift.is_longer(least) else FASTER if (-shift).is_longer(least) else SAME
         sure &= not shift.may_exceed(terms.limit)
-        high = max(high, shift.middle[2] + shift.inside)
+        high = max(high, shift.middle[2] + shift.inside, *shift.high[:2])
         noise = shift.reach / thresholds.student(math.inf, 1 - terms.chance)
         if verdict not in (SAME, alone):  # the medians do not show it
             one = replace(one, difference=sign * shift.size)
@@ -106,7 +106,7 @@ def weighed(one: Judged, terms: Terms, metric: str) -> Judged:
         if shift.reach < test.threshold:
             test = replace(test, threshold=max(least, shift.reach), scatter=noise)
     elif any(word in _words(row) for row in (pair.base, pair.new) for word in _DOUBTED_INTERVALS):
-        verdict, sure = SAME, False
+        verdict, sure, high = SAME, False, math.inf
     if verdict == SAME and not sure:
         verdict = UNDECIDED
     return replace(one, verdict=verdict, test=test, hidden=high, terms=terms)
