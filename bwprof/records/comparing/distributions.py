@@ -27,29 +27,25 @@ _AGREEMENT = 0.002  # between the samples' median and the row's time: samples of
 class Shift:
     """The logarithm of new / base time of each of `QUANTILES`, and the ends of its interval.
 
-    `inside` is how far the median's may be off by the scatter within the processes alone.
+    `inside` is how far the median's may be off by the scatter within the processes alone; `reach` how far the quantiles
+    that decide may be, the lowest one and the better of the two highest, at the chance of a false alarm.
     """
 
     low: tuple[float, ...]
     middle: tuple[float, ...]
     high: tuple[float, ...]
     inside: float
+    reach: float
 
     def __neg__(self) -> Shift:
         """Swap the sides."""
         low, middle, high = (tuple(-value for value in values) for values in (self.high, self.middle, self.low))
-        return Shift(low, middle, high, self.inside)
+        return Shift(low, middle, high, self.inside, self.reach)
 
     @property
     def size(self) -> float:
         """The change that the quantiles have in common: their median."""
         return median(self.middle)
-
-    @property
-    def reach(self) -> float:
-        """How far the quantiles that decide may be off: the lowest one, and the better of the two highest."""
-        off = [middle - low for middle, low in zip(self.middle, self.low, strict=True)]
-        return max(off[0], min(off[3], off[4]))
 
     def is_longer(self, least: float) -> bool:
         """Whether all takes longer by more than `least`: low and high quantiles do, and none contradicts."""
@@ -91,12 +87,13 @@ def shift_between(
     sides = [np.stack([_quantiles(samples) for samples in side]) for side in (base, new)]
     (before, down, up), (after, later_down, later_up) = (_joined(side) for side in sides)
     values = zip(sides[0][:, 0].T, sides[1][:, 0].T, strict=True)
-    far = [_reach_between(one, other, of_all, chance) for one, other in values]
+    wander = [_between(one, other, of_all, chance) for one, other in values]
+    near, far = (np.array(ends) for ends in zip(*wander, strict=True))
     middle = after - before
     low, high = np.hypot(up, later_down), np.hypot(down, later_up)
-    first, last = middle - np.maximum(low, far), middle + np.maximum(high, far)
-    inside = float(max(low[2], high[2]))
-    return Shift(tuple(first.tolist()), tuple(middle.tolist()), tuple(last.tolist()), inside)
+    first, last, off = middle - np.maximum(low, near), middle + np.maximum(high, near), np.maximum(low, far)
+    inside, reach = max(low[2], high[2]), max(off[0], min(off[3], off[4]))
+    return Shift(tuple(first.tolist()), tuple(middle.tolist()), tuple(last.tolist()), float(inside), float(reach))
 
 
 def _quantiles(samples: Sequence[float]) -> Any:
@@ -122,10 +119,13 @@ def _joined(side: Any) -> Any:
     return side[:, 0].mean(axis=0), *(np.sqrt((side[:, end] ** 2).sum(axis=0)) / len(side) for end in (1, 2))
 
 
-def _reach_between(base: Any, new: Any, of_all: Spread | None, chance: float) -> float:
-    """How far two means of a quantile may be apart by what processes do; 0 where one process a side shows nothing."""
+def _between(base: Any, new: Any, of_all: Spread | None, chance: float) -> tuple[float, float]:
+    """How far two means of a quantile may be apart by what processes do: at 95 %, and at a chance; 0 for one process a
+    side, which shows nothing.
+    """
     own = pooled(*(spread(np.exp(values).tolist()) for values in (base, new)))
     if own is None:
-        return 0.0
-    wander = max(own, moderated(own, of_all), key=lambda one: one.variance)
-    return student(wander.freedom, 1 - chance) * math.sqrt(wander.variance * (1 / len(base) + 1 / len(new)))
+        return 0.0, 0.0
+    wander = moderated(own, of_all)
+    noise = math.sqrt(max(own.variance, wander.variance) * (1 / len(base) + 1 / len(new)))
+    return student(wander.freedom, 0.975) * noise, student(wander.freedom, 1 - min(chance, 0.025)) * noise

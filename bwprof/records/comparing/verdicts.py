@@ -97,6 +97,8 @@ def weighed(one: Judged, terms: Terms, metric: str) -> Judged:
     shift = None if metric == "traffic_ratio" else shift_between(pair.base_ns, pair.new_ns, terms.of_all, terms.chance)
     if shift is not None:
         alone, verdict = verdict, SLOWER if shift.is_longer(least) else FASTER if (-shift).is_longer(least) else SAME
+        if verdict != alone and abs(shift.size) <= shift.reach:
+            verdict = SAME
         sure &= not shift.may_exceed(terms.limit)
         high = max(high, shift.middle[2] + shift.inside, *shift.high[:2])
         noise = shift.reach / thresholds.student(math.inf, 1 - terms.chance)
