@@ -121,6 +121,16 @@ def test_other_shares_of_the_states_are_no_change_of_the_kernel(before: float, a
     assert verdict(new, base) == "undecided"
 
 
+def test_an_interval_narrower_than_its_samples_passes_nothing() -> None:
+    """Both medians are of the fast state, in samples that are slow 42 times in 100."""
+    base, new = of_samples(coins(1, 0.42)), of_samples(coins(3, 0.42))
+    for one in (base, new):
+        time = one.rows[0]["time_ms"]
+        one.rows[0] |= {"time_ms_lo": 0.999 * time, "time_ms_hi": 1.001 * time}
+    assert abs(new.rows[0]["time_ms"] / base.rows[0]["time_ms"] - 1) < 0.01
+    assert verdict(base, new) == "undecided"
+
+
 def test_samples_of_another_measurement_say_nothing() -> None:
     base, new = of_samples(coins(1, 0.0)), of_samples(coins(2, 0.0))
     for name in ("time_ms", "time_ms_lo", "time_ms_hi"):
