@@ -34,13 +34,13 @@ class Case:
     share: float = 0.5  # of the slow state
 
 
-def suite(draw: random.Random, states: Sequence[Case], cases: int = 63) -> list[Case]:
+def make_suite(draw: random.Random, states: Sequence[Case], cases: int = 63) -> list[Case]:
     """So many cases, quiet ones beside `states`."""
     quiet = [Case(f"quiet{place}", draw.uniform(0.001, 0.003)) for place in range(cases - len(states))]
     return [*quiet, *states]
 
 
-def measured(draw: random.Random, case: Case, factor: float, process: str) -> tuple[Row, list[float]]:
+def measure_case(draw: random.Random, case: Case, factor: float, process: str) -> tuple[Row, list[float]]:
     """What one process finds, and its samples."""
     level = math.log(1e5 * factor) + draw.gauss(0, case.wander)
     states = list(_states(draw, case))
@@ -60,7 +60,9 @@ def _states(draw: random.Random, case: Case) -> Iterator[bool]:
         yield slow
 
 
-def sides(draw: random.Random, cases: Sequence[Case], base: int, new: int, factors: dict[str, float]) -> list[Side]:
+def make_sides(
+    draw: random.Random, cases: Sequence[Case], base: int, new: int, factors: dict[str, float]
+) -> list[Side]:
     """Both sides of a comparison, of so many processes each; the new one slower by a case's factor."""
     found = []
     for name, processes in (("base", base), ("new", new)):
@@ -68,7 +70,7 @@ def sides(draw: random.Random, cases: Sequence[Case], base: int, new: int, facto
         for number in range(processes):
             process = f"{name}{number}"
             slower = factors if name == "new" else {}
-            rows = [measured(draw, case, slower.get(case.name, 1.0), process) for case in cases]
+            rows = [measure_case(draw, case, slower.get(case.name, 1.0), process) for case in cases]
             runs.append(([one for one, _ in rows], [samples for _, samples in rows], {"run_id": process}))
         found.append(side(gathered(name, runs)) if processes > 1 else Side(name, list(runs[0][0]), list(runs[0][1])))
     return found

@@ -92,8 +92,8 @@ def test_a_learnt_baseline_sees_what_its_cases_do_not_do_themselves() -> None:
     assert set(quiet["base_processes"]) == {5}
     restless = bwprof.compare(baseline(0.02), run(a=0.02, b=0.05, c=0.3))
     assert restless["verdict"].tolist() == ["undecided", "undecided", "slower", *["undecided"] * 7], "4 % may hide"
-    asked = bwprof.compare(baseline(0.02), run(a=0.02, b=0.05, c=0.3), gate=0.08)
-    assert asked["verdict"].tolist() == ["same", "undecided", "slower", *["same"] * 7]
+    wider = bwprof.compare(baseline(0.02), run(a=0.02, b=0.05, c=0.3), gate=0.08)
+    assert wider["verdict"].tolist() == ["same", "undecided", "slower", *["same"] * 7]
     # All cases wander alike: 4 own degrees of freedom and 10 of the others' make t; Sidak's chance of one in ten.
     sd = 0.02 * math.sqrt(2.5 / 4)
     expected = 3.27 * sd * math.sqrt(1 + 1 / 5)  # t of 14 degrees at 1 - 0.005116 is 2.96 to 3.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from commands import Here
-from suites_of_states import KINDS, STEPS, Case, sides, suite
+from suites_of_states import KINDS, STEPS, Case, make_sides, make_suite
 from test_compare import baseline, of, run, timed
 from test_compare_command import bw, saved
 
@@ -19,7 +19,7 @@ import bwprof
 from bwprof.records import baselines
 from bwprof.records.comparing import causes
 from bwprof.records.comparing.comparison import Comparison, compared
-from bwprof.records.comparing.distributions import shift_between
+from bwprof.records.comparing.distributions import measure_shift
 from bwprof.records.sides import Side, side
 from bwprof.results.schema import Row
 from bwprof.runs import again
@@ -140,7 +140,7 @@ def test_samples_of_another_measurement_say_nothing() -> None:
 
 def test_a_shift_is_the_same_in_every_quantile() -> None:
     base = coins(1)
-    found = shift_between([base], [[1.25 * value for value in base]], None, 0.05)
+    found = measure_shift([base], [[1.25 * value for value in base]], None, 0.05)
     assert found is not None
     assert found.middle == pytest.approx([math.log(1.25)] * 5)
     assert all(low < math.log(1.25) < high for low, high in zip(found.low, found.high, strict=True))
@@ -158,7 +158,7 @@ def test_suites_with_states_raise_no_alarm_and_hide_no_change(base: int, new: in
     slow = [Case(f"slow{one.name}", one.wander, one.step, one.kind) for one in states]
     factors = {one.name: 1.5 for one in slow} | {"quiet0": 1.1, "quiet1": 1.1}
     for _ in range(8):
-        found = compared(*sides(draw, suite(draw, [*states, *slow], 24), base, new, factors))
+        found = compared(*make_sides(draw, make_suite(draw, [*states, *slow], 24), base, new, factors))
         verdicts = {line.pair.row["case"]: line.verdict for line in found.lines}
         assert [name for name, word in verdicts.items() if word == "slower" and name not in factors] == []
         assert {verdicts["quiet0"], verdicts["quiet1"]} == {"slower"}
@@ -170,7 +170,7 @@ def test_five_processes_find_what_one_does_not() -> None:
     draw, slower = random.Random(5), {f"quiet{place}": 1.02 for place in range(20)}
     counts = []
     for base, new, tries in ((1, 1, 1), (5, 1, 2), (5, 5, 1)):
-        lines = compared(*sides(draw, suite(draw, [], 40), base, new, slower), tries=tries).lines
+        lines = compared(*make_sides(draw, make_suite(draw, [], 40), base, new, slower), tries=tries).lines
         called = {line.pair.row["case"] for line in lines if line.verdict == "slower"}
         counts.append(len(called))
         assert called <= set(slower)
@@ -279,7 +279,7 @@ def test_what_differs_between_the_runs_stands_beside_the_verdict(
     before: dict[str, Any], after: dict[str, Any], said: str
 ) -> None:
     found = compared(Side("x", run(), run=before), Side("y", run(a=0.10), run=after))
-    assert causes.conditions(before, after) == found.conditions
+    assert causes.compare_conditions(before, after) == found.conditions
     assert (said in found.cause(0)) if said else ("the runs differ" not in found.cause(0))
     assert found.cause(1) == ""
 

@@ -61,7 +61,7 @@ def compare(
         Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
     confirm : bool
         Measure a case that is slower or undecided once more, in a fresh process, where its device is at hand, as the
-        command does; against a base of fewer than four processes what stays slower up to four times.
+        command does; against a base of fewer than five processes what stays slower is measured up to five times.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def compare(
     twice = truth(confirm, "confirm")
     found = compared(*sides, gate=gate, across=truth(across, "across"), metric=metric, tries=2 if twice else 1)
     if twice:
-        from bwprof.compare.confirming import confirmed
+        from bwprof.compare.confirmation import confirm_changes
 
-        found = confirmed(found, sides[1], "slower", quiet=True)
+        found = confirm_changes(found, sides[1], "slower", quiet=True)
     return found.frame()

@@ -13,7 +13,7 @@ from bwprof.environment import new_run_id
 from bwprof.hardware import Choice
 from bwprof.records import baselines
 from bwprof.records.comparing.comparison import compared, read_fail_on
-from bwprof.records.comparing.telling import change_text, undecided_line
+from bwprof.records.comparing.telling import change_text, describe_undecided
 from bwprof.records.comparing.verdicts import FASTER, SAME, SLOWER
 from bwprof.records.keys import bare, key
 from bwprof.records.saving import save_baseline, told_of_disturbed
@@ -99,7 +99,7 @@ class Session:
         if line.verdict not in (SLOWER, FASTER, SAME):
             self._verdicts[own]["unjudged"] = f"{word}: {line.reason}" if line.reason else word
         if found.undecided(line, self._fail_on):
-            self._verdicts[own]["undecided"] = undecided_line(found, [place])
+            self._verdicts[own]["undecided"] = describe_undecided(found, [place])
         if not failed:
             return ""
         words = [f"{line.verdict} than baseline '{base.name}': {row['case']}: {change.strip()}"]

@@ -22,9 +22,9 @@ from common import table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from suites_of_states import KINDS, STEPS, Case, measured, sides, suite
+from suites_of_states import KINDS, STEPS, Case, make_sides, make_suite, measure_case
 
-from bwprof.compare.confirming import confirmed
+from bwprof.compare.confirmation import confirm_changes
 from bwprof.records.comparing.comparison import compared
 from bwprof.results.row import Row
 from bwprof.runs import again
@@ -39,20 +39,20 @@ def simulated(kind: str, base: int, new: int, suites: int) -> list[str]:
     changed = {one.name: 1.5 for one in states} | {f"quiet{place}": 1.1 for place in range(20)}
     counts: Counter[str] = Counter()
     for _ in range(suites):
-        cases = {case.name: case for case in suite(draw, states)}
+        cases = {case.name: case for case in make_suite(draw, states)}
 
         def measure(rows: list[Any], *_: Any, named: dict[str, Case] = cases, **__: Any) -> list[Row]:
-            return [Row(*measured(draw, named[row["case"]], 1.0, "again")) for row in rows]
+            return [Row(*measure_case(draw, named[row["case"]], 1.0, "again")) for row in rows]
 
         again.measure_again = measure
-        pair = sides(draw, list(cases.values()), base, new, {})
+        pair = make_sides(draw, list(cases.values()), base, new, {})
         counts["alarms"] += compared(*pair).counts["slower"] > 0
         found = compared(*pair, tries=2)
         counts["undecided"] += any(
             line.verdict == "undecided" for line in found.lines if line.pair.row["case"].startswith("quiet")
         )
-        counts["confirmed"] += confirmed(found, pair[1], "slower", quiet=True).counts["slower"] > 0
-        for line in compared(*sides(draw, list(cases.values()), base, new, changed)).lines:
+        counts["confirmed"] += confirm_changes(found, pair[1], "slower", quiet=True).counts["slower"] > 0
+        for line in compared(*make_sides(draw, list(cases.values()), base, new, changed)).lines:
             name = line.pair.row["case"]
             if name in changed:
                 counts[f"{'10' if name.startswith('quiet') else '50'} {line.verdict}"] += 1

@@ -75,7 +75,7 @@ def _parser() -> Parser:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="measure a case that fails or may, once more in a fresh process, where its device is at hand; both must "
-        "say so (default). Against a base of fewer than four processes what fails is measured up to four times",
+        "say so (default). Against a base of fewer than five processes what fails is measured up to five times",
     )
     parser.add_argument(
         "--all",
@@ -117,10 +117,10 @@ def _run(options: argparse.Namespace) -> int:
     tries = 2 if options.confirm else 1
     found = compared(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
     if options.confirm and fail_on != "never":
-        from bwprof.compare.confirming import confirmed
+        from bwprof.compare.confirmation import confirm_changes
 
-        found = confirmed(found, new, fail_on, quiet=options.quiet)
-    result = found.gated(fail_on)
+        found = confirm_changes(found, new, fail_on, quiet=options.quiet)
+    result = found.apply_gate(fail_on)
     _write(options, targets, found, result)
     if options.github:
         from bwprof.records.comparing.telling import github_lines
@@ -163,7 +163,7 @@ def _write(options: argparse.Namespace, targets: Mapping[str, str], found: Compa
 
 def _gate_line(found: Comparison, gate: Gate) -> str:
     """Whether the gate failed, in words, and what it could not judge."""
-    from bwprof.records.comparing.telling import undecided_line
+    from bwprof.records.comparing.telling import describe_undecided
     from bwprof.records.comparing.verdicts import DISTURBED_WORD, NOT_COMPARABLE
 
     fail_on, missing, suspects = gate.fail_on, gate.missing, gate.suspects
@@ -181,7 +181,7 @@ def _gate_line(found: Comparison, gate: Gate) -> str:
         *([f"{len(missing)} failed or missing"] if missing else []),
         *([f"{len(suspects)} slower, disturbed, and not measured again"] if suspects else []),
         *([f"{unjudged} of {len(found.lines)} cases could not be judged"] if unjudged else []),
-        *([undecided_line(found, gate.undecided)] if gate.undecided else []),
+        *([describe_undecided(found, gate.undecided)] if gate.undecided else []),
         *([_quieter(found)] if suspects or (not found.judged and found.counts[DISTURBED_WORD]) else []),
     ]
     return "; ".join([f"gate --fail-on {asked}: {said}", *more])

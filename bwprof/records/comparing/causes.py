@@ -184,7 +184,7 @@ def probable(base: Row, new: Row, *, slower: bool, conditions: str = "") -> str:
     return f"not told by these rows{hint}"
 
 
-def conditions(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def compare_conditions(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Name what differs between the metadata of two runs and may change times; "" where nothing does.
 
     What one run does not know is no difference.

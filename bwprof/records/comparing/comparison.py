@@ -23,7 +23,7 @@ from bwprof.records.comparing.verdicts import (
     Judged,
     is_slower,
     judge,
-    judged_again,
+    judge_second,
     widening,
 )
 from bwprof.records.keys import unlike
@@ -41,15 +41,8 @@ FAIL_ON = ("slower", "any", "never")
 _TEXTS = ("case", "precision", "variant")
 _NUMBERS = ("base_ms", "new_ms", "speedup", "change_pct", "base_gb_s", "new_gb_s")
 _MORE_NUMBERS = (
-    "ratio",
-    "ratio_lo",
-    "ratio_hi",
-    "threshold_pct",
-    "smallest_pct",
-    "base_ms_lo",
-    "base_ms_hi",
-    "new_ms_lo",
-    "new_ms_hi",
+    *("ratio", "ratio_lo", "ratio_hi", "threshold_pct", "smallest_pct"),
+    *("base_ms_lo", "base_ms_hi", "new_ms_lo", "new_ms_hi"),
 )
 _MORE_TEXTS = ("cause", "reason", "operation", "cache", "parameters")
 COLUMNS = (*_TEXTS, *_NUMBERS, "verdict", *_MORE_NUMBERS, "base_processes", "new_processes", *_MORE_TEXTS)
@@ -165,7 +158,7 @@ class Comparison:
         """Whether a line was disturbed, and would fail all the same: nobody has measured it again yet."""
         return line.suspect and self.fails(replace(line, verdict=SLOWER), fail_on)
 
-    def gated(self, fail_on: str | float) -> Gate:
+    def apply_gate(self, fail_on: str | float) -> Gate:
         """Apply a gate: `fail_on` as in `fails`."""
 
         def places(test: Callable[[Judged], bool]) -> list[int]:
@@ -214,7 +207,7 @@ class Comparison:
         if apart:
             said = f"not measured again: {'; '.join(apart)}"
             return self._once(line, said), said
-        second = None if line.terms is None else judged_again(line, row, self.metric)
+        second = None if line.terms is None else judge_second(line, row, self.metric)
         if second is None or second.new is None:
             said = f"measured again: {'nothing to hold it against' if second is None else second.reason}"
             return replace(line, reason=_joined(line.reason, said)), said
@@ -327,7 +320,7 @@ def compared(
     base, new, several = joined(base, new)
     lines = judge(join(base, new), check_metric(metric), least, across=across, tries=tries)
     notes = (*_notes(base, new, lines), *several)
-    conditions = causes.conditions(base.run, new.run)
+    conditions = causes.compare_conditions(base.run, new.run)
     return Comparison(base.name, new.name, metric, least, tuple(lines), notes, tries, conditions=conditions)
 
 
@@ -350,8 +343,8 @@ def _notes(base: Side, new: Side, lines: Sequence[Judged]) -> list[str]:
         share = "the cases'" if len(plain) == sum(line.test is not None for line in lines) else some
         notes.append(
             f"{share} wander between processes is not known: intervals apart, and the gate of a single process "
-            f"({100 * DEFAULT_GATE:g} % unless --gate says otherwise); "
-            "a baseline of several (bwprof baseline save NAME --repeat 5) learns it"
+            f"({100 * DEFAULT_GATE:g} % unless --gate says otherwise); a case with one state a process may seem slower: "
+            "a baseline of several (bwprof baseline save NAME --repeat 5) learns it, --confirm measures again"
         )
     if lines and not any(line.pair.base is not None and line.pair.new is not None for line in lines):
         notes.append("the two sides have no case in common")

@@ -61,14 +61,14 @@ class Shift:
         return moved or abs(self.middle[2]) + self.inside > limit
 
 
-def agreeing(samples: Sequence[float], time_ms: float) -> bool:
+def fits_time(samples: Sequence[float], time_ms: float) -> bool:
     """Whether samples, in ns, are enough, and those that a row's time is the median of."""
     if len(samples) < _FEWEST or not min(samples) > 0 or not 0 < time_ms < math.inf:
         return False
     return abs(median(samples) / 1e6 / time_ms - 1) < _AGREEMENT
 
 
-def shift_between(
+def measure_shift(
     base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], of_all: Spread | None, chance: float
 ) -> Shift | None:
     """Compare the samples of the processes of two sides; None where one has none.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bwprof.records.baseline import Kept
-from bwprof.records.comparing.distributions import agreeing
+from bwprof.records.comparing.distributions import fits_time
 from bwprof.records.keys import Key, bare, keys_of, loose
 from bwprof.records.sides import Side
 from bwprof.results import schema
@@ -124,6 +124,6 @@ def _samples(side: Side, place: int | None) -> tuple[Sequence[float], ...]:
     found: dict[object, Sequence[float]] = {}
     for number in kept.timed:
         samples, time = kept.samples[number], kept.rows[number]["time_ms"]
-        if samples is not None and agreeing(samples, time):
+        if samples is not None and fits_time(samples, time):
             found.setdefault(kept.process(number), samples)
     return tuple(found.values())

@@ -25,8 +25,8 @@ _TIMES_FROM = math.log(1.5)  # a change from which on it is told as so many time
 NUMBERS = ("base", "new", "change %", "95 %", "limit %")
 POWER_NUMBERS = ("processes", "noise %", "limit %", "found %", "+2 % found")
 POWER_NOTE = (
-    "+2 % found: how often in 100 one try finds 2 % more time. Single processes find nothing below the gate, a baseline "
-    "of five (bwprof baseline save NAME --repeat 5) finds 2 % on a quiet device 95 times in 100"
+    "+2 % found: how often in 100 one try finds 2 % more time. Single processes find nothing below the gate; a "
+    "baseline of five (bwprof baseline save NAME --repeat 5) finds 2 % on a quiet device 95 times in 100"
 )
 _SMALL = math.log1p(0.02)
 
@@ -187,7 +187,7 @@ def details(comparison: Comparison, places: Sequence[int], *, whole: str = "", c
             found.setdefault((_word(line), spelt("; ".join(words))), []).append(f"{called[place]}{change}")
     one_sided = {_spelt(verdict) for verdict in ONE_SIDED}
     open_lines = [place for place in places if comparison.lines[place].verdict == UNDECIDED]
-    lines = [undecided_line(comparison, open_lines)] if open_lines else []
+    lines = [describe_undecided(comparison, open_lines)] if open_lines else []
     lines += [
         f"{_counted(verdict, of)}: {', '.join(_first(of, whole))}: {words}"
         if verdict in one_sided
@@ -209,7 +209,7 @@ def _first(called: list[str], whole: str = "") -> list[str]:
     return called if left <= 1 else [*called[:_MOST_NAMES], f"and {left} more{f' ({whole})' if whole else ''}"]
 
 
-def undecided_line(comparison: Comparison, places: Sequence[int]) -> str:
+def describe_undecided(comparison: Comparison, places: Sequence[int]) -> str:
     """Name the undecided lines, how large a change each would have shown, and what decides them; "" for none."""
     called = names(comparison)
     found = [f"{called[place]} ({_percent(comparison.smallest(comparison.lines[place]))} %)" for place in places]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bwprof.records.comparing import thresholds
-from bwprof.records.comparing.distributions import agreeing, shift_between
+from bwprof.records.comparing.distributions import fits_time, measure_shift
 from bwprof.records.comparing.pairs import Pair
 from bwprof.records.comparing.thresholds import Spread, Test
 from bwprof.records.comparing.values import Value, higher_is_better, positive, value
@@ -75,26 +75,26 @@ def judge(pairs: Sequence[Pair], metric: str, gate: float | None, *, across: boo
     """A verdict for each pair; `tries`: how many measurements must agree before one for the worse counts."""
     found = [_measured(pair, metric, across=across) for pair in pairs]
     terms = _terms([one for one in found if one.base is not None], gate, tries)
-    return [one if one.base is None else _decided(weighed(one, terms[id(one)], metric), metric) for one in found]
+    return [one if one.base is None else _decided(weigh_values(one, terms[id(one)], metric), metric) for one in found]
 
 
-def judged_again(line: Judged, row: Row, metric: str) -> Judged:
+def judge_second(line: Judged, row: Row, metric: str) -> Judged:
     """The same base with a second measurement as the new side: the verdict of both, whatever disturbed them."""
     assert line.terms is not None
     samples = getattr(row, "samples_ns", None)
-    known = (samples,) if samples and agreeing(samples, positive(row.get("time_ms")) or 0.0) else ()
+    known = (samples,) if samples and fits_time(samples, positive(row.get("time_ms")) or 0.0) else ()
     found = _measured(replace(line.pair, new=row, new_ms=(), new_ns=known), metric, across=True)
-    return found if found.base is None else weighed(found, line.terms, metric)
+    return found if found.base is None else weigh_values(found, line.terms, metric)
 
 
-def weighed(one: Judged, terms: Terms, metric: str) -> Judged:
+def weigh_values(one: Judged, terms: Terms, metric: str) -> Judged:
     """The verdict of two values, by the samples where both sides have some, else by their intervals."""
     assert one.new is not None
     pair, sign = one.pair, -1 if higher_is_better(metric) else 1
     test, least = _test(one, terms), terms.least(len(one.new.processes))
     low, high = sorted(sign * end for end in test.interval(one.difference))
     verdict, sure = verdict_of(one.difference, test, metric), max(high, -low) <= terms.limit
-    shift = None if metric == "traffic_ratio" else shift_between(pair.base_ns, pair.new_ns, terms.of_all, terms.chance)
+    shift = None if metric == "traffic_ratio" else measure_shift(pair.base_ns, pair.new_ns, terms.of_all, terms.chance)
     if shift is not None:
         alone, verdict = verdict, SLOWER if shift.is_longer(least) else FASTER if (-shift).is_longer(least) else SAME
         if verdict != alone and abs(shift.size) <= shift.reach:

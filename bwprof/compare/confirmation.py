@@ -15,11 +15,11 @@ from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.showing import shown_here
 
 # Processes of the base and second tries together. A case may have one state for as long as a process lasts: where it is
-# in either state half of the time, six processes happen to look like a slow-down one time in sixty-four.
-_PROCESSES = 5
+# in either state half of the time, seven processes look like a slow-down by chance one time in 128.
+_PROCESSES = 6
 
 
-def confirmed(found: Comparison, new: Side, fail_on: str | float, *, quiet: bool) -> Comparison:
+def confirm_changes(found: Comparison, new: Side, fail_on: str | float, *, quiet: bool) -> Comparison:
     """Measure again what fails a gate or may, under the new run's own conditions; all tries must say so.
 
     What fails against a base of few processes is measured more often, as long as it fails.
