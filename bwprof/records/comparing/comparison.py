@@ -343,8 +343,8 @@ def _notes(base: Side, new: Side, lines: Sequence[Judged]) -> list[str]:
         share = "the cases'" if len(plain) == sum(line.test is not None for line in lines) else some
         notes.append(
             f"{share} wander between processes is not known: intervals apart, and the gate of a single process "
-            f"({100 * DEFAULT_GATE:g} % unless --gate says otherwise); a case with one state a process may seem slower: "
-            "a baseline of several (bwprof baseline save NAME --repeat 5) learns it, --confirm measures again"
+            f"({100 * DEFAULT_GATE:g} % unless --gate says otherwise); a case with one state a process may look "
+            "slower: a baseline of several (bwprof baseline save NAME --repeat 5) learns it, --confirm measures again"
         )
     if lines and not any(line.pair.base is not None and line.pair.new is not None for line in lines):
         notes.append("the two sides have no case in common")
