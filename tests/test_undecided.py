@@ -56,6 +56,18 @@ def test_an_interval_that_is_wide_passes_nothing(factor: float) -> None:
         assert found["smallest_pct"] > 50
 
 
+@pytest.mark.parametrize("factor", [0.999, 1.001])
+@pytest.mark.parametrize("ends", [(0.6, 1.0), (1.0, 1.7)])
+@pytest.mark.parametrize("wide_base", [True, False])
+def test_an_interval_that_is_wide_on_one_side_passes_nothing(
+    factor: float, ends: tuple[float, float], wide_base: bool
+) -> None:
+    wide, sure = timed("a", factor, time_ms_lo=ends[0], time_ms_hi=ends[1]), timed("a", 1.0)
+    assert bwprof.compare([wide if wide_base else sure], [sure if wide_base else wide])["verdict"].item() == "undecided"
+    if not wide_base:
+        assert of(bwprof.compare(baseline(0.0005), [wide, *run()[1:]]), "a")["verdict"] == "undecided"
+
+
 def test_processes_that_lie_far_apart_pass_nothing_either() -> None:
     learnt = bwprof.compare(baseline(0.2), run(a=0.5))
     assert of(learnt, "a")["verdict"] == "undecided"
@@ -78,6 +90,15 @@ def test_a_gate_is_not_passed_by_what_it_cannot_see(bw: Here, fail_on: str) -> N
 def test_what_is_slower_fails_whatever_is_undecided(bw: Here) -> None:
     new = saved("y", [timed("a", 1.0, **WIDE), *run(b=0.2)[1:]])
     assert bw("compare", saved("x", run()), new, "--fail-on", "5%", "--no-confirm")[0] == 1
+
+
+def test_what_is_slower_by_less_than_the_gate_may_be_so_by_more(bw: Here) -> None:
+    """4 % at least, as its own interval goes, and up to 70 %."""
+    base, ends = saved("x", run()), {"time_ms_lo": 1.039, "time_ms_hi": 1.7}
+    found = compared(side(base), side([timed("a", 1.04, **ends)]))
+    assert found.lines[0].verdict == "slower"
+    code = bw("compare", base, saved("y", [timed("a", 1.04, **ends), *run()[1:]]), "--fail-on", "5%", "--no-confirm")[0]
+    assert code == 3
 
 
 def test_an_interval_within_the_gate_asked_for_passes_it(bw: Here) -> None:

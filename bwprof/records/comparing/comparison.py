@@ -147,8 +147,11 @@ class Comparison:
         return self.fails(line, fail_on) or self.suspected(line, fail_on) or self.undecided(line, fail_on)
 
     def undecided(self, line: Judged, fail_on: str | float) -> bool:
-        """Whether a change that fails the gate may hide in a line: it is undecided, or disturbed and that wide."""
-        if fail_on == "never" or line.verdict not in (UNDECIDED, DISTURBED_WORD) or line.suspect or line.terms is None:
+        """Whether a change that fails the gate may hide in a line: it is undecided, disturbed and that wide, or slower
+        by less than the gate, as far as can be told.
+        """
+        wide = line.verdict in (UNDECIDED, DISTURBED_WORD, SLOWER) and not line.suspect
+        if fail_on == "never" or not wide or line.terms is None or self.fails(line, fail_on):
             return False
         if fail_on == "any" and line.verdict == UNDECIDED:
             return True

@@ -92,7 +92,7 @@ def weigh_values(one: Judged, terms: Terms, metric: str) -> Judged:
     assert one.new is not None
     pair, sign = one.pair, -1 if higher_is_better(metric) else 1
     test, least = _test(one, terms), terms.least(len(one.new.processes))
-    low, high = sorted(sign * end for end in test.interval(one.difference))
+    low, high = sorted(sign * end for end in _ends(one, test))
     verdict, sure = verdict_of(one.difference, test, metric), max(high, -low) <= terms.limit
     shift = None if metric == "traffic_ratio" else measure_shift(pair.base_ns, pair.new_ns, terms.of_all, terms.chance)
     if shift is not None:
@@ -230,9 +230,26 @@ def _reaches(one: Judged) -> tuple[float, float]:
     assert one.base is not None
     assert one.new is not None
     lower, upper = (one.base, one.new) if one.difference > 0 else (one.new, one.base)
-    up = math.log(lower.high) - math.log(lower.middle) if 0 < lower.high < math.inf else math.inf
-    down = math.log(upper.middle) - math.log(upper.low) if 0 < upper.low < math.inf else math.inf
-    return max(up, 0.0), max(down, 0.0)
+    return _reach(lower)[1], _reach(upper)[0]
+
+
+def _reach(found: Value) -> tuple[float, float]:
+    """How far an interval reaches downwards and upwards, in logarithms."""
+    down = math.log(found.middle) - math.log(found.low) if 0 < found.low < math.inf else math.inf
+    up = math.log(found.high) - math.log(found.middle) if 0 < found.high < math.inf else math.inf
+    return max(down, 0.0), max(up, 0.0)
+
+
+def _ends(one: Judged, test: Test) -> tuple[float, float]:
+    """What the difference may be at least and at most, at 95 %: by the test, and by the intervals where those are
+    wider; the base's where processes have not shown more.
+    """
+    assert one.base is not None
+    assert one.new is not None
+    down, up = (0.0, 0.0) if test.learnt else _reach(one.base)
+    below, above = _reach(one.new)
+    low, high = test.interval(one.difference)
+    return min(low, one.difference - math.hypot(up, below)), max(high, one.difference + math.hypot(down, above))
 
 
 def _decided(one: Judged, metric: str) -> Judged:
