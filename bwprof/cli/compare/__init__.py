@@ -163,14 +163,15 @@ def _write(options: argparse.Namespace, targets: Mapping[str, str], found: Compa
 
 def _gate_line(found: Comparison, gate: Gate) -> str:
     """Whether the gate failed, in words, and what it could not judge."""
-    from bwprof.records.comparing.telling import describe_undecided
+    from bwprof.records.comparing.telling import first_names
     from bwprof.records.comparing.verdicts import DISTURBED_WORD, NOT_COMPARABLE
 
     fail_on, missing, suspects = gate.fail_on, gate.missing, gate.suspects
     asked = f"{100 * fail_on:g} %" if isinstance(fail_on, float) else fail_on
     second = " (measured again)" if found.confirmed and gate.failed else ""
-    passed = "incomplete" if gate.unsettled and found.judged else "passed" if found.judged else "nothing to judge by"
-    passed = "incomplete" if missing or suspects else passed
+    called = first_names(found, gate.undecided)
+    unsettled = missing or suspects or (gate.undecided and found.judged)
+    passed = "incomplete" if unsettled else "passed" if found.judged else "nothing to judge by"
     said = f"failed: {len(gate.failed)} of {len(found.tested)} cases{second}" if gate.failed else passed
     unjudged = sum(
         line.verdict in (DISTURBED_WORD, NOT_COMPARABLE)
@@ -181,7 +182,7 @@ def _gate_line(found: Comparison, gate: Gate) -> str:
         *([f"{len(missing)} failed or missing"] if missing else []),
         *([f"{len(suspects)} slower, disturbed, and not measured again"] if suspects else []),
         *([f"{unjudged} of {len(found.lines)} cases could not be judged"] if unjudged else []),
-        *([describe_undecided(found, gate.undecided)] if gate.undecided else []),
+        *([f"{len(gate.undecided)} undecided: {', '.join(called)}"] if called else []),
         *([_quieter(found)] if suspects or (not found.judged and found.counts[DISTURBED_WORD]) else []),
     ]
     return "; ".join([f"gate --fail-on {asked}: {said}", *more])

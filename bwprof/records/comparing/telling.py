@@ -209,6 +209,12 @@ def _first(called: list[str], whole: str = "") -> list[str]:
     return called if left <= 1 else [*called[:_MOST_NAMES], f"and {left} more{f' ({whole})' if whole else ''}"]
 
 
+def first_names(comparison: Comparison, places: Sequence[int]) -> list[str]:
+    """Name the first of these lines, and count the rest."""
+    called = names(comparison)
+    return _first([called[place] for place in places])
+
+
 def describe_undecided(comparison: Comparison, places: Sequence[int]) -> str:
     """Name the undecided lines, how large a change each would have shown, and what decides them; "" for none."""
     called = names(comparison)
