@@ -63,7 +63,7 @@ class Shift:
 
 def fits_time(samples: Sequence[float], time_ms: float) -> bool:
     """Whether samples, in ns, are enough, and those that a row's time is the median of."""
-    if len(samples) < _FEWEST or not min(samples) > 0 or not 0 < time_ms < math.inf:
+    if len(samples) < _FEWEST or not all(0 < value < math.inf for value in (time_ms, *samples)):
         return False
     return abs(median(samples) / 1e6 / time_ms - 1) < _AGREEMENT
 
