@@ -16,9 +16,9 @@ import pytest
 
 import bwprof
 from bwprof import plot
-from bwprof.cli import compare as compare_command
 from bwprof.cli.sweep import main
 from bwprof.cli.sweep import run as sweep_command
+from bwprof.compare import confirmation
 from bwprof.runs import loop
 from bwprof.runs.executors import local
 
@@ -133,7 +133,7 @@ class Here:
 def make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cases of a command take no longer than they must, have no roofs and no picture, and run in this process."""
     monkeypatch.setattr(sweep_command, "ChildExecutor", _executor)
-    monkeypatch.setattr(compare_command, "ChildExecutor", _executor)
+    monkeypatch.setattr(confirmation, "ChildExecutor", _executor)
     monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", lambda _self, _wanted, _deadline: None)
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", BRIEF_SECONDS)
     monkeypatch.setattr(plot, "save", lambda *_: None)

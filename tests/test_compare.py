@@ -76,7 +76,8 @@ def test_single_runs_need_three_percent_unless_told() -> None:
     assert of(bwprof.compare(run(), new, gate=0.01), "a")["verdict"] == "slower"
     assert of(bwprof.compare(run(), new, gate="1%"), "a")["verdict"] == "slower"
     wide = [timed("a", 1.02, spread=0.05)]
-    assert bwprof.compare([timed("a", 1.0)], wide, gate=0.01)["verdict"].tolist() == ["same"], "intervals overlap"
+    found = bwprof.compare([timed("a", 1.0)], wide, gate=0.01)
+    assert found["verdict"].tolist() == ["undecided"], "intervals overlap, and 7 % may hide"
 
 
 def test_a_learnt_baseline_sees_what_its_cases_do_not_do_themselves() -> None:
@@ -90,7 +91,9 @@ def test_a_learnt_baseline_sees_what_its_cases_do_not_do_themselves() -> None:
     assert asked["threshold_pct"].tolist() == pytest.approx([1.0] * 10)
     assert set(quiet["base_processes"]) == {5}
     restless = bwprof.compare(baseline(0.02), run(a=0.02, b=0.05, c=0.3))
-    assert restless["verdict"].tolist() == ["same", "same", "slower", *["same"] * 7]
+    assert restless["verdict"].tolist() == ["undecided", "undecided", "slower", *["undecided"] * 7], "4 % may hide"
+    wider = bwprof.compare(baseline(0.02), run(a=0.02, b=0.05, c=0.3), gate=0.08)
+    assert wider["verdict"].tolist() == ["same", "undecided", "slower", *["same"] * 7]
     # All cases wander alike: 4 own degrees of freedom and 10 of the others' make t; Sidak's chance of one in ten.
     sd = 0.02 * math.sqrt(2.5 / 4)
     expected = 3.27 * sd * math.sqrt(1 + 1 / 5)  # t of 14 degrees at 1 - 0.005116 is 2.96 to 3.0
@@ -231,9 +234,9 @@ def test_intervals_that_are_missing_or_infinite() -> None:
     assert verdict(timed("a", 1.0, **without), timed("a", 1.04, **without)) == "slower", "the gate alone decides"
     endless = {"time_ms_lo": 0.0, "time_ms_hi": math.inf}
     found = bwprof.compare([timed("a", 1.0)], [timed("a", 2.0, **endless)])
-    assert (found["verdict"].iloc[0], found["reason"].iloc[0]) == ("not_comparable", "too few samples to tell")
+    assert (found["verdict"].iloc[0], found["reason"].iloc[0]) == ("undecided", "too few samples to tell")
     learnt = bwprof.compare(baseline(), [timed("a", 2.0, **endless)])
-    assert of(learnt, "a")["verdict"] == "not_comparable", "twice the time is not the same"
+    assert of(learnt, "a")["verdict"] == "undecided", "twice the time is not the same"
 
 
 def test_rows_of_one_key_are_compared_in_turns() -> None:

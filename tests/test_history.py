@@ -131,10 +131,11 @@ def test_a_change_follows_the_rule(tmp_path: Path) -> None:
     assert history(tmp_path, precision="fp32", last=2)["change"].tolist() == ["slower", "faster"]
 
 
-def test_intervals_that_overlap_are_no_change(tmp_path: Path) -> None:
+def test_intervals_that_overlap_leave_a_change_undecided(tmp_path: Path) -> None:
     write(tmp_path, 1, [timed("a", "fp32", 1.0) | {"time_ms_hi": 1.2}])
     write(tmp_path, 2, [timed("a", "fp32", 1.1)])
-    assert history(tmp_path)["change"].tolist() == ["", ""]
+    write(tmp_path, 3, [timed("a", "fp32", 1.12) | {"time_ms_hi": 1.2}])
+    assert history(tmp_path)["change"].tolist() == ["", "undecided", ""], "the third is within the gate"
 
 
 def test_disturbed_rows_and_rows_without_a_time_are_stepped_over(tmp_path: Path) -> None:

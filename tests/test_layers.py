@@ -89,7 +89,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plot": {"analysis", "registry", "results", "roofs"},
     "examples": {"results", "roofs"},
     "report": {"_core", "analysis", "models", "plot", "records", "registry", "results", "roofs"},
-    "compare": {"records"},
+    "compare": {"records", "results", "runs"},
     "profilers": {"_core", "analysis", "environment", "registry", "results"},
     "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
     "info": _WORKING | {"measuring", "results", "roofs", "runs"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -320,6 +321,17 @@ def test_a_gate_that_judges_nothing_is_none(inside: pytest.Pytester) -> None:
     gated = run(inside, "--bwprof-baseline", "main", "--bwprof-fail-on", "5%")
     assert gated.ret == pytest.ExitCode.TESTS_FAILED
     gated.stdout.fnmatch_lines(["--bwprof-fail-on failed: baseline 'main' could judge none of the rows"])
+
+
+def test_a_gate_is_not_passed_by_a_row_that_it_cannot_see(inside: pytest.Pytester) -> None:
+    inside.makepyfile(TWO)
+    run(inside, "--bwprof-save", "main").assert_outcomes(passed=2)
+    path = inside.path / ".bwprof" / "baselines" / "main.json"
+    path.write_text(re.sub(r'"time_ms_lo": [0-9.]+', '"time_ms_lo": 0.5', path.read_text(), count=1))
+    assert run(inside, "--bwprof-baseline", "main").ret == pytest.ExitCode.OK
+    gated = run(inside, "--bwprof-baseline", "main", "--bwprof-fail-on", "5%")
+    assert gated.ret == pytest.ExitCode.TESTS_FAILED
+    gated.stdout.fnmatch_lines(["--bwprof-fail-on failed: undecided, with the smallest detectable change: *test_one*"])
 
 
 def test_a_new_test_is_no_regression(inside: pytest.Pytester) -> None:

@@ -241,9 +241,10 @@ def test_runs_of_other_devices_are_held_against_each_other(no_pictures: None) ->
     judged = ~(old["flags"] + new["flags"]).str.contains(r"\bnoisy\b|throttled")
     faster, same = (judged & apart).sum(), (judged & ~apart).sum()
     assert min(faster, same) > 10, "some of both"
-    assert f"{faster} faster, {same} same" in text
     found = bwprof.compare(old, new, across=True)["verdict"].value_counts()
-    assert (found["faster"], found["same"]) == (faster, same)
+    assert (found["faster"], found["same"] + found["undecided"]) == (faster, same)
+    assert found["undecided"] <= 3
+    assert f"{faster} faster, {found['same']} same, {found['undecided']} undecided" in text
 
 
 def test_a_models_run_shows_its_answer_and_tables(no_pictures: None) -> None:

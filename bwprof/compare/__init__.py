@@ -22,6 +22,7 @@ def compare(
     across: bool = False,
     metric: str = "time_ms",
     folder: str | PathLike[str] | None = None,
+    confirm: bool = False,
 ) -> pd.DataFrame:
     """Compare two runs, baselines, frames or rows, case by case.
 
@@ -33,8 +34,12 @@ def compare(
       moderated by what all cases do (Smyth 2004, see `bwprof.records.comparing.thresholds`), at a chance of 5 % that
       any of all cases is called slower without being so (Sidak's correction); it is never below 2 %, or a smaller
       `gate` from 1 % on, as the command has it, which measures a case a second time before it counts.
-    * Between two single processes that is not known: then the threshold is `gate`, 3 % when left out, and nothing is
-      promised of false alarms.
+    * Between two single processes that is not known: then the threshold is `gate`, 3 % when left out. A case that has
+      one state for as long as a process lasts may look slower there: `confirm` finds out.
+    * Where both sides have raw samples, low and high quantiles must all have changed, and none may contradict: the
+      median of samples with two states jumps by itself, a slower kernel moves every quantile.
+    * A case is the same where its interval is within `gate`, 3 % when left out, and undecided where a larger change
+      may hide.
 
     * What several runs on one side have measured of one case (a frame of two runs, rows of repeated `bwprof.measure`)
       is joined, as in a baseline: several processes show how far the case wanders, several runs of one process count
@@ -54,14 +59,17 @@ def compare(
         4.8 % less bandwidth), or "traffic_ratio" (counted bytes; no interval, the gate alone decides).
     folder : path, optional
         Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
+    confirm : bool
+        Measure a case that is slower or undecided once more, in a fresh process, where its device is at hand, as the
+        command does; against a base of fewer than five processes what stays slower is measured up to five times.
 
     Returns
     -------
     pandas.DataFrame
         A row for each case of either side: case, precision, variant; base_ms, new_ms (of several processes the
         geometric mean of their medians), speedup (base / new time), change_pct (of the metric), base_gb_s, new_gb_s;
-        verdict: faster, slower, same, failed (measured before, not now), disturbed (noisy or throttled; the reason says
-        where it is slower by more than that explains: measure it again),
+        verdict: faster, slower, same, undecided, failed (measured before, not now), disturbed (noisy or throttled; the
+        reason says where it is slower by more than that explains: measure it again),
         not_comparable, only_in_base, only_in_new; ratio (new / base of the metric) with its 95 % interval ratio_lo and
         ratio_hi, threshold_pct, smallest_pct (the smallest change that is found 95 times in 100), the intervals of both
         times, base_processes and new_processes; cause (probable, with figures), reason (why there is no comparison, or
@@ -89,4 +97,10 @@ def compare(
     from bwprof.text import truth
 
     sides = (side(base, folder=folder), side(new, folder=folder))
-    return compared(*sides, gate=gate, across=truth(across, "across"), metric=metric).frame()
+    twice = truth(confirm, "confirm")
+    found = compared(*sides, gate=gate, across=truth(across, "across"), metric=metric, tries=2 if twice else 1)
+    if twice:
+        from bwprof.compare.confirmation import confirm_changes
+
+        found = confirm_changes(found, sides[1], "slower", quiet=True)
+    return found.frame()

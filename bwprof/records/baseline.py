@@ -42,19 +42,19 @@ class Kept:
         others are not.
         """
         found: dict[object, list[float]] = {}
-        for place in self._timed():
-            found.setdefault(self._process(place), []).append(float(self.rows[place]["time_ms"]))
+        for place in self.timed:
+            found.setdefault(self.process(place), []).append(float(self.rows[place]["time_ms"]))
         return tuple(middle([ms for ms in times if positive(ms)] or times[:1]) for times in found.values())
 
     @property
     def processes(self) -> int:
         """How many measured it, whether their times count or not."""
-        return len(set(map(self._process, range(len(self.rows)))))
+        return len(set(map(self.process, range(len(self.rows)))))
 
     @property
     def middle(self) -> int:
         """Which row stands for the case: the one whose median is the middle one, the lower of two."""
-        places = self._timed()
+        places = self.timed
         return (
             sorted(places, key=lambda place: float(self.rows[place]["time_ms"]))[(len(places) - 1) // 2]
             if places
@@ -66,10 +66,13 @@ class Kept:
         """That row."""
         return self.rows[self.middle]
 
-    def _process(self, place: int) -> object:
+    def process(self, place: int) -> object:
+        """What tells the process of a row from others."""
         return process_of(self.rows[place]) or place
 
-    def _timed(self) -> list[int]:
+    @property
+    def timed(self) -> list[int]:
+        """The places of the rows whose times count: disturbed ones where no others are."""
         timed = [
             n for n, row in enumerate(self.rows) if row["status"] == "ok" and not schema.is_missing(row["time_ms"])
         ]

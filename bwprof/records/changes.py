@@ -11,7 +11,7 @@ import numpy as np
 from bwprof.records.keys import bare_names, loose_names
 from bwprof.results.difference import differ
 
-SLOWER, FASTER = "slower", "faster"
+SLOWER, FASTER, UNDECIDED = "slower", "faster", "undecided"
 # What tells rows of one run apart that are of one series else, in this order.
 _FURTHER = ("labels", "variant", "device_uuid")
 # What may change within a series, and how it is called.
@@ -87,7 +87,8 @@ def _in_turns(codes: Any, run: Any) -> Any:
 
 
 def compared(rows: Rows, series: Any, gate: float) -> tuple[Any, Any]:
-    """Each row's time over that of the row before in its series, and whether it is slower (1), faster (-1) or neither.
+    """Each row's time over that of the row before in its series, and whether it is slower (1), faster (-1), further off
+    than the gate while the intervals overlap (2), or none of these.
 
     Rows that do not count are stepped over, and compare with nothing.
     """
@@ -103,6 +104,8 @@ def compared(rows: Rows, series: Any, gate: float) -> tuple[Any, Any]:
     for one, other in zip(*(found[apart >= gate * _SLACK].tolist() for found in (before, now)), strict=True):
         if differ(_row(rows, one), _row(rows, other), gate=gate):
             change[other] = 1 if rows.time[other] > rows.time[one] else -1
+        elif abs(rows.time[other] - rows.time[one]) > gate * min(rows.time[one], rows.time[other]):
+            change[other] = 2
     return ratio, change
 
 

@@ -19,7 +19,7 @@ Chooser = Callable[[Sequence[Case]], Sequence[bool]]  # of the cases that there 
 
 _OF_CASE = ("operation", "precision", "variant", "cache", "timer")
 _GROUND = ("backend", "device", "device_uuid", "hostname", "driver", "bwprof_version")
-_CHANGES = ("", changes.SLOWER, changes.FASTER)  # by 0, 1, -1
+_CHANGES = ("", changes.SLOWER, changes.UNDECIDED, changes.FASTER)  # by 0, 1, 2, -1
 
 
 def names() -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def _frame(
     rows = changes.Rows(cases, case, run, data["time_ms"], data["time_ms_lo"], data["time_ms_hi"], counts)
     data["series"] = series = changes.series_of(rows)
     data["ratio"], change = changes.compared(rows, series, gate)
-    data["change"] = pd.Categorical.from_codes(change % 3, categories=pd.Index(_CHANGES))
+    data["change"] = pd.Categorical.from_codes(change % 4, categories=pd.Index(_CHANGES))
     places, words = changes.marks(rows, series)
     data["marks"] = pd.Categorical.from_codes(places, categories=pd.Index(words))
     frame = pd.DataFrame({name: data[name] for name in names()} | _labels(cases, case), copy=False)

@@ -69,7 +69,8 @@ def history(
         UTC. `series` numbers what is measured again and again: the same case, precision, cache and timer on the same
         device of the same host; where a run has several variants, devices of one name or labels, each of them. `ratio`
         is the time over that of the series' run before (rows without a time, and disturbed ones, are stepped over),
-        `change` is "slower" or "faster" where the two differ, and `marks` names what changed besides: driver, bwprof's
+        `change` is "slower" or "faster" where the two differ, "undecided" where they do beyond the gate and their
+        intervals overlap, and `marks` names what changed besides: driver, bwprof's
         version, variant, device. ``attrs["unread"]`` holds the folders that could not be read, and why.
 
     Raises

@@ -13,7 +13,7 @@ from bwprof.environment import new_run_id
 from bwprof.hardware import Choice
 from bwprof.records import baselines
 from bwprof.records.comparing.comparison import compared, read_fail_on
-from bwprof.records.comparing.telling import change_text
+from bwprof.records.comparing.telling import change_text, describe_undecided
 from bwprof.records.comparing.verdicts import FASTER, SAME, SLOWER
 from bwprof.records.keys import bare, key
 from bwprof.records.saving import save_baseline, told_of_disturbed
@@ -84,12 +84,13 @@ class Session:
             return ""
         base, own = self._base, key(row)
         others = [one for one in base.rows if bare(one) != bare(row)]
-        found = compared(base, Side("this session", [*others, dict(row)]), tries=tries)
+        samples = [*[None] * len(others), list(row.samples_ns)]
+        found = compared(base, Side("this session", [*others, dict(row)], samples), tries=tries)
         place = next(place for place, line in enumerate(found.lines) if line.pair.new is not None and _same(line, own))
         failed, where = False, ""
         if found.doubted(found.lines[place], self._fail_on):
             second, where = again()
-            found = found.after_second_try({place: dict(second)})
+            found = found.after_second_try({place: second})
             failed = found.fails(found.lines[place], self._fail_on)
         line = found.lines[place]
         change = "" if line.test is None else f"{change_text(line)} "
@@ -97,6 +98,8 @@ class Session:
         self._verdicts[own] = {"verdict": f"{change}{word}"}
         if line.verdict not in (SLOWER, FASTER, SAME):
             self._verdicts[own]["unjudged"] = f"{word}: {line.reason}" if line.reason else word
+        if found.undecided(line, self._fail_on):
+            self._verdicts[own]["undecided"] = describe_undecided(found, [place])
         if not failed:
             return ""
         words = [f"{line.verdict} than baseline '{base.name}': {row['case']}: {change.strip()}"]
@@ -130,6 +133,10 @@ class Session:
         why = Counter(one["unjudged"] for one in self._rows.values() if one.get("unjudged"))
         self._notes += [f"{count} of {len(self._rows)} rows {said}" for said, count in why.items()]
         gated = self._fail_on != "never"
+        undecided = [one["undecided"] for one in self._rows.values() if one.get("undecided")]
+        if undecided:
+            self._notes += [f"--bwprof-fail-on failed: {said}" for said in undecided]
+            return False
         if gated and why.total() == len(self._rows):
             self._notes.append(f"--bwprof-fail-on failed: baseline '{self._base.name}' could judge none of the rows")
             return False

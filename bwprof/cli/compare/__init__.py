@@ -17,15 +17,12 @@ from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, check_open
 from bwprof.cli.shared.options import add_only, split
 from bwprof.cli.shared.outputs import check_picture, is_step_summary, targets_of
 from bwprof.results.files import append_text, atomic_write
-from bwprof.runs.executors.child import ChildExecutor
 from bwprof.text import fraction, quoted, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bwprof.records.comparing.comparison import Comparison
-    from bwprof.records.sides import Side
-    from bwprof.results.schema import Row
+    from bwprof.records.comparing.comparison import Comparison, Gate
 
 _DESCRIPTION = """\
 Compare two runs case by case: which became slower, by more than chance, and probably why.
@@ -33,19 +30,19 @@ Compare two runs case by case: which became slower, by more than chance, and pro
 BASE and NEW are run folders, .csv or .json files of results, or baselines (baseline:NAME).
 Against a baseline of several processes (bwprof baseline save NAME --repeat 5) each case is held against what it has
 been seen to wander between processes, at a chance of 5 % that any case is called slower without being so. Between two
-single runs that is not known: intervals must be apart, and medians more than 3 %.
+single runs that is not known: intervals must be apart, and medians more than 3 %. A case is the same where no larger
+change than the gate can hide, else it is undecided.
 """
 _EPILOG = """\
 exit codes: 0, 1 (the gate of --fail-on failed), 2 (what was asked for cannot be), 3 (with --fail-on: a case that BASE
 has failed, is missing or was not measured in NEW; one is slower by more than what disturbed it explains, and was not
-measured again; or none could be judged)
+measured again; one is undecided, and a change that fails may hide in it; or none could be judged)
 
 examples:
   %(prog)s bwprof-results/20260101-120000-ab12 bwprof-results/20260102-120000-cd34
   %(prog)s baseline:main r --fail-on 5%% --md "$GITHUB_STEP_SUMMARY" --github
   %(prog)s baseline:main r --power
 """
-_MOST_LINES = 100  # of the table, the same ones included
 _FORMATS = ("table", "markdown", "json", "csv")
 
 
@@ -79,13 +76,13 @@ def _parser() -> Parser:
         "--confirm",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="measure a case that fails, or would if it had not been disturbed, once more in a fresh process, where "
-        "its device is at hand; both must say so",
+        help="measure a case that fails or may, once more in a fresh process, where its device is at hand; both must "
+        "say so (default). Against a base of fewer than five processes what fails is measured up to five times",
     )
     parser.add_argument(
         "--all",
         action="store_true",
-        help="show the cases that are the same, however many, and those of one side alone",
+        help="show the cases that are the same, those that cannot be compared, and those of one side alone",
     )
     parser.add_argument("--format", default="table", metavar="FORM", help="table (default), markdown, json or csv")
     for name, text in (("csv", "CSV"), ("json", "JSON"), ("md", "Markdown")):
@@ -123,71 +120,25 @@ def _run(options: argparse.Namespace) -> int:
         base, new = (one.only(split(options.only, "--only")) for one in (base, new))
     tries = 2 if options.confirm else 1
     found = compared(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
-    doubted = [place for place, line in enumerate(found.lines) if found.doubted(line, fail_on)]
-    if options.confirm and doubted:
-        found = _confirmed(found, doubted, new, quiet=options.quiet)
-    failed = [place for place in doubted if found.fails(found.lines[place], fail_on)]
-    unsettled = [*_missing(found), *_suspects(found, fail_on)] if fail_on != "never" else []
-    _write(options, targets, found, fail_on, failed)
+    if options.confirm and fail_on != "never":
+        from bwprof.compare.confirmation import confirm_changes
+
+        found = confirm_changes(found, new, fail_on, quiet=options.quiet)
+    result = found.apply_gate(fail_on)
+    _write(options, targets, found, result)
     if options.github:
         from bwprof.records.comparing.telling import github_lines
 
-        sys.stdout.writelines(f"{line}\n" for line in github_lines(found, failed, unsettled, options.new))
+        sys.stdout.writelines(f"{line}\n" for line in github_lines(found, result, options.new))
     unjudged = fail_on != "never" and not found.judged
-    return GATE_FAILED if failed else INCOMPLETE if unsettled or unjudged else OK
+    return GATE_FAILED if result.failed else INCOMPLETE if result.unsettled or unjudged else OK
 
 
-def _missing(found: Comparison) -> list[int]:
-    """What was measured before and is not now."""
-    from bwprof.records.comparing.verdicts import FAILED
-
-    def gone(base: Row | None, new: Row | None) -> bool:
-        return base is not None and base["status"] == "ok" and (new is None or new["status"] != "ok")
-
-    return [
-        place for place, line in enumerate(found.lines) if line.verdict == FAILED or gone(line.pair.base, line.pair.new)
-    ]
-
-
-def _suspects(found: Comparison, fail_on: str | float) -> list[int]:
-    """What was disturbed, seems slower all the same, and was not measured again."""
-    return [place for place, line in enumerate(found.lines) if found.suspected(line, fail_on)]
-
-
-def _confirmed(found: Comparison, places: Sequence[int], new: Side, *, quiet: bool) -> Comparison:
-    """Each of these cases once more in a fresh process, under the new run's own conditions."""
-    from bwprof.runs.again import measure_again
-    from bwprof.runs.interrupts import Interrupts
-    from bwprof.runs.showing import shown_here
-
-    rows = [row for place in places if (row := found.lines[place].pair.new) is not None]
-
-    def say(text: str) -> None:
-        if not quiet:
-            sys.stderr.write(f"bwprof: {text}\n")
-
-    progress = shown_here(quiet=quiet)
-    try:
-        with Interrupts() as interrupts:
-            answers = measure_again(
-                rows, new.run, lambda backend, index: ChildExecutor(backend, index, interrupts), progress, say=say
-            )
-    finally:
-        progress.end()
-    return found.after_second_try(dict(zip(places, answers, strict=True)))
-
-
-def _write(
-    options: argparse.Namespace,
-    targets: Mapping[str, str],
-    found: Comparison,
-    fail_on: str | float,
-    failed: Sequence[int],
-) -> None:
+def _write(options: argparse.Namespace, targets: Mapping[str, str], found: Comparison, gate: Gate) -> None:
     """What was asked for, into files and on standard output."""
     from bwprof.records.comparing import telling
 
-    heads = [_gate_line(found, fail_on, failed)] if fail_on != "never" else []
+    heads = [_gate_line(found, gate)] if gate.fail_on != "never" else []
     if options.format == "table":
         from bwprof.terminal import console
 
@@ -195,10 +146,8 @@ def _write(
         _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
     forms = {
         "csv": lambda: _csv(found),
-        "json": lambda: _json(found, fail_on, failed),
-        "markdown": lambda: telling.markdown(
-            found, heads, failed=failed, missing=_missing(found), suspects=_suspects(found, fail_on)
-        ),
+        "json": lambda: _json(found, gate),
+        "markdown": lambda: telling.markdown(found, heads, gate),
     }
     if options.format in forms:
         sys.stdout.write(forms[options.format]())
@@ -216,15 +165,18 @@ def _write(
         plot.save_ratios(found.frame(), options.plot)
 
 
-def _gate_line(found: Comparison, fail_on: str | float, failed: Sequence[int]) -> str:
+def _gate_line(found: Comparison, gate: Gate) -> str:
     """Whether the gate failed, in words, and what it could not judge."""
+    from bwprof.records.comparing.telling import first_names
     from bwprof.records.comparing.verdicts import DISTURBED_WORD, NOT_COMPARABLE
 
+    fail_on, missing, suspects = gate.fail_on, gate.missing, gate.suspects
     asked = f"{100 * fail_on:g} %" if isinstance(fail_on, float) else fail_on
-    second = " (measured twice)" if found.confirmed and failed else ""
-    missing, suspects = _missing(found), _suspects(found, fail_on)
-    passed = "incomplete" if missing or suspects else "passed" if found.judged else "nothing to judge by"
-    said = f"failed: {len(failed)} of {len(found.tested)} cases{second}" if failed else passed
+    second = " (measured again)" if found.confirmed and gate.failed else ""
+    called = first_names(found, gate.undecided)
+    unsettled = missing or suspects or (gate.undecided and found.judged)
+    passed = "incomplete" if unsettled else "passed" if found.judged else "nothing to judge by"
+    said = f"failed: {len(gate.failed)} of {len(found.tested)} cases{second}" if gate.failed else passed
     unjudged = sum(
         line.verdict in (DISTURBED_WORD, NOT_COMPARABLE)
         for place, line in enumerate(found.lines)
@@ -234,6 +186,7 @@ def _gate_line(found: Comparison, fail_on: str | float, failed: Sequence[int]) -
         *([f"{len(missing)} failed or missing"] if missing else []),
         *([f"{len(suspects)} slower, disturbed, and not measured again"] if suspects else []),
         *([f"{unjudged} of {len(found.lines)} cases could not be judged"] if unjudged else []),
+        *([f"{len(gate.undecided)} undecided: {', '.join(called)}"] if called else []),
         *([_quieter(found)] if suspects or (not found.judged and found.counts[DISTURBED_WORD]) else []),
     ]
     return "; ".join([f"gate --fail-on {asked}: {said}", *more])
@@ -255,19 +208,27 @@ def _print(found: Comparison, heads: Sequence[str], screen: Console, options: ar
     """On a terminal, or as plain text."""
     from bwprof.cli.analyze import show_table, wrapped
     from bwprof.records.comparing import telling
+    from bwprof.records.comparing.verdicts import NOT_COMPARABLE
 
-    everything = options.all or len(found.lines) <= _MOST_LINES
-    places = telling.in_order(found, everything=everything)
+    places = telling.in_order(found, everything=options.all)
+    apart = [place for place in places if found.lines[place].verdict == NOT_COMPARABLE and not options.all]
+    whole = "" if options.all else "--all shows them"
+    for line in telling.details(found, apart, whole=whole):  # the reason first, once
+        screen.print(wrapped(line, screen))
     title = f"{quoted(found.base)} -> {quoted(found.new)}"
-    listed = places if options.all else telling.on_both(found, places)
-    show_table(screen, title, telling.table(found, listed), numbers=telling.NUMBERS, spare=("limit %", "95 %"))
+    listed = places if options.all else telling.on_both(found, [place for place in places if place not in set(apart)])
+    if listed:
+        show_table(screen, title, telling.table(found, listed), numbers=telling.NUMBERS, spare=("limit %", "95 %"))
+    elif not apart:
+        screen.print(title)
     if len(places) < len(found.lines):
-        screen.print(f"and {len(found.lines) - len(places)} the same (--all shows them)")
+        screen.print(f"{len(found.lines) - len(places)} unchanged (--all shows them)")
     if options.power:
         title = "The smallest change that is found 95 times in 100" + (", and confirmed" if options.confirm else "")
         show_table(screen, title, telling.power(found), numbers=telling.POWER_NUMBERS)
+        screen.print(wrapped(telling.POWER_NOTE, screen))
     screen.print()
-    for line in telling.details(found, places, whole="" if options.all else "--all shows them"):
+    for line in telling.details(found, [place for place in places if place not in set(apart)], whole=whole):
         screen.print(wrapped(line, screen))
     for line in (*found.notes, telling.promise(found), telling.summary(found), *heads):
         if line:
@@ -282,10 +243,11 @@ def _csv(found: Comparison) -> str:
     return text.getvalue()
 
 
-def _json(found: Comparison, fail_on: str | float, failed: Sequence[int]) -> str:
+def _json(found: Comparison, gate: Gate) -> str:
     from bwprof.records.comparing import telling
+    from bwprof.records.comparing.verdicts import UNDECIDED
 
-    data = found.frame()
+    data, names = found.frame(), telling.names(found)
     rows = [{name: _plain(value) for name, value in record.items()} for record in data.to_dict(orient="records")]
     document: dict[str, Any] = {
         "format": "bwprof-comparison",
@@ -293,8 +255,9 @@ def _json(found: Comparison, fail_on: str | float, failed: Sequence[int]) -> str
         "new": found.new,
         "metric": found.metric,
         "gate": found.gate,
-        "fail_on": fail_on,
-        "failed": [telling.names(found)[place] for place in failed],
+        "fail_on": gate.fail_on,
+        "failed": [names[place] for place in gate.failed],
+        "undecided": [names[place] for place, line in enumerate(found.lines) if line.verdict == UNDECIDED],
         "summary": telling.summary(found),
         "counts": dict(found.counts),
         "notes": list(found.notes),

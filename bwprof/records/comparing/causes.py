@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bwprof.records.comparing.values import positive
 from bwprof.results import schema
@@ -15,6 +16,21 @@ _CLOCK, _TRAFFIC, _COUNTED, _ROOF = 0.01, 0.02, 0.05, 0.03  # the least change o
 _ROOFS = {"attainable_gb_s": "memory", "ceiling_gb_s": "memory", "measured_tflops": "compute"}  # of which limiter
 _MOST = 3  # causes that are told of one case
 _KEPT_SETS = 0.5  # of the buffer sets
+
+# Of a run's metadata: its parts, and how the members that may change times are called; None: all of them, by name.
+_CONDITIONS: dict[str, dict[str, str] | None] = {
+    "facts": {
+        "note": "",
+        "units": "units (threads, multiprocessors)",
+        "power_limit_w": "power limit, W:",
+        "ecc": "ECC",
+        "cache_bytes": "cache, bytes:",
+        "runtime": "runtime",
+    },
+    "host": {"cpu_count": "CPUs of the machine", "name": "machine"},
+    "environment": None,
+}
+_MOST_CONDITIONS = 4
 
 # What a kernel does the same every time: another figure is another kernel, whatever it is called.
 _COUNTED_NAMES = ("shared_wavefronts", "sectors_per_load", "sectors_per_store", "l2_bytes")
@@ -140,7 +156,7 @@ def noise(change: float, threshold: float) -> str:
     return f"noise: {100 * change:+.1f} % is within what is seen without any change ({100 * threshold:.1f} %)"
 
 
-def told(base: Row, new: Row, *, slower: bool) -> str:
+def told(base: Row, new: Row, *, slower: bool, conditions: str = "") -> str:
     """The probable causes, the likeliest first; "" where no column tells one.
 
     Parameters
@@ -149,21 +165,54 @@ def told(base: Row, new: Row, *, slower: bool) -> str:
         Rows of one case.
     slower : bool
         Whether the new one is worse.
+    conditions : str
+        What differs between the runs, from `conditions`.
     """
     fast, slow = (base, new) if slower else (new, base)
     found = [said for rule in RULES if (said := rule.told(fast, slow, slower))]
-    return "; ".join(found[:_MOST])
+    return "; ".join([*found[:_MOST], *filter(None, [conditions])])
 
 
-def probable(base: Row, new: Row, *, slower: bool) -> str:
+def probable(base: Row, new: Row, *, slower: bool, conditions: str = "") -> str:
     """The same; where no column tells one, that, and what would."""
-    found = told(base, new, slower=slower)
+    found = told(base, new, slower=slower, conditions=conditions)
     if found:
         return found
     counted = all(row.get("counters_status") == "ok" for row in (base, new))
     hint = f": --counters on both sides would say whether it moves {'more' if slower else 'fewer'} bytes"
     hint = "" if counted else hint
     return f"not told by these rows{hint}"
+
+
+def compare_conditions(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Name what differs between the metadata of two runs and may change times; "" where nothing does.
+
+    What one run does not know is no difference.
+    """
+    found = []
+    for part, words in _CONDITIONS.items():
+        after, ago = _part(new, part), _part(base, part)
+        for name, word in (words or {name: name for name in (*after, *ago)}).items():
+            now, before = _facts(after.get(name)), _facts(ago.get(name))
+            if words is not None and not (now and before):
+                continue
+            ours, theirs = (
+                [fact for fact in one if fact not in other] for one, other in ((now, before), (before, now))
+            )
+            if ours or theirs:
+                texts = [quoted(", ".join(facts)) or "unset" for facts in (ours, theirs)]
+                found.append(f"{word} {texts[0]}, before {texts[1]}".lstrip())
+    return f"the runs differ: {'; '.join(found[:_MOST_CONDITIONS])}" if found else ""
+
+
+def _part(run: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = run.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _facts(value: Any) -> list[str]:
+    """A note's parts, or a value as text; nothing for what is not known."""
+    return [] if value is None or value == "" else str(value).split("; ")
 
 
 def _in_time(fast: Row, slow: Row, new_is_slow: bool) -> tuple[Row, Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 from bwprof.records.comparing import causes, thresholds
 from bwprof.records.comparing.joining import joined
 from bwprof.records.comparing.pairs import join
-from bwprof.records.comparing.values import check_metric, higher_is_better, middle, positive, said_value, value
+from bwprof.records.comparing.values import check_metric, higher_is_better, middle, positive, said_value
 from bwprof.records.comparing.verdicts import (
     DISTURBED_WORD,
+    FAILED,
     FASTER,
     SAME,
     SLOWER,
+    UNDECIDED,
     Judged,
     is_slower,
     judge,
-    verdict_of,
+    judge_second,
     widening,
 )
 from bwprof.records.keys import unlike
@@ -39,18 +41,29 @@ FAIL_ON = ("slower", "any", "never")
 _TEXTS = ("case", "precision", "variant")
 _NUMBERS = ("base_ms", "new_ms", "speedup", "change_pct", "base_gb_s", "new_gb_s")
 _MORE_NUMBERS = (
-    "ratio",
-    "ratio_lo",
-    "ratio_hi",
-    "threshold_pct",
-    "smallest_pct",
-    "base_ms_lo",
-    "base_ms_hi",
-    "new_ms_lo",
-    "new_ms_hi",
+    *("ratio", "ratio_lo", "ratio_hi", "threshold_pct", "smallest_pct"),
+    *("base_ms_lo", "base_ms_hi", "new_ms_lo", "new_ms_hi"),
 )
 _MORE_TEXTS = ("cause", "reason", "operation", "cache", "parameters")
 COLUMNS = (*_TEXTS, *_NUMBERS, "verdict", *_MORE_NUMBERS, "base_processes", "new_processes", *_MORE_TEXTS)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a gate finds, by the places of lines: what fails, what was measured in the base alone, what was disturbed
+    and seems slower, and where a change that fails may hide.
+    """
+
+    fail_on: str | float
+    failed: list[int]
+    missing: list[int]
+    suspects: list[int]
+    undecided: list[int]
+
+    @property
+    def unsettled(self) -> list[int]:
+        """The places of the lines that pass no gate."""
+        return [*self.missing, *self.suspects, *self.undecided]
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,7 @@ class Comparison:
     tries: int = 1  # how many measurements of a case must say so before it counts
     confirmed: bool = False  # cases that fail were measured twice
     again: Mapping[int, str] = field(default_factory=dict)  # what came of it, by a line's place
+    conditions: str = ""  # what differs between the runs as wholes
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -74,7 +88,7 @@ class Comparison:
 
     @property
     def judged(self) -> int:
-        """How many lines have a verdict that is one: faster, slower or the same."""
+        """How many lines have a verdict that is one: faster, slower or the same; an undecided line has none."""
         return sum(self.counts[word] for word in (FASTER, SLOWER, SAME))
 
     @property
@@ -129,12 +143,37 @@ class Comparison:
         return line.verdict == SLOWER and longer - 1 >= fail_on
 
     def doubted(self, line: Judged, fail_on: str | float) -> bool:
-        """Whether a line is worth a second try: it fails, or would if what disturbed it had not."""
-        return self.fails(line, fail_on) or self.suspected(line, fail_on)
+        """Whether a line is worth a second try: it fails, or may."""
+        return self.fails(line, fail_on) or self.suspected(line, fail_on) or self.undecided(line, fail_on)
+
+    def undecided(self, line: Judged, fail_on: str | float) -> bool:
+        """Whether a change that fails the gate may hide in a line: it is undecided, disturbed and that wide, or slower
+        by less than the gate, as far as can be told.
+        """
+        wide = line.verdict in (UNDECIDED, DISTURBED_WORD, SLOWER) and not line.suspect
+        if fail_on == "never" or not wide or line.terms is None or self.fails(line, fail_on):
+            return False
+        if fail_on == "any" and line.verdict == UNDECIDED:
+            return True
+        return line.hidden > (line.terms.limit if isinstance(fail_on, str) else math.log1p(fail_on))
 
     def suspected(self, line: Judged, fail_on: str | float) -> bool:
         """Whether a line was disturbed, and would fail all the same: nobody has measured it again yet."""
         return line.suspect and self.fails(replace(line, verdict=SLOWER), fail_on)
+
+    def apply_gate(self, fail_on: str | float) -> Gate:
+        """Apply a gate: `fail_on` as in `fails`."""
+
+        def places(test: Callable[[Judged], bool]) -> list[int]:
+            return [place for place, line in enumerate(self.lines) if fail_on != "never" and test(line)]
+
+        return Gate(
+            fail_on,
+            places(lambda line: self.fails(line, fail_on)),
+            places(_is_missing),
+            places(lambda line: self.suspected(line, fail_on)),
+            places(lambda line: self.undecided(line, fail_on)),
+        )
 
     def cause(self, place: int) -> str:
         """Why a line differs, probably; "" where it does not."""
@@ -142,9 +181,9 @@ class Comparison:
         base, new = line.pair.base, line.pair.new
         if line.test is None or base is None or new is None:
             return ""
-        if line.verdict in (SLOWER, FASTER, DISTURBED_WORD):
-            find = causes.told if line.verdict == DISTURBED_WORD else causes.probable
-            return find(base, new, slower=self.badness(line) > 0)
+        if line.verdict in (SLOWER, FASTER, DISTURBED_WORD, UNDECIDED):
+            find = causes.probable if line.verdict in (SLOWER, FASTER) else causes.told
+            return find(base, new, slower=self.badness(line) > 0, conditions=self.conditions)
         beyond = abs(line.difference) > math.log1p(thresholds.LEAST) or place in self.again
         return causes.noise(self.change(line), abs(self.limit(line))) if beyond else ""
 
@@ -158,7 +197,7 @@ class Comparison:
         for place, row in tries.items():
             lines[place], said[place] = self._second(lines[place], row)
         measured = any(not isinstance(row, str) for row in tries.values())
-        return replace(self, lines=tuple(lines), confirmed=measured, again=said)
+        return replace(self, lines=tuple(lines), confirmed=self.confirmed or measured, again={**self.again, **said})
 
     def _second(self, line: Judged, row: Row | str) -> tuple[Judged, str]:
         if isinstance(row, str):
@@ -171,22 +210,23 @@ class Comparison:
         if apart:
             said = f"not measured again: {'; '.join(apart)}"
             return self._once(line, said), said
-        found = value(row, (), self.metric)
-        if isinstance(found, str) or line.test is None or line.base is None:
-            said = f"measured again: {found if isinstance(found, str) else 'nothing to hold it against'}"
+        second = None if line.terms is None else judge_second(line, row, self.metric)
+        if second is None or second.new is None:
+            said = f"measured again: {'nothing to hold it against' if second is None else second.reason}"
             return replace(line, reason=_joined(line.reason, said)), said
-        difference = math.log(found.middle) - math.log(line.base.middle)
-        figure = said_value(found.middle, self.metric)
-        said = f"measured again: {figure}, {100 * (_exp(difference) - 1):+.1f} %"
+        said = f"measured again: {said_value(second.new.middle, self.metric)}, {100 * self.change(second):+.1f} %"
         disturbed = disturbances(row)
         if disturbed:
             said = f"{said}, {', '.join(disturbed)}"
         if line.suspect:
-            return self._second_of_suspect(line, row, difference, said)
-        if verdict_of(difference, line.test, self.metric) == line.verdict:
+            return self._second_of_suspect(line, second, said)
+        if second.verdict == line.verdict:
             return replace(line, reason=_joined(line.reason, f"{said}: {line.verdict} as well")), said
-        verdict = DISTURBED_WORD if disturbed else SAME
-        return replace(line, verdict=verdict, reason=_joined(line.reason, f"{line.verdict} at first; {said}")), said
+        cleared = second.verdict == SAME
+        verdict = DISTURBED_WORD if disturbed and line.verdict != UNDECIDED else SAME if cleared else UNDECIDED
+        more = f"{line.verdict.replace('_', ' ')} at first; {said}"
+        more = more if cleared else f"{more}: {second.verdict}"
+        return replace(line, verdict=verdict, reason=_joined(line.reason, more)), said
 
     def _once(self, line: Judged, said: str) -> Judged:
         """A line that there was no second try of: what one try decides must be further off."""
@@ -195,18 +235,24 @@ class Comparison:
         if line.suspect or not learnt or abs(line.difference) > math.log1p(least):
             return replace(line, reason=_joined(line.reason, said))
         more = f"{line.verdict} at first; {said}; a single try needs {100 * least:g} %"
-        return replace(line, verdict=SAME, reason=_joined(line.reason, more))
+        verdict = SAME if line.terms is not None and line.hidden <= line.terms.limit else UNDECIDED
+        return replace(line, verdict=verdict, reason=_joined(line.reason, more))
 
-    def _second_of_suspect(self, line: Judged, row: Row, difference: float, said: str) -> tuple[Judged, str]:
+    def _second_of_suspect(self, line: Judged, second: Judged, said: str) -> tuple[Judged, str]:
         """Of a line that was disturbed and seemed slower."""
-        assert line.test is not None
-        assert line.pair.base is not None
-        wider = widening(line.pair.base, row)
-        if is_slower(difference, line.test, self.metric, wider):
+        assert second.pair.base is not None
+        assert second.pair.new is not None
+        wider = widening(second.pair.base, second.pair.new)
+        if is_slower(second, self.metric, wider):
             verdict, more = SLOWER, ": slower as well"
+        elif disturbances(second.pair.new):
+            verdict, more = DISTURBED_WORD, ": no more than that explains"
         else:
-            verdict, more = (DISTURBED_WORD, ": no more than that explains") if disturbances(row) else (SAME, "")
-        return replace(line, verdict=verdict, suspect=False, reason=_joined(line.reason, f"{said}{more}")), said
+            verdict, more = (UNDECIDED, f": {UNDECIDED}") if second.verdict == UNDECIDED else (SAME, "")
+        hidden = second.hidden - wider
+        return replace(
+            line, verdict=verdict, suspect=False, hidden=hidden, reason=_joined(line.reason, f"{said}{more}")
+        ), said
 
     def frame(self) -> pd.DataFrame:
         """A row for each line; see `bwprof.compare`."""
@@ -276,7 +322,16 @@ def compared(
     least = None if gate is None else fraction(gate, "gate")
     base, new, several = joined(base, new)
     lines = judge(join(base, new), check_metric(metric), least, across=across, tries=tries)
-    return Comparison(base.name, new.name, metric, least, tuple(lines), (*_notes(base, new, lines), *several), tries)
+    notes = (*_notes(base, new, lines), *several)
+    conditions = causes.compare_conditions(base.run, new.run)
+    return Comparison(base.name, new.name, metric, least, tuple(lines), notes, tries, conditions=conditions)
+
+
+def _is_missing(line: Judged) -> bool:
+    """Whether it was measured before and is not now."""
+    base, new = line.pair.base, line.pair.new
+    gone = base is not None and base["status"] == "ok" and (new is None or new["status"] != "ok")
+    return line.verdict == FAILED or gone
 
 
 def _notes(base: Side, new: Side, lines: Sequence[Judged]) -> list[str]:
@@ -291,8 +346,8 @@ def _notes(base: Side, new: Side, lines: Sequence[Judged]) -> list[str]:
         share = "the cases'" if len(plain) == sum(line.test is not None for line in lines) else some
         notes.append(
             f"{share} wander between processes is not known: intervals apart, and the gate of a single process "
-            f"({100 * DEFAULT_GATE:g} % unless --gate says otherwise); "
-            "a baseline of several (bwprof baseline save NAME --repeat 5) learns it"
+            f"({100 * DEFAULT_GATE:g} % unless --gate says otherwise); a case with one state a process may look "
+            "slower: a baseline of several (bwprof baseline save NAME --repeat 5) learns it, --confirm measures again"
         )
     if lines and not any(line.pair.base is not None and line.pair.new is not None for line in lines):
         notes.append("the two sides have no case in common")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from bwprof.records.baseline import Kept
+from bwprof.records.comparing.distributions import fits_time
 from bwprof.records.keys import Key, bare, keys_of, loose
 from bwprof.records.sides import Side
 from bwprof.results import schema
@@ -14,7 +16,8 @@ from bwprof.results.schema import Row
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A case: its row on each side, None where a side lacks it, and the medians, ms, of the processes behind each.
+    """A case: its row on each side, None where a side lacks it; of the processes behind each the medians, ms, and the
+    samples, ns, that belong to them.
 
     `others`: where a side lacks it, the variants of the same case there that nothing belongs to.
     """
@@ -23,6 +26,8 @@ class Pair:
     new: Row | None
     base_ms: tuple[float, ...] = ()
     new_ms: tuple[float, ...] = ()
+    base_ns: tuple[Sequence[float], ...] = ()
+    new_ns: tuple[Sequence[float], ...] = ()
     others: tuple[str, ...] = ()
 
     @property
@@ -106,4 +111,19 @@ def _pair(base: Side, place: int | None, new: Side, other: int | None) -> Pair:
         None if other is None else new.rows[other],
         () if place is None or not base.learnt else base.learnt[place],
         () if other is None or not new.learnt else new.learnt[other],
+        _samples(base, place),
+        _samples(new, other),
     )
+
+
+def _samples(side: Side, place: int | None) -> tuple[Sequence[float], ...]:
+    """Those of each process that counts; none where they are not known, or are those of another measurement."""
+    if place is None or not side.samples:
+        return ()
+    kept = side.cases[place] if side.cases else Kept((side.rows[place],), (side.samples[place],))
+    found: dict[object, Sequence[float]] = {}
+    for number in kept.timed:
+        samples, time = kept.samples[number], kept.rows[number]["time_ms"]
+        if samples is not None and fits_time(samples, time):
+            found.setdefault(kept.process(number), samples)
+    return tuple(found.values())

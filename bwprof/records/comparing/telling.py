@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwprof.records.comparing.comparison import Comparison, parameters
+from bwprof.records.comparing.comparison import Comparison, Gate, parameters
 from bwprof.records.comparing.thresholds import FAMILY_CHANCE, smallest_threshold
 from bwprof.records.comparing.values import said_value
-from bwprof.records.comparing.verdicts import FASTER, ONE_SIDED, SAME, SLOWER, VERDICTS, Judged
+from bwprof.records.comparing.verdicts import FASTER, ONE_SIDED, SAME, SLOWER, UNDECIDED, VERDICTS, Judged
 from bwprof.results.difference import DEFAULT_GATE
 from bwprof.text import quoted, spelt
 
@@ -23,7 +23,12 @@ _MOST_WHYS = 12  # causes that are told
 _TIMES_FROM = math.log(1.5)  # a change from which on it is told as so many times
 
 NUMBERS = ("base", "new", "change %", "95 %", "limit %")
-POWER_NUMBERS = ("processes", "noise %", "limit %", "found %")
+POWER_NUMBERS = ("processes", "noise %", "limit %", "found %", "+2 % found")
+POWER_NOTE = (
+    "+2 % found: how often in 100 one try finds 2 % more time. Single processes find nothing below the gate; a "
+    "baseline of five (bwprof baseline save NAME --repeat 5) finds 2 % on a quiet device 95 times in 100"
+)
+_SMALL = math.log1p(0.02)
 
 
 def names(comparison: Comparison) -> list[str]:
@@ -159,6 +164,7 @@ def power(comparison: Comparison) -> pd.DataFrame:
                 "noise %": _percent(line.test.noise, 2).lstrip("+"),
                 "limit %": _percent(comparison.limit(line), 2),
                 "found %": _percent(comparison.smallest(line), 2),
+                POWER_NUMBERS[-1]: f"{100 * line.test.chance(_SMALL):.0f}",
                 "_": abs(comparison.smallest(line)),
             }
         )
@@ -180,7 +186,9 @@ def details(comparison: Comparison, places: Sequence[int], *, whole: str = "", c
             change = f" {change_text(line)}" if line.test is not None else ""
             found.setdefault((_word(line), spelt("; ".join(words))), []).append(f"{called[place]}{change}")
     one_sided = {_spelt(verdict) for verdict in ONE_SIDED}
-    lines = [
+    open_lines = [place for place in places if comparison.lines[place].verdict == UNDECIDED]
+    lines = [describe_undecided(comparison, open_lines)] if open_lines else []
+    lines += [
         f"{_counted(verdict, of)}: {', '.join(_first(of, whole))}: {words}"
         if verdict in one_sided
         else f"{verdict}: {', '.join(_first(of))}: {words}"
@@ -201,14 +209,26 @@ def _first(called: list[str], whole: str = "") -> list[str]:
     return called if left <= 1 else [*called[:_MOST_NAMES], f"and {left} more{f' ({whole})' if whole else ''}"]
 
 
-def markdown(
-    comparison: Comparison,
-    heads: Sequence[str],
-    *,
-    failed: Sequence[int],
-    missing: Sequence[int] = (),
-    suspects: Sequence[int] = (),
-) -> str:
+def first_names(comparison: Comparison, places: Sequence[int]) -> list[str]:
+    """Name the first of these lines, and count the rest."""
+    called = names(comparison)
+    return _first([called[place] for place in places])
+
+
+def describe_undecided(comparison: Comparison, places: Sequence[int]) -> str:
+    """Name the undecided lines, how large a change each would have shown, and what decides them; "" for none."""
+    called = names(comparison)
+    found = [f"{called[place]} ({_percent(comparison.smallest(comparison.lines[place]))} %)" for place in places]
+    if not found:
+        return ""
+    return (
+        f"undecided, with the smallest detectable change: {', '.join(_first(found))}: more than the gate allows may "
+        "hide there: measure both sides in several processes (bwprof baseline save NAME --repeat 5), or the new one "
+        "again (--confirm)"
+    )
+
+
+def markdown(comparison: Comparison, heads: Sequence[str], gate: Gate) -> str:
     """For a pull request: the summary, what failed the gate, what else differs, and the rest folded away."""
     from bwprof.analysis.answer import markdown as written
 
@@ -218,7 +238,7 @@ def markdown(
     same = [place for place in every if place not in set(told)]
     one_sided = [place for place in told if place not in set(changed)]
     parts = [
-        f"### bwprof: {outcome(comparison, failed, missing, suspects) if heads else 'comparison'}",
+        f"### bwprof: {outcome(comparison, gate) if heads else 'comparison'}",
         *heads[:1],
         _plain(summary(comparison)) + ".",
         f"`{_code(comparison.base)}` → `{_code(comparison.new)}`",
@@ -235,15 +255,17 @@ def markdown(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def outcome(comparison: Comparison, failed: Sequence[int], missing: Sequence[int], suspects: Sequence[int] = ()) -> str:
+def outcome(comparison: Comparison, gate: Gate) -> str:
     """What became of a gate."""
-    if failed:
+    if gate.failed:
         return "the gate failed"
-    if missing:
+    if gate.missing:
         return "cases failed or are missing"
-    if suspects:
+    if gate.suspects:
         return "cases may be slower, but were disturbed"
-    return "no case failed the gate" if comparison.judged else "no case could be judged"
+    if not comparison.judged:
+        return "no case could be judged"
+    return "cases are undecided" if gate.undecided else "no case failed the gate"
 
 
 def _code(text: str) -> str:
@@ -259,13 +281,15 @@ def _tags(text: str) -> str:
     return text.replace("<", "&lt;")
 
 
-def github_lines(comparison: Comparison, failed: Sequence[int], missing: Sequence[int], file: str) -> list[str]:
-    """Lines that a workflow of GitHub shows at the pull request: an error for each case that failed the gate."""
+def github_lines(comparison: Comparison, gate: Gate, file: str) -> list[str]:
+    """Lines that a workflow of GitHub shows at the pull request: an error for each case that passes no gate."""
     called = names(comparison)
     lines = []
-    for place in (*failed, *missing):
+    for place in (*gate.failed, *gate.unsettled):
         line = comparison.lines[place]
         said = change_text(line) if line.test is not None else line.reason
+        if place in gate.undecided:
+            said = f"{said}, smallest detectable change {_percent(comparison.smallest(line))} %"
         cause = comparison.cause(place)
         title = _property(f"{called[place]}: {_word(line)}")
         lines.append(f"::error file={_property(file)},title={title}::{_data(said + (f': {cause}' if cause else ''))}")

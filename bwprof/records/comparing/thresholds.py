@@ -42,13 +42,14 @@ class Test:
     """What a difference of logarithms is held against.
 
     `threshold` is what it must exceed, `noise` its standard error, of `freedom` degrees; `learnt` whether the noise is
-    that between processes.
+    that between processes. `scatter` is the standard error of what decides, where that is not the difference itself.
     """
 
     threshold: float
     noise: float
     freedom: float
     learnt: bool
+    scatter: float | None = None
 
     def interval(self, difference: float) -> tuple[float, float]:
         """The 95 % interval of a difference that was measured."""
@@ -61,7 +62,14 @@ class Test:
         The threshold, and as much again as the noise takes away one time in twenty; of two tries (which share a
         baseline, so that this is cautious) each may miss half as often.
         """
-        return self.threshold + student(self.freedom, 1 - (1 - FOUND) / times) * self.noise
+        noise = self.noise if self.scatter is None else self.scatter
+        return self.threshold + student(self.freedom, 1 - (1 - FOUND) / times) * noise
+
+    def chance(self, change: float) -> float:
+        """How probably one try finds a change, a difference of logarithms; normal noise."""
+        noise = self.noise if self.scatter is None else self.scatter
+        off = change - self.threshold
+        return _NORMAL.cdf(off / noise) if 0 < noise < math.inf else float(off > 0)
 
 
 def spread(values: Sequence[float]) -> Spread | None:
@@ -118,7 +126,7 @@ def alone(cases: int, family_chance: float = FAMILY_CHANCE) -> float:
 
 
 def smallest_threshold(gate: float | None, tries: int) -> float:
-    """A learnt threshold is no smaller, a fraction: what was asked for, else by how many tries decide.
+    """A learnt threshold is no smaller, a fraction: what was asked for, else by how many tries, or processes, decide.
 
     Examples
     --------
@@ -152,13 +160,14 @@ def learnt_test(
     return Test(max(math.log1p(least), reach), noise, wander.freedom, learnt=True)
 
 
-def plain_test(reaches: tuple[float, float], gate: float) -> Test:
+def plain_test(reaches: tuple[float, float], gate: float, chance: float = FAMILY_CHANCE) -> Test:
     """The test of two single processes, of which only intervals within them are known: how far those reach towards
-    each other. They must not overlap, and the gate stands in for what changes between processes: the rule of
-    `bwprof.results.difference`.
+    each other. They must not overlap, be apart by more than `chance` makes them, and the gate stands in for what
+    changes between processes: the rule of `bwprof.results.difference`.
     """
     noise = math.hypot(*reaches) / student(math.inf, (1 + _INTERVAL) / 2)
-    return Test(max(math.log1p(gate), sum(reaches)), noise, math.inf, learnt=False)
+    reach = max(sum(reaches), student(math.inf, 1 - chance) * noise)
+    return Test(max(math.log1p(gate), reach), noise, math.inf, learnt=False)
 
 
 def standard_error(low: float, high: float) -> float:

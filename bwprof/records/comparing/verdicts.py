@@ -1,12 +1,13 @@
-"""What is said of a case: faster, slower, the same, or why it cannot be said."""
+"""What is said of a case: faster, slower, the same, undecided, or why it cannot be compared."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bwprof.records.comparing import thresholds
+from bwprof.records.comparing.distributions import fits_time, measure_shift
 from bwprof.records.comparing.pairs import Pair
 from bwprof.records.comparing.thresholds import Spread, Test
 from bwprof.records.comparing.values import Value, higher_is_better, positive, value
@@ -15,12 +16,38 @@ from bwprof.results.difference import DEFAULT_GATE, disturbances, doubts
 from bwprof.results.schema import Row
 from bwprof.text import finite_number, quoted
 
-FASTER, SLOWER, SAME = "faster", "slower", "same"
+FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
 FAILED, DISTURBED_WORD, NOT_COMPARABLE = "failed", "disturbed", "not_comparable"
 ONLY_IN_BASE, ONLY_IN_NEW = "only_in_base", "only_in_new"
 LEAST_DISTURBANCE = 0.10  # a fraction
+_DOUBTED_INTERVALS = ("two_states", "drifting")  # flags of rows whose interval covers the median too seldom
 ONE_SIDED = (ONLY_IN_BASE, ONLY_IN_NEW)
-VERDICTS = (SLOWER, FAILED, ONLY_IN_BASE, DISTURBED_WORD, NOT_COMPARABLE, FASTER, ONLY_IN_NEW, SAME)
+VERDICTS = (SLOWER, FAILED, ONLY_IN_BASE, UNDECIDED, DISTURBED_WORD, NOT_COMPARABLE, FASTER, ONLY_IN_NEW, SAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a case is tested by: the gate, a fraction; how many measurements must agree; the chance of a false alarm;
+    how the case, and how all cases wander between processes, None where that is not known.
+    """
+
+    gate: float | None
+    tries: int
+    chance: float
+    wander: Spread | None
+    of_all: Spread | None
+
+    @property
+    def limit(self) -> float:
+        """The largest change, a logarithm, that may hide in a case that is the same."""
+        least = 0.0 if self.wander is None else thresholds.LEAST
+        return math.log1p(max(DEFAULT_GATE if self.gate is None else self.gate, least))
+
+    def least(self, processes: int) -> float:
+        """The smallest difference, a logarithm, that is one for so many new processes."""
+        if self.wander is None:
+            return self.limit
+        return math.log1p(thresholds.smallest_threshold(self.gate, max(self.tries, processes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +55,8 @@ class Judged:
     """A pair with what is said of it.
 
     `base` and `new` are the metric's values, `difference` the logarithm of new / base, `test` what it is held against;
-    None where there is nothing to hold. `suspect`: disturbed, and slower by more than that explains.
+    None where there is nothing to hold. `hidden` is the largest change for the worse, a logarithm, that the data allow.
+    `suspect`: disturbed, and slower by more than that explains. `terms` are those of a second try, too.
     """
 
     pair: Pair
@@ -39,13 +67,51 @@ class Judged:
     difference: float = math.nan
     test: Test | None = None
     suspect: bool = False
+    hidden: float = math.inf
+    terms: Terms | None = None
 
 
 def judge(pairs: Sequence[Pair], metric: str, gate: float | None, *, across: bool, tries: int = 1) -> list[Judged]:
     """A verdict for each pair; `tries`: how many measurements must agree before one for the worse counts."""
     found = [_measured(pair, metric, across=across) for pair in pairs]
-    tests = _tests([one for one in found if one.test is None and one.base is not None], gate, tries)
-    return [one if one.base is None else _decided(one, tests[id(one)], metric) for one in found]
+    terms = _terms([one for one in found if one.base is not None], gate, tries)
+    return [one if one.base is None else _decided(weigh_values(one, terms[id(one)], metric), metric) for one in found]
+
+
+def judge_second(line: Judged, row: Row, metric: str) -> Judged:
+    """The same base with a second measurement as the new side: the verdict of both, whatever disturbed them."""
+    assert line.terms is not None
+    samples = getattr(row, "samples_ns", None)
+    known = (samples,) if samples and fits_time(samples, positive(row.get("time_ms")) or 0.0) else ()
+    found = _measured(replace(line.pair, new=row, new_ms=(), new_ns=known), metric, across=True)
+    return found if found.base is None else weigh_values(found, line.terms, metric)
+
+
+def weigh_values(one: Judged, terms: Terms, metric: str) -> Judged:
+    """The verdict of two values, by the samples where both sides have some, else by their intervals."""
+    assert one.new is not None
+    pair, sign = one.pair, -1 if higher_is_better(metric) else 1
+    test, least = _test(one, terms), terms.least(len(one.new.processes))
+    low, high = sorted(sign * end for end in _ends(one, test))
+    verdict, sure = verdict_of(one.difference, test, metric), max(high, -low) <= terms.limit
+    shift = None if metric == "traffic_ratio" else measure_shift(pair.base_ns, pair.new_ns, terms.of_all, terms.chance)
+    if shift is not None:
+        alone, verdict = verdict, SLOWER if shift.is_longer(least) else FASTER if (-shift).is_longer(least) else SAME
+        if verdict != alone and abs(shift.size) <= shift.reach:
+            verdict = SAME
+        sure &= not shift.may_exceed(terms.limit)
+        high = max(high, shift.middle[2] + shift.inside, *shift.high[:2])
+        noise = shift.reach / thresholds.student(math.inf, 1 - terms.chance)
+        if verdict not in (SAME, alone):  # the medians do not show it
+            one = replace(one, difference=sign * shift.size)
+            test = replace(test, noise=noise)
+        if shift.reach < test.threshold:
+            test = replace(test, threshold=max(least, shift.reach), scatter=noise)
+    elif any(word in _words(row) for row in (pair.base, pair.new) for word in _DOUBTED_INTERVALS):
+        verdict, sure, high = SAME, False, math.inf
+    if verdict == SAME and not sure:
+        verdict = UNDECIDED
+    return replace(one, verdict=verdict, test=test, hidden=high, terms=terms)
 
 
 def verdict_of(difference: float, test: Test, metric: str) -> str:
@@ -55,9 +121,10 @@ def verdict_of(difference: float, test: Test, metric: str) -> str:
     return FASTER if (difference > 0) == higher_is_better(metric) else SLOWER
 
 
-def is_slower(difference: float, test: Test, metric: str, widening: float = 0.0) -> bool:
-    """Whether a difference is one for the worse when a `widening`, of its interval, is taken off."""
-    return (-difference if higher_is_better(metric) else difference) - widening > test.threshold
+def is_slower(one: Judged, metric: str, widening: float) -> bool:
+    """Whether a line is slower, also when a `widening`, of its interval, is taken off."""
+    worse = -one.difference if higher_is_better(metric) else one.difference
+    return one.verdict == SLOWER and one.test is not None and worse - widening > one.test.threshold
 
 
 def widening(base: Row, new: Row) -> float:
@@ -126,29 +193,30 @@ def _with_reason(said: str, row: Row) -> str:
     return f"{said}: {row['reason']}" if row.get("reason") else said
 
 
-def _tests(found: Sequence[Judged], gate: float | None, tries: int) -> dict[int, Test]:
-    """What each is held against. The cases of a device wander alike, more or less; all share the family's chance."""
-    by_device: dict[object, list[tuple[Judged, Spread]]] = {}
-    for one in found:
-        own = _spread(one)
+def _terms(found: Sequence[Judged], gate: float | None, tries: int) -> dict[int, Terms]:
+    """What each is tested by. The cases of a device wander alike, more or less; all share the family's chance."""
+    by_device: dict[object, list[Spread]] = {}
+    spreads = [_spread(one) for one in found]
+    for one, own in zip(found, spreads, strict=True):
         if own is not None:
-            by_device.setdefault(one.pair.row.get("device"), []).append((one, own))
-    chance = thresholds.alone(len(found))
-    least = thresholds.smallest_threshold(gate, tries)
-    tests: dict[int, Test] = {}
-    for members in by_device.values():
-        of_all = thresholds.prior([own for _, own in members])
-        for one, own in members:
-            assert one.base is not None
-            assert one.new is not None
-            counts = len(one.base.processes), len(one.new.processes)
-            wander = thresholds.moderated(own, of_all)
-            within = thresholds.standard_error(one.new.low, one.new.high)
-            tests[id(one)] = thresholds.learnt_test(wander, counts, within, chance, least=least)
-    for one in found:
-        if id(one) not in tests:
-            tests[id(one)] = thresholds.plain_test(_reaches(one), DEFAULT_GATE if gate is None else gate)
-    return tests
+            by_device.setdefault(one.pair.row.get("device"), []).append(own)
+    priors = {device: thresholds.prior(members) for device, members in by_device.items()}
+    chance, terms = thresholds.alone(len(found)), {}
+    for one, own in zip(found, spreads, strict=True):
+        of_all = priors.get(one.pair.row.get("device"))
+        wander = None if own is None else thresholds.moderated(own, of_all)
+        terms[id(one)] = Terms(gate, tries, chance, wander, of_all)
+    return terms
+
+
+def _test(one: Judged, terms: Terms) -> Test:
+    assert one.base is not None
+    assert one.new is not None
+    counts = len(one.base.processes), len(one.new.processes)
+    if terms.wander is None:
+        return thresholds.plain_test(_reaches(one), math.expm1(terms.limit), terms.chance)
+    within = thresholds.standard_error(one.new.low, one.new.high)
+    return thresholds.learnt_test(terms.wander, counts, within, terms.chance, least=math.expm1(terms.least(counts[1])))
 
 
 def _spread(one: Judged) -> Spread | None:
@@ -162,31 +230,49 @@ def _reaches(one: Judged) -> tuple[float, float]:
     assert one.base is not None
     assert one.new is not None
     lower, upper = (one.base, one.new) if one.difference > 0 else (one.new, one.base)
-    up = math.log(lower.high) - math.log(lower.middle) if 0 < lower.high < math.inf else math.inf
-    down = math.log(upper.middle) - math.log(upper.low) if 0 < upper.low < math.inf else math.inf
-    return max(up, 0.0), max(down, 0.0)
+    return _reach(lower)[1], _reach(upper)[0]
 
 
-def _decided(one: Judged, test: Test, metric: str) -> Judged:
+def _reach(found: Value) -> tuple[float, float]:
+    """How far an interval reaches downwards and upwards, in logarithms."""
+    down = math.log(found.middle) - math.log(found.low) if 0 < found.low < math.inf else math.inf
+    up = math.log(found.high) - math.log(found.middle) if 0 < found.high < math.inf else math.inf
+    return max(down, 0.0), max(up, 0.0)
+
+
+def _ends(one: Judged, test: Test) -> tuple[float, float]:
+    """What the difference may be at least and at most, at 95 %: by the test, and by the intervals where those are
+    wider; the base's where processes have not shown more.
+    """
+    assert one.base is not None
+    assert one.new is not None
+    down, up = (0.0, 0.0) if test.learnt else _reach(one.base)
+    below, above = _reach(one.new)
+    low, high = test.interval(one.difference)
+    return min(low, one.difference - math.hypot(up, below)), max(high, one.difference + math.hypot(down, above))
+
+
+def _decided(one: Judged, metric: str) -> Judged:
     base, new = one.pair.base, one.pair.new
     assert base is not None
     assert new is not None
-    verdict, reason = verdict_of(one.difference, test, metric), _told(base, new, doubts)
-    disturbed, suspect = _told(base, new, disturbances), False
+    assert one.test is not None
+    verdict, reason = one.verdict, _told(base, new, doubts)
+    disturbed = _told(base, new, disturbances)
     if disturbed:
-        verdict, reason = DISTURBED_WORD, disturbed
         wider = widening(base, new)
-        suspect = is_slower(one.difference, test, metric, wider)
+        suspect = is_slower(one, metric, wider)
         if suspect:
             more = "all the same: the base was no quicker than it seems"
             if wider:
                 more = f"by more than the {100 * math.expm1(wider):.0f} % that this may explain"
-            reason = f"{disturbed}; slower {more}"
-    elif verdict != SLOWER and base.get("verified") and _is_unverified(new):
+            disturbed = f"{disturbed}; slower {more}"
+        return replace(one, verdict=DISTURBED_WORD, reason=disturbed, suspect=suspect, hidden=one.hidden - wider)
+    if verdict != SLOWER and base.get("verified") and _is_unverified(new):
         verdict, reason = NOT_COMPARABLE, _with_reason("verified in the base, unverified in the new run", new)
-    elif math.isinf(test.threshold):
-        verdict, reason = NOT_COMPARABLE, "too few samples to tell"
-    return Judged(one.pair, verdict, reason, one.base, one.new, one.difference, test, suspect)
+    elif math.isinf(one.test.threshold):
+        reason = "too few samples to tell"
+    return replace(one, verdict=verdict, reason=reason)
 
 
 def _told(base: Row, new: Row, words: Callable[[Row], list[str]]) -> str:
@@ -195,4 +281,8 @@ def _told(base: Row, new: Row, words: Callable[[Row], list[str]]) -> str:
 
 
 def _is_unverified(row: Row) -> bool:
-    return "unverified" in str(row.get("flags") or "").split(";")
+    return "unverified" in _words(row)
+
+
+def _words(row: Row | None) -> list[str]:
+    return [] if row is None else str(row.get("flags") or "").split(";")

@@ -89,7 +89,7 @@ def _said(value: float | None, spec: str) -> str | None:
 def _ratios(data: pd.DataFrame, number: int) -> Block | None:
     from bwprof.plot.kinds import ratios
 
-    if not data["verdict"].isin(["slower", "faster", "same", "disturbed"]).any():
+    if not data["verdict"].isin(["slower", "faster", "same", "undecided", "disturbed"]).any():
         return None
     return pictures.drawn(
         f"change{number}",
