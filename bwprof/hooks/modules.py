@@ -12,7 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
-from bwprof.callables import refuse_coroutine
+from bwprof.callables import check_finished
 from bwprof.environment import new_run_id
 from bwprof.hooks.graded import Ran, row_of
 from bwprof.hooks.tensors import Before, bytes_of, moved, tensors_in
@@ -346,7 +346,7 @@ def profile(
     watched, closed = watched_in(torch, model, units)
 
     def call() -> None:
-        refuse_coroutine(model(*inputs, **keywords), "the model")
+        check_finished(model(*inputs, **keywords), "the model")
 
     if place is not None and place.type == _NOWHERE:
         with Hooks(torch, watched) as hooks:

@@ -5,11 +5,13 @@ Nothing here imports PyTorch: what has PyTorch's attributes is a tensor.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
+
+from bwprof.callables import leaves_of
 
 _PRECISIONS = {
     "float32": "fp32",
@@ -21,7 +23,6 @@ _PRECISIONS = {
     "qint8": "int8",
     "quint8": "int8",
 }
-_DEEPEST = 20  # containers in containers: what holds itself has an end
 
 
 def precision_of(tensor: Any) -> str:
@@ -35,21 +36,9 @@ def is_tensor(value: object) -> bool:
     return all(hasattr(value, name) for name in ("element_size", "numel", "dtype", "device"))
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
+def tensors_in(value: Any) -> Iterator[Any]:
     """The tensors in arguments or results: themselves, or in lists, tuples, dicts and dataclasses."""
-    if is_tensor(value):
-        yield value
-        return
-    inner: Iterable[Any] = ()
-    if isinstance(value, Mapping):
-        inner = value.values()
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        inner = value
-    elif is_dataclass(value) and not isinstance(value, type):
-        inner = [getattr(value, one.name, None) for one in fields(value)]
-    if depth < _DEEPEST:
-        for one in inner:
-            yield from tensors_in(one, depth + 1)
+    return filter(is_tensor, leaves_of(value, is_tensor))
 
 
 def parts_of(tensor: Any) -> list[Any]:
