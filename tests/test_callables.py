@@ -490,6 +490,27 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
         function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
 
 
+@pytest.mark.parametrize(("samples", "flag"), [([40, 80] * 20, "two_states"), (range(100, 140), "drifting")])
+def test_states_and_drifts_are_flags_of_functions_and_of_cases(
+    samples: Any, flag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _core.statistics(np.array(samples, float))
+    add_time = function.rows.add_time
+
+    def planted(row: Any, result: dict[str, Any], *rest: Any) -> float:
+        assert {"two_states", "drift"} <= result.keys()
+        return add_time(row, result | found | {"launches_per_sample": 4}, *rest)
+
+    monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
+    monkeypatch.setattr("bwprof.measuring.case.add_time", planted)
+    row = bwprof.measure(lambda: None, **QUICK)
+    with bwprof.Case("stream_copy", elements=64, backend="cpu") as case:
+        own = case.measure(max_seconds=0.01)
+    for one in (row, own):
+        assert [word for word in one["flags"].split(";") if word in ("two_states", "drifting")] == [flag]
+        assert ("0.00025 us" in one["reason"]) == (flag == "drifting"), "1 ns a sample of 4 calls"
+
+
 def test_numpys_numbers_do_not_overflow() -> None:
     half = np.int32(2**30)
     row = bwprof.measure(lambda: None, bytes_read=half, bytes_written=half, **QUICK)

@@ -98,7 +98,7 @@ PyObject *core_measurement_dict(const bw_session *session, bw_case *content, con
     PyObject *timer = core_text(bw_timer_name(session, options->timer)); /* first: what follows may run Python code */
     PyObject *dict = Py_BuildValue(
         "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:N,s:s,s:O,s:s,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:d,s:N,s:d,s:d,s:d,s:d,"
-        "s:d,s:d}",
+        "s:d,s:d,s:O,s:d}",
         "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
         (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer", timer, "cache",
@@ -110,7 +110,8 @@ PyObject *core_measurement_dict(const bw_session *session, bw_case *content, con
         "kernels_elsewhere", m->kernels.elsewhere, "conditions", conditions_dict(m), "waited_share",
         m->disturbance.waited, "stolen_share", m->disturbance.stolen, "pressed_share", m->disturbance.pressed,
         "slowed_share", m->disturbance.slowed, "reference_ns", m->references.upper_ns, "best_reference_ns",
-        m->references.best_ns);
+        m->references.best_ns, "two_states", sampled && s->two_states ? Py_True : Py_False, "drift",
+        sampled ? s->drift : 0.0);
     if (dict && content && add_case(dict, content, m) < 0) Py_CLEAR(dict);
     return dict;
 }
