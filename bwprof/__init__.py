@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
     from bwprof.analysis.occupancy import occupancy
-    from bwprof.analysis.outliers import outliers
     from bwprof.analysis.summary import summary
     from bwprof.analysis.views import view
     from bwprof.case import Case
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from bwprof.paired.function import ab
     from bwprof.records.baseline import Baseline
     from bwprof.records.baselines import baselines, delete_baseline, load_baseline
+    from bwprof.records.comparing.outliers import outliers
     from bwprof.records.history import history
     from bwprof.records.proof import BandwidthReport, save_proof_bundle
     from bwprof.records.saving import save_baseline
@@ -94,7 +94,7 @@ _LATER = {
     "model_step": "bwprof.models.step",
     "occupancy": "bwprof.analysis.occupancy",
     "operations": "bwprof.registry",
-    "outliers": "bwprof.analysis.outliers",
+    "outliers": "bwprof.records.comparing.outliers",
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
     "profilers": "",
