@@ -73,7 +73,7 @@ class Range:
         return wrapped
 
 
-class Profiler(Scheduled):
+class Profiler(hardware.Holder, Scheduled):
     """Times named ranges of your program, on the GPU's own clock or the processor's, without waiting for anything.
 
     On a GPU `start` and `stop` record one event each on the stream; times are read when you ask for them, and only then
