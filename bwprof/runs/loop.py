@@ -280,7 +280,7 @@ def better(first: Row, second: Row) -> Row:
 
     How fast a try is, or how narrow, decides nothing: that would favour times that are too short, or too sure.
     """
-    kept, other = (first, second) if _doubt(second) > _doubt(first) else (second, first)
+    kept, other = (first, second) if doubt(second) > doubt(first) else (second, first)
     if other["status"] == "ok":
         said = f"measured twice: the other try, {other['time_ms']:.4g} ms, was disturbed"
     else:
@@ -289,7 +289,8 @@ def better(first: Row, second: Row) -> Row:
     return kept
 
 
-def _doubt(row: Row) -> tuple[bool, bool]:
+def doubt(row: Row) -> tuple[bool, bool]:
+    """Order rows of one case: those that were measured undisturbed, the disturbed, the others."""
     return row["status"] != "ok", is_disturbed(row)
 
 
