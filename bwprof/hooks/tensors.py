@@ -42,7 +42,10 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 
 def parts_of(tensor: Any) -> list[Any]:
-    """The dense tensors that a sparse, or nested, one is made of; itself for any other."""
+    """The dense tensors that a sparse, nested or quantised one is made of; itself for any other."""
+    if hasattr(type(tensor), "__tensor_flatten__"):
+        inner = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+        return [part for one in inner for part in parts_of(one)]
     layout = str(getattr(tensor, "layout", "")).removeprefix("torch.")
     names = {
         "sparse_coo": ("_indices", "_values"),
@@ -67,6 +70,22 @@ def _dense_bytes(tensor: Any) -> int:
         distinct = prod(int(size) for size, step in steps if step != 0)
         return min(whole, distinct * int(tensor.element_size()))
     return whole
+
+
+def weights_of(module: Any) -> list[Any]:
+    """A module's tensors: parameters, buffers, packed weights, and what quantised ones keep beside their values."""
+    own = [*module.parameters(), *module.buffers()]
+    beside = [getattr(one, name, None) for one in own for name in ("quant_state", "SCB")]
+    tensors = [one if is_tensor(one) else list(getattr(one, "__dict__", {}).values()) for one in beside]
+    return [*own, *packed_in(module), *tensors_in(tensors)]
+
+
+def packed_in(module: Any) -> list[Any]:
+    """The weights of a quantised module of PyTorch's own, which are no parameters; none where they are not known."""
+    found = []
+    with suppress(AttributeError, RuntimeError, TypeError):
+        found = [module.weight(), module.bias()] if hasattr(module, "_packed_params") else []
+    return [one for one in found if is_tensor(one)]
 
 
 def storage_of(tensor: Any) -> int:
