@@ -516,7 +516,7 @@ def test_modules_that_run_as_one(torch: Any) -> None:
 
 
 def test_a_cache_that_grows_from_call_to_call(torch: Any) -> None:
-    """Each of 1 + 1 + 3 + 1 calls, of which the first and the last are counted, reads ten rows more than the one before."""
+    """Each of 1 + 1 + 3 + 1 calls, of which the first and the last are counted, reads ten rows more than before."""
 
     class Cache(torch.nn.Module):
         def __init__(self) -> None:

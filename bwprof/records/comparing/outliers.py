@@ -118,9 +118,7 @@ class _Tally:
     """What one device did in one operation."""
 
     ratios: dict[str, float] = field(default_factory=dict)  # by case: logarithm of time over the median device's
-    offsets: dict[str, float] = field(
-        default_factory=dict
-    )  # over the devices' mean: what is tested, as it has no steps
+    offsets: dict[str, float] = field(default_factory=dict)  # over the devices' mean, which has no steps: for the tests
     errors: list[float] = field(default_factory=list)  # of these, by the intervals
     apart: set[str] = field(default_factory=set)  # cases that differ by more than the gate, with intervals apart
     clear: list[str] = field(default_factory=list)  # of these, by more than the fleet's spread beside the effect
@@ -251,11 +249,8 @@ def _compare_case(
 
 def _typical(rows: Sequence[Row]) -> Row | None:
     """Of a device's rows of one case the one with the median time; None where none was measured undisturbed."""
-    usable = [
-        row
-        for row in rows
-        if row["status"] == "ok" and 0 < (row["time_ms"] or 0) < math.inf and "noisy" not in _flags(row)
-    ]
+    usable = [row for row in rows if row["status"] == "ok" and "noisy" not in (row["flags"] or "").split(";")]
+    usable = [row for row in usable if 0 < (row["time_ms"] or 0) < math.inf]
     return sorted(usable, key=lambda row: float(row["time_ms"]))[(len(usable) - 1) // 2] if usable else None
 
 
@@ -263,10 +258,6 @@ def _median(values: Iterable[float | None]) -> float | None:
     """None where one is missing: then the gate alone decides."""
     listed = list(values)
     return median(value for value in listed if value is not None) if None not in listed else None
-
-
-def _flags(row: Row) -> list[str]:
-    return (row["flags"] or "").split(";")
 
 
 def _device_of(row: Row) -> _Device:
@@ -310,24 +301,19 @@ def _verdict(tally: _Tally, line: Row, gate: float) -> tuple[str, str | None]:
         said = f"{devices} device{'s' if devices > 1 else ''} of this name: {FEWEST} are needed to tell which is slow"
         return "undecided", said
     slow = sorted((name for name in tally.clear if tally.ratios[name] > 0), key=lambda name: -tally.ratios[name])
-    slow_pct = line["slow_pct"] or 0.0
+    slow_pct, others = line["slow_pct"] or 0.0, f"than the other {devices - 1} devices"
     named = abs(slow_pct) > 100 * gate
     if named and tally.is_apart and slow_pct > 0:
-        return "slow", f"slower than the other {devices - 1} devices by more than their spread ({count} cases)"
+        return "slow", f"slower {others} by more than their spread ({count} cases)"
     if slow:
-        return (
-            "slow",
-            f"slower than the other {devices - 1} devices in {len(slow)} of {count} cases: {', '.join(slow[:3])}",
-        )
+        return "slow", f"slower {others} in {len(slow)} of {count} cases: {', '.join(slow[:3])}"
     if tally.failed:
         return "failed", f"{tally.failed} failed here and not on most other devices"
     if not count:
         return "undecided", "no case that was measured here undisturbed, and on another device"
     if (named and tally.is_apart) or tally.clear:
-        return "fast", f"faster than the other {devices - 1} devices by more than their spread ({count} cases)"
+        return "fast", f"faster {others} by more than their spread ({count} cases)"
     if named and not tally.is_settled:
-        said = (
-            f"less than {line['smallest_pct']:.2g} % cannot be told from chance" if line["smallest_pct"] else "too few"
-        )
-        return "undecided", f"{line['slow_pct']:+.2g} %: {said}; measure more devices, or for longer"
+        said = f"{slow_pct:+.2g} %, where chance reaches {_percent(tally.bound):.2g} %"
+        return "undecided", f"{said}: measure more devices, or for longer"
     return "same", None
