@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from bwprof.analysis.forecast.prediction import predict as predict
     from bwprof.analysis.narrowing import speedup as speedup
     from bwprof.analysis.occupancy import occupancy as occupancy
-    from bwprof.analysis.outliers import outliers as outliers
     from bwprof.analysis.summary import summary as summary
     from bwprof.analysis.views import view as view
     from bwprof.case import Case as Case
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from bwprof.records.baselines import baselines as baselines
     from bwprof.records.baselines import delete_baseline as delete_baseline
     from bwprof.records.baselines import load_baseline as load_baseline
+    from bwprof.records.comparing.outliers import outliers as outliers
     from bwprof.records.history import history as history
     from bwprof.records.proof import BandwidthReport as BandwidthReport
     from bwprof.records.proof import save_proof_bundle as save_proof_bundle
@@ -80,7 +80,7 @@ _NAMES = {
     "bwprof.analysis.forecast.prediction": "predict",
     "bwprof.analysis.narrowing": "speedup",
     "bwprof.analysis.occupancy": "occupancy",
-    "bwprof.analysis.outliers": "outliers",
+    "bwprof.records.comparing.outliers": "outliers",
     "bwprof.analysis.summary": "summary",
     "bwprof.analysis.views": "view",
     "bwprof.case": "Case",

@@ -183,7 +183,7 @@ class Device:
 
 @final
 class Profiler:
-    """Named ranges, marked on a stream and read later. It is one thread's: RuntimeError in another."""
+    """Named ranges, marked on a stream and read later. Any thread marks and reads; each stops what it started."""
 
     def __init__(self) -> None:
         """Closed and switched off."""
@@ -191,8 +191,8 @@ class Profiler:
     watched: bool  # a tool is told of its ranges
     def open(self, device: Device, stream: int = 0, capacity: int = 4096, nvtx: bool = True) -> None:
         """Makes marks for so many ranges; more are made when all are in use. nvtx False: no tool is told of them."""
-    def move(self, name: str, bytes: int, /) -> None:
-        """What a tool that watches is told that ranges of this name move."""
+    def move(self, name: str, bytes_read: int, bytes_written: int, /) -> None:
+        """What the next ranges of this name move, and the one that runs."""
     def switch(self, on: object, /) -> None:
         """Whether start and stop do anything. Off: ranges that run are dropped."""
     def start(self, name: str, /) -> None:
@@ -203,8 +203,8 @@ class Profiler:
         """The same; nothing where none runs."""
     def read(self) -> dict[str, list[float]]:
         """Waits for the ranges that were stopped: name -> times in ns, names in the order of their first start."""
-    def begins(self) -> dict[str, list[float]]:
-        """The same, name -> when those ranges began, ns since a moment that stays the same."""
+    def events(self) -> dict[str, list[tuple[float, float, int | None, int | None]]]:
+        """The same, name -> when each range began (ns since a fixed moment), its ns, its bytes read and written."""
     def forget(self) -> None:
         """Forgets the times so far."""
     def floor_ns(self) -> float:

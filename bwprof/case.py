@@ -40,7 +40,7 @@ def _keeps_current(method: Callable[Concatenate[Case, _P], _R]) -> Callable[Conc
     return kept
 
 
-class Case:
+class Case(hardware.Holder):
     """An operation that can be run on your arrays, verified, and measured.
 
     Parameters

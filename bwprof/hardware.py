@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from bwprof import _core, registry
 from bwprof.listing import Listing
@@ -45,6 +45,17 @@ UNWATCHED = (
     "no tool takes NVTX ranges of this process: start it under nsys or ncu --nvtx, on a GPU; or name the tool's "
     "library in NVTX_INJECTION64_PATH"
 )
+
+
+class Holder:
+    """What holds a device, or memory of it: a copy would close the original's."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Raise TypeError: `copy` and `pickle` ask here."""
+        name = type(self).__name__
+        raise TypeError(f"a {name} holds a device and cannot be copied or pickled: make another {name}")
 
 
 def devices() -> Devices:

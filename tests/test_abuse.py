@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 import re
@@ -18,7 +19,7 @@ import pytest
 from commands import IN_ONE, Here, environment
 
 import bwprof
-from bwprof import results
+from bwprof import _core, results
 from bwprof.cli.sweep import main
 from bwprof.results import csvfile, schema
 from bwprof.suites import parse
@@ -483,3 +484,14 @@ def test_a_folder_without_results_cannot_be_resumed(tmp_path: Path, capsys: pyte
     assert "holds neither" in capsys.readouterr().err
     assert main(["--resume", str(tmp_path), "--output", "a.csv"]) == 2
     assert "--output a.csv must be a folder" in capsys.readouterr().err
+
+
+def test_what_holds_a_device_is_neither_copied_nor_pickled(cpu: _core.Device) -> None:
+    with bwprof.Case("stream_copy", elements=64, backend="cpu") as case, bwprof.Profiler(device="cpu") as profiler:
+        for one in (case, profiler, cpu, _core.Case(cpu, "stream_copy", "fp32", {"elements": 64}), _core.Profiler()):
+            for way in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match=r"copied|pickle"):
+                    way(one)
+        case.run()
+        with profiler.range("a"):
+            pass

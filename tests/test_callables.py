@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import math
 import re
 import signal
+import sqlite3
 import statistics
 import sys
 import threading
 import time
 import types
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,7 @@ import pytest
 import toy_roofs
 
 import bwprof
-from bwprof import _core, hardware
+from bwprof import _core, callables, hardware
 from bwprof.callables import nothing
 from bwprof.measuring import contexts, function
 from bwprof.results import frame, schema
@@ -321,6 +325,133 @@ def test_what_only_makes_a_coroutine_fails_in_a_sweep_and_with_sets_too() -> Non
         bwprof.sweep(lambda: None, device="cpu", roofs="x")
 
 
+class Later:
+    """A result that is computed elsewhere; it counts those that nobody has waited for."""
+
+    unfinished = 0
+
+    def __init__(self) -> None:
+        type(self).unfinished += 1
+
+    def block_until_ready(self) -> None:
+        type(self).unfinished -= 1
+
+
+class LaterThere(Later):
+    """The same, which its device waits for, as CuPy has it."""
+
+    block_until_ready = None  # type: ignore[assignment]
+
+    @property
+    def device(self) -> Any:
+        return types.SimpleNamespace(synchronize=super().block_until_ready)
+
+
+class LaterTensor(Later):
+    """The same, as PyTorch has it."""
+
+    block_until_ready = None  # type: ignore[assignment]
+    is_cpu = is_meta = False
+    device = types.SimpleNamespace(type="toy")
+
+
+@pytest.fixture
+def torch_of_toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    def synchronize(_device: object) -> None:
+        LaterTensor.unfinished -= 1
+
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(toy=types.SimpleNamespace(synchronize=synchronize)))  # type: ignore[arg-type]
+
+
+@dataclass
+class Pair:
+    one: object
+    other: object
+
+
+@pytest.mark.parametrize("kind", [Later, LaterThere, LaterTensor])
+@pytest.mark.usefixtures("torch_of_toys")
+def test_results_that_are_computed_elsewhere_are_waited_for(kind: type[Later]) -> None:
+    kind.unfinished = 0
+    for inside in (lambda one: one, lambda one: {"out": [1, (one, None)]}, lambda one: Pair(one, np.ones(3))):
+        fn = lambda inside=inside: inside(kind())  # noqa: E731
+        callables.waiting(fn, None, "fn")()
+        callables.waiting(fn, fn(), "fn")()
+    assert kind.unfinished == 6, "two of each were made without a wait"
+
+
+def later() -> Later:
+    return Later()
+
+
+def test_every_way_to_measure_a_function_waits_for_its_result() -> None:
+    Later.unfinished = 0
+    bwprof.measure(later, **QUICK)
+    assert Later.unfinished == 1, "the first, which is looked at alone"
+    bwprof.measure(lambda _set: [Later()], sets=2, footprint_bytes=1, **QUICK)
+    assert Later.unfinished == 2
+    assert bwprof.sweep(later, **QUICK)["status"].tolist() == ["ok"]
+    assert Later.unfinished == 3
+    bwprof.sweep(lambda: later, **QUICK)
+    assert Later.unfinished == 4
+    bwprof.ab(later, lambda: later, device="cpu", max_seconds=0.1)
+    assert Later.unfinished <= 8, "ab opens each side once or twice"
+
+
+def test_what_mlx_returns_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, evaluated = [], []
+    array = type("array", (), {"__module__": "mlx.core"})
+    monkeypatch.setitem(sys.modules, "mlx.core", types.SimpleNamespace(eval=evaluated.append))  # type: ignore[arg-type]
+    bwprof.measure(lambda: made.append(array()) or made[-1], **QUICK)
+    assert made[1:] == evaluated
+
+
+def test_an_ordinary_result_is_timed_without_a_look_at_it() -> None:
+    fn = lambda: [np.ones(3), {"a": 1.0}, Later, open]  # noqa: E731
+    assert callables.waiting(fn, fn(), "fn") is fn
+
+
+def processes() -> Iterator[object]:
+    pool = ThreadPoolExecutor(1)
+    yield pool.submit(int)
+    yield pool.map(int, [1])
+    pool.shutdown()
+    yield threading.Thread(target=int)
+    yield threading.Event()
+    with closing(asyncio.new_event_loop()) as loop:
+        yield loop.create_future()
+    yield from (map(int, []), zip([]), filter(None, []), iter([1]), enumerate([]), (one for one in []))
+    yield generator_of_coroutines()
+    yield type("Tensor", (), {"is_cpu": False, "element_size": 4, "device": types.SimpleNamespace(type="nowhere")})()
+    yield type("DeviceNDArray", (), {"__cuda_array_interface__": {}})()
+    yield type("Delayed", (), {"__dask_graph__": None})()
+
+
+def test_what_has_not_been_done_when_it_is_returned_is_refused() -> None:
+    for made in processes():
+        for returned in (made, [made], {"a": (made,)}, Pair(1, made)):
+            with pytest.raises(TypeError, match=f"fn returned a {type(made).__name__}: "):
+                callables.check_finished(returned, "fn")
+
+
+def test_every_way_to_measure_a_function_refuses_a_future() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(TypeError, match="fn returned a Future"):
+            bwprof.measure(lambda: pool.submit(int), **QUICK)
+        assert bwprof.sweep(lambda: pool.submit(int), **QUICK)["status"].tolist() == ["failed"]
+        assert bwprof.sweep(lambda: lambda: [pool.submit(int)], **QUICK)["status"].tolist() == ["failed"]
+        with pytest.raises(bwprof.errors.PairedError, match="returned a Future"):
+            bwprof.ab(lambda: pool.submit(int), lambda: None, device="cpu", max_seconds=0.1)
+        with pytest.raises(bwprof.errors.PairedError, match="returned a Future"):
+            bwprof.ab(lambda: None, lambda: lambda: (pool.submit(int),), device="cpu", max_seconds=0.1)
+
+
+def test_files_and_cursors_are_no_lazy_results(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(":memory:")) as base, (tmp_path / "a").open("w") as file:
+        for one in (file, base.execute("select 1"), range(3), [1]):
+            callables.check_finished(one, "fn")
+
+
 def test_one_stated_count_and_one_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted bytes over stated ones say something only where all were stated."""
     counted = {"dram_bytes_read": 1000.0, "dram_bytes_written": 1000.0, "l2_bytes": 0.0, "counters_status": "ok"}
@@ -357,6 +488,27 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "measure_call", lambda *_, **__: (_ for _ in ()).throw(lost))
     with pytest.raises(_core.DeviceError, match=r"^lost$"):
         function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+
+
+@pytest.mark.parametrize(("samples", "flag"), [([40, 80] * 20, "two_states"), (range(100, 140), "drifting")])
+def test_states_and_drifts_are_flags_of_functions_and_of_cases(
+    samples: Any, flag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _core.statistics(np.array(samples, float))
+    add_time = function.rows.add_time
+
+    def planted(row: Any, result: dict[str, Any], *rest: Any) -> float:
+        assert {"two_states", "drift"} <= result.keys()
+        return add_time(row, result | found | {"launches_per_sample": 4}, *rest)
+
+    monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
+    monkeypatch.setattr("bwprof.measuring.case.add_time", planted)
+    row = bwprof.measure(lambda: None, **QUICK)
+    with bwprof.Case("stream_copy", elements=64, backend="cpu") as case:
+        own = case.measure(max_seconds=0.01)
+    for one in (row, own):
+        assert [word for word in one["flags"].split(";") if word in ("two_states", "drifting")] == [flag]
+        assert ("0.00025 us" in one["reason"]) == (flag == "drifting"), "1 ns a sample of 4 calls"
 
 
 def test_numpys_numbers_do_not_overflow() -> None:

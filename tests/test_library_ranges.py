@@ -114,10 +114,12 @@ def test_ranges_end_with_their_block(language: str, tmp_path: Path) -> None:
     bytes_of = {
         "gemm": ("3", "3000", "1000"),
         "inner": ("2", "", ""),
-        "kv": ("2", "20", "20"),
+        "kv": ("2", "15", "15"),  # 10 and 20 each: their mean
         "dropped": ("0", "", ""),
     }
     assert found == bytes_of
+    assert ["bytes_vary" in row["flags"] for row in rows.values()] == [name == "kv" for name in rows]
+    assert float(rows["kv"]["bandwidth_gb_s"]) == pytest.approx(60e-6 / float(rows["kv"]["total_ms"]), rel=1e-9)
     inside, outside = float(rows["inner"]["total_ms"]), float(rows["gemm"]["total_ms"])
     assert inside <= outside
 

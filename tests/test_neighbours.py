@@ -145,7 +145,8 @@ def tried(flags: str, time_ms: float, *, width: float = 0.01, status: str = "ok"
     [
         (tried("noisy", 1.0), tried("", 0.9), 0.9, "the other try, 1 ms, was disturbed"),
         (tried("noisy", 1.0), tried("noisy", 0.9, width=0.005), 0.9, "the other try, 1 ms, was disturbed"),
-        (tried("noisy", 1.0), tried("noisy", 0.9, width=0.02), 1.0, "the other try, 0.9 ms, was disturbed"),
+        (tried("noisy", 1.0), tried("noisy", 1.1, width=0.02), 1.1, "the other try, 1 ms, was disturbed"),
+        (tried("", 1.0), tried("noisy", 0.9), 1.0, "the other try, 0.9 ms, was disturbed"),
         (tried("noisy", 1.0), tried("", 0.0, status="failed"), 1.0, "the other try failed: it broke"),
         (tried("noisy", 1.0), tried("", 0.0, status="skipped"), 1.0, "the other try skipped: it broke"),
     ],
@@ -284,14 +285,14 @@ def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.Mo
     assert executor.tries == [*range(1, 9), 2, 3]
     store.finish("complete")
     for rows in everywhere(store, tmp_path):
-        assert [row["time_ms"] for row in rows] == [1.0, 9.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+        assert [row["time_ms"] for row in rows] == [1.0, 9.0, 10.0, 4.0, 5.0, 6.0, 7.0, 8.0]
         assert [row["flags"] for row in rows] == ["noisy", "", "noisy", "", "", "", "noisy", "noisy"]
-        slower = [taken / 0.94e6 for taken in [took[0], 0.94e6, *took[2:]]]
+        slower = [taken / 0.94e6 for taken in [took[0], 0.94e6, 1.2e6, *took[3:]]]
         assert [row["disturbed_pct"] for row in rows] == pytest.approx([100 * (one - 1) for one in slower])
         assert rows[0]["reason"] == signs.slowed_by(slower[0] - 1)[0]
         assert rows[1]["reason"].endswith("the other try, 2 ms, was disturbed")
         (said,) = signs.slowed_by(slower[2] - 1)
-        assert rows[2]["reason"] == f"{said}; measured twice: the other try, 10 ms, was disturbed"
+        assert rows[2]["reason"] == f"{said}; measured twice: the other try, 3 ms, was disturbed"
     events = json.loads(timeline.text({}))["traceEvents"]
     flags = [event["args"].get("flags") for event in events if event.get("args", {}).get("time_ms") == 1.0]
     assert flags == ["noisy", "noisy"], "of the case, and of one launch"

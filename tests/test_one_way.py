@@ -247,7 +247,7 @@ def test_a_precision_that_no_operation_knows_is_a_slip(here: Any) -> None:
 
 def test_what_a_sweep_called_already_is_not_called_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
-    monkeypatch.setattr(function, "refuse_coroutine", lambda *given: looked.append(given))
+    monkeypatch.setattr(function, "waiting", lambda called, *seen: looked.append(seen) or called)
     bwprof.sweep(lambda: None, **QUICK, max_seconds=0)
     assert not looked, "the sweep saw what the first call returned"
     bwprof.sweep(lambda: lambda: None, **QUICK, max_seconds=0)

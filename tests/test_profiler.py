@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import json
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -155,23 +157,87 @@ def test_misuse(profiler: bwprof.Profiler) -> None:
         _core.Profiler().switch(True)
 
 
-def test_another_thread_is_refused(profiler: bwprof.Profiler) -> None:
-    profiler.start("a")
-    caught: list[BaseException] = []
-
-    def use() -> None:
-        for work in (lambda: profiler.start("a"), lambda: profiler.stop("a"), lambda: profiler.elapsed_ms("a")):
-            try:
-                work()
-            except RuntimeError as error:
-                caught.append(error)
-
-    thread = threading.Thread(target=use)
+def in_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert ["belongs to another thread" in str(error) for error in caught] == [True] * 3
+
+
+def test_ranges_of_several_threads_are_put_together_by_name(profiler: bwprof.Profiler) -> None:
+    failed: list[str] = []
+
+    def work() -> None:
+        for name in ("a", "a", "b"):
+            with profiler.range(name):
+                pass
+        try:
+            profiler.stop("outer")
+        except ValueError as error:
+            failed.append(str(error))
+
+    profiler.start("outer")
+    profiler.start("a")
+    in_thread(work)
+    in_thread(work)
     profiler.stop("a")
-    assert len(profiler.times_ms("a")) == 1
+    profiler.stop("outer")
+    assert len(failed) == 2, "each thread stops its own"
+    assert dict(zip(*(profiler.frame()[name] for name in ("range", "count")), strict=True)) == {
+        "outer": 1,
+        "a": 5,
+        "b": 2,
+    }
+    seen: list[int] = []
+    in_thread(lambda: seen.append(len(profiler.times_ms("a"))))
+    in_thread(profiler.reset)
+    assert (seen, profiler.frame()["count"].tolist()) == ([5], [0, 0, 0])
+
+
+def test_threads_mark_while_another_reads(profiler: bwprof.Profiler) -> None:
+    def work() -> None:
+        for number in range(500):
+            with profiler.range("a"), profiler.range(f"{threading.get_ident()} {number % 20}"):
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        profiler.report()
+    assert len(profiler.times_ms("a")) == 2000
+
+
+def test_bytes_that_vary_make_the_rate_of_all(profiler: bwprof.Profiler, tmp_path: Path) -> None:
+    with profiler.range("late"):
+        pass
+    for size in (1_000, 2_000, 6_000):
+        profiler.set_bytes("before", size, 10)
+        with profiler.range("before"):
+            pass
+        with profiler.range("inside"):
+            profiler.set_bytes("inside", 0, size)
+        profiler.set_bytes("late", 5, 5)
+        profiler.set_bytes("same", 8, size // size)
+        with profiler.range("same"):
+            pass
+    rows = profiler.frame().set_index("range")
+    for name, moved in (("before", (3_000, 10)), ("inside", (0, 3_000))):
+        line = rows.loc[name]
+        assert (line["bytes_read"], line["bytes_written"]) == moved
+        assert line["bandwidth_gb_s"] == pytest.approx(3 * sum(moved) / line["total_ms"] / 1e6, rel=1e-12)
+        assert profiler.bandwidth_gb_s(name) == line["bandwidth_gb_s"]
+        assert "bytes_vary" in line["flags"]
+    for name, size in (("late", 10), ("same", 9)):
+        assert "bytes_vary" not in rows.loc[name, "flags"]
+        assert rows.loc[name, "bandwidth_gb_s"] == pytest.approx(size / rows.loc[name, "time_ms"] / 1e6)
+    profiler.write_chrome_trace(tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    traced = [one["args"] for one in events if one["ph"] == "X" and one["name"] in ("before", "inside")]
+    wanted = [moved for size in (1_000, 2_000, 6_000) for moved in ((size, 10), (0, size))]
+    assert [(one["bytes_read"], one["bytes_written"]) for one in traced] == wanted
+    text = profiler.report(style="classic")
+    assert "Bytes read: 3000 (0.00 MB, mean)" in text
+    assert f"Bandwidth: {rows.loc['before', 'bandwidth_gb_s']:.2f} GB/s" in text
 
 
 def test_a_device_with_an_open_profiler_stays_open() -> None:

@@ -39,7 +39,10 @@ def test_against_numpy(count: int) -> None:
 def test_by_hand() -> None:
     """1 to 10: the interval is the second smallest to the second largest, the quartiles 3.25 and 7.75."""
     found = _core.statistics(array.array("d", [7, 3, 10, 1, 9, 5, 2, 8, 6, 4]))
-    assert found == {"median_ns": 5.5, "lo_ns": 2.0, "hi_ns": 9.0, "min_ns": 1.0, "noise": 4.5 / 5.5, "count": 10}
+    assert found == {"median_ns": 5.5, "lo_ns": 2.0, "hi_ns": 9.0, "min_ns": 1.0, "noise": 4.5 / 5.5, "count": 10} | {
+        "two_states": False,
+        "drift": 0.0,
+    }
 
 
 def test_a_climb_by_hand() -> None:
@@ -76,6 +79,75 @@ def test_samples_that_resemble_each_other_have_a_wider_interval(correlation: flo
     intervals = [_core.statistics(np.ascontiguousarray(100.0 + row)) for row in series.T]
     held = sum(one["lo_ns"] <= 100.0 <= one["hi_ns"] for one in intervals) / trials
     assert held >= 0.9
+
+
+def states(rng: np.random.Generator, count: int, lasting: float, share: float, slow: float) -> np.ndarray:
+    """A chain of two states, 100 for `share` of the time and `slow` else, drawn anew every `lasting` samples."""
+    fresh = rng.random(count) < 1.0 / lasting
+    fresh[0] = True
+    drawn = rng.random(count) < share
+    fast = drawn[np.maximum.accumulate(np.where(fresh, np.arange(count), 0))]
+    return np.asarray(np.where(fast, 100.0, slow) * (1.0 + 0.01 * rng.normal(size=count)))
+
+
+@pytest.mark.parametrize(("count", "lasting"), [(50, 5), (200, 20), (1000, 100), (1000, 200)])
+@pytest.mark.parametrize("slow", [110.0, 200.0])
+def test_an_interval_of_two_lasting_states_holds_the_median(count: int, lasting: float, slow: float) -> None:
+    """6 of 10 samples are fast: their 5/6 quantile, 0.967 standard deviations up, is the median of all."""
+    rng = np.random.default_rng(count)
+    found = [_core.statistics(states(rng, count, lasting, 0.6, slow)) for _ in range(300)]
+    flagged = [one for one in found if one["two_states"]]
+    held = sum(one["lo_ns"] <= 100.967 <= one["hi_ns"] for one in flagged)
+    assert len(flagged) > 0.8 * len(found), "the others saw one state, or a few samples of the other"
+    assert held >= 0.93 * len(flagged)
+
+
+def test_two_states_by_chance_and_for_good() -> None:
+    rng = np.random.default_rng(1)
+    alternating = np.tile([40.0, 80.0], 20) * rng.normal(1.0, 0.01, 40)
+    once = np.r_[alternating[::2], alternating[1::2]]
+    for samples in (alternating, once, np.repeat([40.0, 80.0], 20), rng.permutation(alternating)):
+        assert _core.statistics(samples)["two_states"]
+    lasting = _core.statistics(once)
+    assert lasting["lo_ns"] < 41.0
+    assert lasting["hi_ns"] > 79.0
+    assert lasting["drift"] == 0.0
+    assert not _core.statistics(np.r_[np.full(196, 40.0), np.full(4, 80.0)] * rng.normal(1.0, 0.01, 200))["two_states"]
+
+
+ORDINARY = {
+    "normal": lambda rng, shape: rng.normal(100.0, 2.0, shape),
+    "skewed": lambda rng, shape: 100.0 + rng.exponential(10.0, shape),
+    "heavy": lambda rng, shape: 100.0 * rng.lognormal(0.0, 0.7, shape),
+    "uniform": lambda rng, shape: rng.uniform(90.0, 110.0, shape),
+    "late": lambda rng, shape: rng.normal(100.0, 1.0, shape) * np.where(rng.random(shape) < 0.05, 1.5, 1.0),
+    "ticks": lambda rng, shape: np.round(rng.normal(100.0, 0.6, shape)),
+    "coarse ticks": lambda rng, shape: np.round(rng.normal(3.4, 0.4, shape)),
+}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+@pytest.mark.parametrize("count", [16, 30, 100, 400])
+def test_ordinary_samples_have_no_states_and_no_drift(name: str, count: int) -> None:
+    found = [
+        _core.statistics(one) for one in np.maximum(ORDINARY[name](np.random.default_rng(count), (500, count)), 1.0)
+    ]
+    assert sum(one["two_states"] for one in found) <= 0.02 * len(found)
+    assert sum(one["drift"] != 0.0 for one in found) <= 0.005 * len(found)
+
+
+@pytest.mark.parametrize("count", [10, 40, 500])
+@pytest.mark.parametrize("climb", [0.5, -0.4])
+def test_a_drift_has_its_rate_and_an_interval_that_holds_both_ends(count: int, climb: float) -> None:
+    rng = np.random.default_rng(count)
+    samples = 100.0 * (1.0 + climb * np.arange(count) / (count - 1)) * rng.normal(1.0, 0.01, count)
+    samples[count // 2] *= 3.0 if count > 10 else 1.0
+    found = _core.statistics(samples)
+    assert found["drift"] * found["median_ns"] * (count - 1) == pytest.approx(100.0 * climb, rel=0.15)
+    low, high = sorted([100.0, 100.0 * (1.0 + climb)])
+    assert found["lo_ns"] <= low + 5.0
+    assert found["hi_ns"] >= high - 5.0
+    assert not found["two_states"]
 
 
 def test_equal_samples_have_no_noise() -> None:

@@ -17,7 +17,7 @@ import toy_roofs
 import bwprof
 from bwprof.hooks import modules, timing
 from bwprof.hooks.graded import Ran, row_of
-from bwprof.hooks.tensors import Before, bytes_of, moved, tensors_in
+from bwprof.hooks.tensors import Before, bytes_of, moved, tensors_in, weights_of
 from bwprof.measuring.row import Context
 
 KIB = 1 << 10
@@ -101,6 +101,33 @@ def test_sparse_tensors_are_their_parts() -> None:
     x._indices = lambda: Toy(2, 10, dtype="int64", size=8)  # type: ignore[attr-defined]
     x._values = lambda: Toy(10)  # type: ignore[attr-defined]
     assert bytes_of(x) == 2 * 10 * 8 + 10 * 4
+
+
+def test_quantised_weights_have_the_bytes_that_they_are_kept_in() -> None:
+    class Quantised(Toy):
+        def __tensor_flatten__(self) -> tuple[list[str], None]:
+            return ["values", "scale"], None
+
+    weight = Quantised(64, 32, dtype="bfloat16", size=2)
+    weight.values, weight.scale = Toy(64, 16, dtype="uint8", size=1), Toy(64)  # type: ignore[attr-defined]
+    assert bytes_of(weight) == 64 * 16 + 64 * 4
+    packed = Toy(1024, 1, dtype="uint8", size=1)
+    packed.quant_state = SimpleNamespace(absmax=Toy(32), code=Toy(16), dtype="bf16")  # type: ignore[attr-defined]
+    module = SimpleNamespace(parameters=lambda: [packed], buffers=list)
+    assert sum(map(bytes_of, weights_of(module))) == 1024 + 4 * (32 + 16)
+    hidden = SimpleNamespace(
+        parameters=list, buffers=list, _packed_params=None, weight=lambda: Toy(8, size=1), bias=list
+    )
+    assert sum(map(bytes_of, weights_of(hidden))) == 8
+
+
+def test_a_causal_query_attends_the_keys_up_to_its_own() -> None:
+    """4 queries of 3 keys: 1 + 2 + 3 + 3 pairs; 2 of 5: 1 + 2."""
+    for queries, keys, pairs in ((4, 3, 9), (2, 5, 3), (3, 3, 6)):
+        q, k = (2, 1, queries, 8), (2, 1, keys, 8)
+        assert modules._attention(4, q, k, k, 0.0, True) == 2 * 2 * pairs * (8 + 8)
+        assert modules._attention(4, q, k, k, is_causal=True) == 2 * 2 * pairs * (8 + 8)
+        assert modules._attention(4, q, k, k) == 2 * 2 * queries * keys * (8 + 8)
 
 
 def test_containers_that_hold_themselves_have_an_end() -> None:
@@ -481,7 +508,39 @@ def test_modules_that_run_as_one(torch: Any) -> None:
     quantised = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 8)), {nn.Linear}, dtype=torch.qint8)
     packed = profiled(quantised, x)["0"]
     assert (packed.operation, packed.calls, packed.flops) == ("Linear", 1, None)
-    assert "its packed weights are not among its bytes" in packed.reason
+    assert packed.bytes_read == 4 * 32 + 64 + 4 * 8, "weights of a byte each, a bias of four"
+    quantised[0].weight = None
+    unknown = profiled(quantised, x)["0"]
+    assert (unknown.bytes_read, unknown.bytes_written, unknown.bandwidth_gb_s) == (None, None, None)
+    assert "the bytes of its packed weights are not known" in unknown.reason
+
+
+def test_a_cache_that_grows_from_call_to_call(torch: Any) -> None:
+    """Each of 1 + 1 + 3 + 1 calls, of which the first and the last are counted, reads ten rows more than before."""
+
+    class Cache(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("held", torch.ones(0, 16))
+
+        def forward(self, x: Any) -> Any:
+            self.held = torch.ones(10 + len(self.held), 16)
+            return x + 1
+
+    row = profiled(Cache(), torch.ones(16), runs=3, warmup=0)["(model)"]
+    assert row.flags.split(";").count("bytes_vary") == 1
+    assert row.bytes_read == 64 + (0 + 50 * 64) // 2
+
+
+@pytest.mark.parametrize(("causal", "pairs"), [(False, 12 * 20), (True, 12 * 13 // 2)])
+def test_causal_attention_has_the_flops_of_the_pairs_that_it_attends(torch: Any, causal: bool, pairs: int) -> None:
+    class Attend(torch.nn.Module):
+        def forward(self, q: Any, k: Any) -> Any:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=causal)
+
+    with torch.no_grad():
+        row = profiled(Attend(), torch.ones(2, 3, 12, 16), torch.ones(2, 3, 20, 16))["(model)"]
+    assert row.flops == 4 * 2 * 3 * 16 * pairs
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's, of what it will drop and of what it does while it compiles

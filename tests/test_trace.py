@@ -112,7 +112,7 @@ def test_a_counter_holds_while_something_runs(
 def test_times_of_events_touch() -> None:
     """A range that ends half a microsecond after the next one began, by floats, is on one track with it."""
     where = Where("cuda:0 toy", "stream 0x0", exact=False)
-    text = trace_text(where, {"a": [1000.5e3], "b": [10e3]}, {"a": [0.0], "b": [1000e3]}, {}, 9)
+    text = trace_text(where, {"a": [(0.0, 1000.5e3, None, None)], "b": [(1000e3, 10e3, None, None)]}, 9)
     assert track_names(checked(text)) == ["stream 0x0"]
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from bwprof import _core
 from bwprof.results.others.trace import Slice, Trace, pulses
 
+# When a range began and how long it took, ns, and the bytes that it read and wrote, as far as they are known.
+Event = tuple[float, float, int | None, int | None]
+
 _SLACK_US = 2.0  # two events' distance is a float of milliseconds
 
 
@@ -20,30 +23,20 @@ class Where:
     exact: bool
 
 
-def trace_text(
-    where: Where,
-    times_ns: Mapping[str, Sequence[float]],
-    begins_ns: Mapping[str, Sequence[float]],
-    moved: Mapping[str, tuple[int, int]],
-    most: int,
-) -> str:
-    """A trace of ranges, by name: how long they took, when they began, and the bytes that one run reads and writes.
-
-    Of more than `most` ranges the latest. Time begins with the first of them.
-    """
-    begins = sorted(begin for name in times_ns for begin in begins_ns.get(name, ()))
+def trace_text(where: Where, events: Mapping[str, Sequence[Event]], most: int) -> str:
+    """A trace of ranges, by name. Of more than `most` the latest. Time begins with the first of them."""
+    begins = sorted(begin for runs in events.values() for begin, *_ in runs)
     left_out = max(0, len(begins) - most)
     zero = begins[left_out] if begins else 0.0
     slices: list[Slice] = []
     trace = Trace({"ranges": len(begins), "left_out": left_out})
     process = trace.process(where.device)
-    for name, times in times_ns.items():
-        read, written = moved.get(name, (None, None))
+    for name, runs in events.items():
         own = []
-        for begin, ns in zip(begins_ns.get(name, ()), times, strict=False):
+        for begin, ns, read, written in runs:
             if begin < zero:
                 continue
-            figures = {"bytes_read": read, "bytes_written": written}
+            figures: dict[str, float | None] = {"bytes_read": read, "bytes_written": written}
             if read is not None and written is not None:
                 figures["bandwidth_gb_s"] = _core.bandwidth_gb_s(read + written, ns / 1e9)
             own.append(Slice(name, (begin - zero) / 1e3, ns / 1e3, figures))

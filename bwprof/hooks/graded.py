@@ -66,7 +66,9 @@ def row_of(ran: Ran, context: Context) -> Row:
     time_ms = median(ran.times_ms)
     row.update(status="ok", time_ms=time_ms, time_ms_min=min(ran.times_ms))
     if ran.alike:
-        row["noise"] = grade.known(_core.statistics(array("d", ran.times_ms))["noise"])
+        statistics = _core.statistics(array("d", [time * 1e6 for time in ran.times_ms]))
+        row["noise"] = grade.known(statistics["noise"])
+        grade.flag_patterns(statistics, flags, notes)
     if time_ms > 0:
         row["bandwidth_gb_s"] = _core.bandwidth_gb_s(moved, time_ms / 1e3) if moved else None
         row["tflops"] = None if ran.flops is None else ran.flops / time_ms / 1e9

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
-from bwprof.callables import refuse_coroutine
+from bwprof.callables import check_finished
 from bwprof.environment import new_run_id
 from bwprof.hooks.graded import Ran, row_of
-from bwprof.hooks.tensors import Before, bytes_of, moved, tensors_in
+from bwprof.hooks.tensors import Before, bytes_of, moved, packed_in, tensors_in, weights_of
 from bwprof.hooks.timing import WHOLE, Taken, timed
 from bwprof.measuring.contexts import roofs_of
 from bwprof.measuring.row import Context
@@ -62,7 +63,20 @@ class Watched:
     flops: int | None = 0
     precision: str | None = None
     notes: dict[str, None] = field(default_factory=dict)
+    is_known: bool = True  # what it moves
+    varied: bool = False  # it moves more, or less, from call to call
     depth: int = 0  # of calls of it that run: one that calls itself is timed and counted once
+
+    def average(self, first: Watched) -> None:
+        """Take the mean of this count and the `first`, if of as many calls: a cache that grows moves more in each."""
+        if self.calls != first.calls:
+            self.calls, self.flops = first.calls, first.flops
+            self.bytes_read, self.bytes_written = first.bytes_read, first.bytes_written
+        elif (self.bytes_read, self.bytes_written) != (first.bytes_read, first.bytes_written):
+            self.varied = True
+            self.bytes_read = (self.bytes_read + first.bytes_read) // 2
+            self.bytes_written = (self.bytes_written + first.bytes_written) // 2
+            self.flops = None if self.flops is None or first.flops is None else (self.flops + first.flops) // 2
 
     @property
     def kind(self) -> str:
@@ -141,7 +155,7 @@ class Hooks:
             if one.depth > 1:
                 return
             if self._counts:
-                own = [*module.parameters(), *module.buffers()]
+                own = weights_of(module)
                 known = Before(list(tensors_in((arguments, keywords))), own)
                 self._running.append((known, self._flops() if self._flops else None))
             if self._start is not None:
@@ -179,7 +193,10 @@ class Hooks:
             one.flops += self._flops() - flops
         if hasattr(module, "_packed_params"):
             one.flops = None
-            one.notes["its packed weights are not among its bytes, nor its products counted"] = None
+            one.notes["the products of its packed weights are not counted"] = None
+            if not packed_in(module):
+                one.is_known = False
+                one.notes["the bytes of its packed weights are not known"] = None
 
     def _rows_looked_up(self, module: Any, before: Before) -> int | None:
         """Of a table: as many of its rows as there are numbers, at most all."""
@@ -274,7 +291,7 @@ def profile(
 ) -> pd.DataFrame:
     """Where a PyTorch model's time goes, and how near each module comes to its memory's bandwidth.
 
-    The model is called ``warmup + runs`` times and two or three times more, as the caller would call it (so under the
+    The model is called ``warmup + runs`` times and three or four times more, as the caller would call it (so under the
     caller's autocast, ``no_grad`` and ``eval``): its modules' counters, caches and running statistics move on as in any
     call. Forward hooks on the modules without modules of their own mark beginnings and ends; a module's time on a GPU
     is that of its kernels, without the gaps between them. The hooks are removed however it ends. Random numbers are
@@ -346,7 +363,7 @@ def profile(
     watched, closed = watched_in(torch, model, units)
 
     def call() -> None:
-        refuse_coroutine(model(*inputs, **keywords), "the model")
+        check_finished(model(*inputs, **keywords), "the model")
 
     if place is not None and place.type == _NOWHERE:
         with Hooks(torch, watched) as hooks:
@@ -362,7 +379,14 @@ def profile(
             call()
         with Hooks(torch, watched) as hooks:
             _count(hooks, call)
+            first = [replace(one) for one in watched]
             taken = timed(torch, device, place, call, hooks.timing, runs, timer)
+            try:
+                _count(hooks, call)
+            except Exception as error:  # the times are there
+                watched = [replace(one, notes=one.notes | {f"a further call failed: {error}": None}) for one in first]
+        for one, counted in zip(watched, first, strict=True):
+            one.average(counted)
     return _rows(watched, closed, taken, context)
 
 
@@ -391,11 +415,29 @@ def _steps(given: Shape, *weights: Shape) -> int:
     return 2 * math.prod(given[:-1]) * sum(math.prod(one) for one in weights if len(one) == 2)
 
 
+# Where attention says that it is causal, of which PyTorch's counter takes no notice: the argument's place.
+_CAUSAL = {
+    "_scaled_dot_product_flash_attention_for_cpu": 4,
+    "_scaled_dot_product_flash_attention": 4,
+    "_scaled_dot_product_efficient_attention": 6,
+    "_scaled_dot_product_cudnn_attention": 6,
+    "_scaled_dot_product_fused_attention_overrideable": 5,
+}
+
+
+def _attention(place: int, *arguments: Any, **keywords: Any) -> int:
+    """The FLOPs of attention: a causal query attends the keys up to its own position."""
+    q, k, v = arguments[:3]
+    queries, keys = q[-2], k[-2]
+    pairs = queries * keys
+    if keywords.get("is_causal", len(arguments) > place and arguments[place]):
+        first = min(queries, keys)
+        pairs -= first * (first - 1) // 2 + first * (keys - first)
+    return int(2 * math.prod(q[:-2]) * pairs * (q[-1] + v[-1]))
+
+
 # FLOPs from shapes, of products that PyTorch's counter passes over, in some versions.
 _PASSED_OVER: dict[str, Callable[..., int]] = {
-    "_scaled_dot_product_flash_attention_for_cpu": lambda q, k, v, *_, **__: (
-        2 * math.prod(q[:3]) * k[-2] * (q[-1] + v[-1])
-    ),
     "mv": lambda a, *_, **__: 2 * math.prod(a),
     "addmv": lambda _, a, *__, **___: 2 * math.prod(a),
     "dot": lambda a, *_, **__: 2 * math.prod(a),
@@ -407,17 +449,23 @@ _PASSED_OVER: dict[str, Callable[..., int]] = {
 }
 
 
-def _not_counted(counters: Any) -> dict[Any, Callable[..., int]]:
+def _formulas(counters: Any) -> dict[Any, Callable[..., int]]:
+    """What PyTorch's counter lacks, and attention, which it counts without regard to what is causal."""
     operators = importlib.import_module(TORCH).ops.aten
-    named = ((getattr(operators, name, None), formula) for name, formula in _PASSED_OVER.items())
-    return {one: formula for one, formula in named if one is not None and one not in counters.flop_registry}
+    attention = {name: functools.partial(_attention, place) for name, place in _CAUSAL.items()}
+    named = [(name, getattr(operators, name, None), how) for name, how in (_PASSED_OVER | attention).items()]
+    return {
+        one: how
+        for name, one, how in named
+        if one is not None and (name in _CAUSAL or one not in counters.flop_registry)
+    }
 
 
 def _count(hooks: Hooks, call: Callable[[], None]) -> None:
     """One call in which bytes and FLOPs are counted."""
     try:
         counters: Any = importlib.import_module(f"{TORCH}.utils.flop_counter")
-        counting = counters.FlopCounterMode(display=False, custom_mapping=_not_counted(counters))
+        counting = counters.FlopCounterMode(display=False, custom_mapping=_formulas(counters))
     except (ImportError, AttributeError):
         counting = None
     if counting is None:
@@ -489,13 +537,17 @@ def _ran(one: Watched, times: list[float], shared: Mapping[str, Any], whole: Seq
         one.name,
         one.kind,
         times,
-        one.bytes_read,
-        one.bytes_written,
+        one.bytes_read if one.is_known else None,
+        one.bytes_written if one.is_known else None,
         one.flops if one.bytes_read or one.bytes_written else None,
         one.precision,
         labels=_labels(one.calls, times, whole),
         alike=True,
-        **dict(shared) | {"notes": [*one.notes, *shared.get("notes", ())]},
+        **dict(shared)
+        | {
+            "notes": [*one.notes, *shared.get("notes", ())],
+            "flags": [*shared.get("flags", ()), *(["bytes_vary"] if one.varied else [])],
+        },
     )
 
 

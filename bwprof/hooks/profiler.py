@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import statistics
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from bwprof import _core, hardware
 from bwprof.callables import check_callable, name_of, only_makes
 from bwprof.hardware import Device
-from bwprof.hooks.chrome import Where, trace_text
+from bwprof.hooks.chrome import Event, Where, trace_text
 from bwprof.hooks.schedule import Given, Scheduled, given_schedule
 from bwprof.results.files import atomic_write
 from bwprof.text import amount, finite_number, path_of, quoted, shown, spelt, truth, unknown, whole_number
@@ -25,9 +27,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Bytes = tuple[int, int]  # read and written
 
 _FLOOR_RANGES = 101
-_PAYLOAD_MOST = 2**63 - 1  # a payload is a signed number
 _NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
 
 
@@ -74,14 +76,15 @@ class Range:
         return wrapped
 
 
-class Profiler(Scheduled):
+class Profiler(hardware.Holder, Scheduled):
     """Times named ranges of your program, on the GPU's own clock or the processor's, without waiting for anything.
 
     On a GPU `start` and `stop` record one event each on the stream; times are read when you ask for them, and only then
     anything is waited for. A range is the time from its first to its last work on that stream: event pairs carry a few
-    microseconds of bias, so ranges near it have the flag `near_timer_floor`. Ranges may nest, overlap and repeat. Code
-    that runs while the stream is captured into a graph cannot be timed: its ranges raise when they are read. Every time
-    is kept (16 bytes each, with when it began) until `reset`, or until the next cycle of a schedule.
+    microseconds of bias, so ranges near it have the flag `near_timer_floor`. Ranges may nest, overlap and repeat, in
+    any thread; those of one name are put together. Code that runs while the stream is captured into a graph cannot be
+    timed: its ranges raise when they are read. Every time is kept (40 bytes each, with when it began and what it moved)
+    until `reset`, or until the next cycle of a schedule.
 
     Parameters
     ----------
@@ -106,8 +109,8 @@ class Profiler(Scheduled):
     Attributes
     ----------
     start, stop : callable
-        ``start(name)`` begins a range, ``stop(name)`` ends the latest one of that name. All of a Profiler's ranges
-        belong to the thread that uses it first: RuntimeError in any other. ValueError for stopping what does not run.
+        ``start(name)`` begins a range, ``stop(name)`` ends the latest one of that name that its thread began.
+        ValueError for stopping what does not run.
 
     Examples
     --------
@@ -126,6 +129,7 @@ class Profiler(Scheduled):
         "_capacity",
         "_core",
         "_device",
+        "_first_bytes",
         "_nvtx",
         "_stream",
         "_where",
@@ -155,7 +159,8 @@ class Profiler(Scheduled):
         self._stream = stream
         self._capacity = whole_number(capacity, "capacity")
         self._nvtx = None if nvtx is None else truth(nvtx, "nvtx")
-        self._bytes: dict[str, tuple[int, int]] = {}
+        self._bytes: dict[str, Bytes] = {}
+        self._first_bytes: dict[str, Bytes] = {}
         self.start = self._core.start
         self.stop = self._core.stop
         self._follow(given_schedule(schedule), enabled=enabled, ready=on_trace_ready)
@@ -184,7 +189,7 @@ class Profiler(Scheduled):
                 raise
         self._device = device
         for name, moved in self._bytes.items():
-            self._tell_bytes(name, moved)
+            self._core.move(name, *moved)
         if self._nvtx and not self._core.watched:
             warnings.warn(f"nvtx=True: {hardware.UNWATCHED}", RuntimeWarning, stacklevel=_find_stacklevel())
 
@@ -193,13 +198,15 @@ class Profiler(Scheduled):
         return Range(self._core, name)
 
     def set_bytes(self, name: str, bytes_read: int, bytes_written: int) -> None:
-        """What one run of a range moves, for `bandwidth_gb_s`; TypeError for a name that is no text."""
+        """Set what one run of a range moves, for `bandwidth_gb_s`; TypeError for a name that is no text.
+
+        It holds for the run that is on, for those that begin from now on, and for those before it was first set.
+        """
         moved = amount(bytes_read, "bytes_read"), amount(bytes_written, "bytes_written")
         self._bytes[_checked(name)] = moved
-        self._tell_bytes(name, moved)
-
-    def _tell_bytes(self, name: str, moved: tuple[int, int]) -> None:
-        self._core.move(name, min(sum(moved), _PAYLOAD_MOST))
+        self._first_bytes.setdefault(name, moved)
+        if self._device is not None:
+            self._core.move(name, *moved)
 
     def times_ms(self, name: str) -> list[float]:
         """Every time of a range so far, ms, in the order in which they ended; waits for the last one.
@@ -211,19 +218,18 @@ class Profiler(Scheduled):
         TypeError
             For a name that is no text.
         """
-        found = self._read()
-        if _checked(name) not in found:
-            raise ValueError(unknown("range", name, found))
-        return [ns / 1e6 for ns in found[name]]
+        return self._runs(name).times_ms
 
     def elapsed_ms(self, name: str) -> float:
         """The median time of a range, ms; NaN before its first end."""
         return _median(self.times_ms(name))
 
     def bandwidth_gb_s(self, name: str) -> float:
-        """Its bytes (`set_bytes`) over the median time, GB/s; NaN where one of them is not known."""
-        time_ms = self.elapsed_ms(name)
-        return _bandwidth(self._bytes.get(name), time_ms)
+        """Its bytes (`set_bytes`) over the median time, GB/s; NaN where one of them is not known.
+
+        Where runs moved different bytes, all bytes over all time.
+        """
+        return self._runs(name).bandwidth_gb_s
 
     def frame(self) -> pd.DataFrame:
         """One row per range, in the order of their first start.
@@ -232,13 +238,15 @@ class Profiler(Scheduled):
         -------
         pandas.DataFrame
             range, count, total_ms, time_ms (median), time_ms_min, time_ms_max, bytes_read, bytes_written,
-            bandwidth_gb_s, flags (`near_timer_floor`, or empty); `attrs` hold timer, floor_us, backend and device.
+            bandwidth_gb_s, flags (`near_timer_floor`; `bytes_vary` where runs moved different bytes: then bytes_read
+            and bytes_written are means, and bandwidth_gb_s is all bytes over all time); `attrs` hold timer, floor_us,
+            backend and device.
         """
         import pandas as pd
 
-        found = self._read()
+        found = self._events()
         floor_ms = self._floor_ms() if found else float("nan")
-        rows = [self._row(name, [ns / 1e6 for ns in times], floor_ms) for name, times in found.items()]
+        rows = [self._row(name, Runs.of(events, self._bytes.get(name)), floor_ms) for name, events in found.items()]
         frame = pd.DataFrame(
             rows, columns=["range", "count", *_NUMBERS[:4], "bytes_read", "bytes_written", "bandwidth_gb_s", "flags"]
         )
@@ -269,11 +277,11 @@ class Profiler(Scheduled):
         finally:
             core.close()
 
-    def _row(self, name: str, times: list[float], floor_ms: float) -> dict[str, Any]:
+    def _row(self, name: str, runs: Runs, floor_ms: float) -> dict[str, Any]:
         from bwprof.roofs.limits import FLOOR_FACTOR
 
-        moved = self._bytes.get(name)
-        median = _median(times)
+        times, median = runs.times_ms, _median(runs.times_ms)
+        flags = ["near_timer_floor"] if median < FLOOR_FACTOR * floor_ms else []
         return {
             "range": name,
             "count": len(times),
@@ -281,10 +289,10 @@ class Profiler(Scheduled):
             "time_ms": median,
             "time_ms_min": min(times, default=None),
             "time_ms_max": max(times, default=None),
-            "bytes_read": moved and moved[0],
-            "bytes_written": moved and moved[1],
-            "bandwidth_gb_s": _bandwidth(moved, median),
-            "flags": "near_timer_floor" if median < FLOOR_FACTOR * floor_ms else "",
+            "bytes_read": runs.moved and runs.moved[0],
+            "bytes_written": runs.moved and runs.moved[1],
+            "bandwidth_gb_s": runs.bandwidth_gb_s,
+            "flags": ";".join([*flags, "bytes_vary"] if runs.varied else flags),
         }
 
     def report(self, style: str = "table") -> str:
@@ -358,8 +366,7 @@ class Profiler(Scheduled):
         count = whole_number(most, "most")
         if count < 1:
             raise ValueError(f"most is {shown(most)}: at least 1 is needed")
-        found, begins = self._read(), {} if self._device is None else self._core.begins()
-        atomic_write(target, trace_text(self._where_it_runs(), found, begins, self._bytes, count))
+        atomic_write(target, trace_text(self._where_it_runs(), self._events(), count))
 
     def _where_it_runs(self) -> Where:
         device = self._device
@@ -396,8 +403,44 @@ class Profiler(Scheduled):
     ) -> None:
         self.close()
 
-    def _read(self) -> dict[str, list[float]]:
-        return {} if self._device is None else self._core.read()
+    def _events(self) -> dict[str, list[Event]]:
+        """All runs by name; those from before their bytes were first set have these."""
+        if self._device is None:
+            return {}
+        found, unset = self._core.events(), (None, None)
+        return {
+            name: [one if one[2] is not None else (*one[:2], *self._first_bytes.get(name, unset)) for one in events]
+            for name, events in found.items()
+        }
+
+    def _runs(self, name: str) -> Runs:
+        found = self._events()
+        if _checked(name) not in found:
+            raise ValueError(unknown("range", name, found))
+        return Runs.of(found[name], self._bytes.get(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """A range's runs: their times, the bytes of one of them (the mean where they vary), and their rate."""
+
+    times_ms: list[float]
+    moved: Bytes | None
+    varied: bool
+    bandwidth_gb_s: float
+
+    @classmethod
+    def of(cls, events: Sequence[Event], set_last: Bytes | None) -> Runs:
+        """Put events together; without any, a run moves what was set last."""
+        times = [ns / 1e6 for _, ns, _, _ in events]
+        each = [(read, written) for _, _, read, written in events if read is not None and written is not None]
+        moved = each[0] if each else set_last
+        if len(set(each)) < 2:
+            rate = math.nan if moved is None else float(_core.bandwidth_gb_s(sum(moved), _median(times) / 1e3))
+            return cls(times, moved, False, rate)
+        total_read, total_written = (sum(one) for one in zip(*each, strict=True))
+        rate = float(_core.bandwidth_gb_s(total_read + total_written, sum(times) / 1e3))
+        return cls(times, (round(total_read / len(each)), round(total_written / len(each))), True, rate)
 
 
 def _checked(name: object) -> str:
@@ -408,10 +451,6 @@ def _checked(name: object) -> str:
 
 def _median(times: list[float]) -> float:
     return statistics.median(times) if times else float("nan")
-
-
-def _bandwidth(moved: tuple[int, int] | None, time_ms: float) -> float:
-    return float("nan") if moved is None else float(_core.bandwidth_gb_s(sum(moved), time_ms / 1e3))
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
@@ -436,7 +475,8 @@ def _block(row: dict[str, Any]) -> str:
     ]
     for label, moved in (("read", row["bytes_read"]), ("written", row["bytes_written"])):
         if isinstance(moved, int):
-            lines.append(f"Bytes {label}: {moved} ({moved / 1e6:.2f} MB)")
+            mean = ", mean" if "bytes_vary" in row["flags"] else ""
+            lines.append(f"Bytes {label}: {moved} ({moved / 1e6:.2f} MB{mean})")
     lines.append("Bandwidth: unknown" if fast is None else f"Bandwidth: {fast:.2f} GB/s")
     return "\n".join([*lines, "=" * 29, ""])
 

@@ -5,11 +5,13 @@ Nothing here imports PyTorch: what has PyTorch's attributes is a tensor.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
+
+from bwprof.callables import leaves_of
 
 _PRECISIONS = {
     "float32": "fp32",
@@ -21,7 +23,6 @@ _PRECISIONS = {
     "qint8": "int8",
     "quint8": "int8",
 }
-_DEEPEST = 20  # containers in containers: what holds itself has an end
 
 
 def precision_of(tensor: Any) -> str:
@@ -35,25 +36,16 @@ def is_tensor(value: object) -> bool:
     return all(hasattr(value, name) for name in ("element_size", "numel", "dtype", "device"))
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
+def tensors_in(value: Any) -> Iterator[Any]:
     """The tensors in arguments or results: themselves, or in lists, tuples, dicts and dataclasses."""
-    if is_tensor(value):
-        yield value
-        return
-    inner: Iterable[Any] = ()
-    if isinstance(value, Mapping):
-        inner = value.values()
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        inner = value
-    elif is_dataclass(value) and not isinstance(value, type):
-        inner = [getattr(value, one.name, None) for one in fields(value)]
-    if depth < _DEEPEST:
-        for one in inner:
-            yield from tensors_in(one, depth + 1)
+    return filter(is_tensor, leaves_of(value, is_tensor))
 
 
 def parts_of(tensor: Any) -> list[Any]:
-    """The dense tensors that a sparse, or nested, one is made of; itself for any other."""
+    """The dense tensors that a sparse, nested or quantised one is made of; itself for any other."""
+    if hasattr(type(tensor), "__tensor_flatten__"):
+        inner = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+        return [part for one in inner for part in parts_of(one)]
     layout = str(getattr(tensor, "layout", "")).removeprefix("torch.")
     names = {
         "sparse_coo": ("_indices", "_values"),
@@ -78,6 +70,22 @@ def _dense_bytes(tensor: Any) -> int:
         distinct = prod(int(size) for size, step in steps if step != 0)
         return min(whole, distinct * int(tensor.element_size()))
     return whole
+
+
+def weights_of(module: Any) -> list[Any]:
+    """A module's tensors: parameters, buffers, packed weights, and what quantised ones keep beside their values."""
+    own = [*module.parameters(), *module.buffers()]
+    beside = [getattr(one, name, None) for one in own for name in ("quant_state", "SCB")]
+    tensors = [one if is_tensor(one) else list(getattr(one, "__dict__", {}).values()) for one in beside]
+    return [*own, *packed_in(module), *tensors_in(tensors)]
+
+
+def packed_in(module: Any) -> list[Any]:
+    """The weights of a quantised module of PyTorch's own, which are no parameters; none where they are not known."""
+    found = []
+    with suppress(AttributeError, RuntimeError, TypeError):
+        found = [module.weight(), module.bias()] if hasattr(module, "_packed_params") else []
+    return [one for one in found if is_tensor(one)]
 
 
 def storage_of(tensor: Any) -> int:

@@ -99,7 +99,9 @@ BWPROF_API bwprof_status bwprof_profiler_enable(bwprof_profiler *profiler, int e
 BWPROF_API bwprof_status bwprof_profiler_start(bwprof_profiler *profiler, const char *name, void *stream);
 BWPROF_API bwprof_status bwprof_profiler_stop(bwprof_profiler *profiler, const char *name, void *stream);
 
-/* What one run of a range moves, for its bandwidth; of all threads. */
+/* What one run of a range moves, for its bandwidth; of all threads. It holds for ranges that begin from now on, and for
+ * those that began before any was set. Where runs moved different bytes, their mean is reported, the bandwidth is all
+ * bytes over all time, and the flag is bytes_vary; else it is the bytes over the median time. */
 BWPROF_API bwprof_status bwprof_profiler_set_bytes(bwprof_profiler *profiler, const char *name, uint64_t bytes_read,
                                                    uint64_t bytes_written);
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bwprof import _core, hardware, registry
-from bwprof.callables import check_callable, name_of, nothing, nothing_of, refuse_coroutine
+from bwprof.callables import check_callable, check_finished, name_of, nothing, nothing_of, waiting
 from bwprof.environment import new_run_id
 from bwprof.hardware import Device
 from bwprof.measuring import conditions
@@ -53,7 +53,7 @@ class Subject:
     expected: Expected | None = None
     roof_threads: int | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
-    tried: bool = False  # it was called already, and what it returned is known to be no coroutine
+    tried: bool = False  # it was called already, and waits for what it returns
 
     def __post_init__(self) -> None:
         if self.function is None:
@@ -149,8 +149,9 @@ def measure(
     """Measure a function of yours as bwprof measures its own kernels: same warm-up, stop rule, statistics, conditions.
 
     It is called without arguments, many times, in this thread; it should enqueue its GPU work and return (waiting in it
-    costs accuracy only where the GPU then waits for the host). On a CPU it should do its work and return; the thread is
-    not pinned, and a flush before a call takes the interpreter's own code out of the cache as well.
+    costs accuracy only where the GPU then waits for the host). On a CPU it should do its work and return; a result of
+    JAX, MLX, CuPy or PyTorch that is computed elsewhere is waited for. The thread is not pinned, and a flush before a
+    call takes the interpreter's own code out of the cache as well.
 
     Parameters
     ----------
@@ -234,7 +235,8 @@ def measure(
         For what is out of range, a label that is nearly an option's name or does not fit the column of its name; where
         `fn` enqueues nothing on the GPU, or not on the stream given (event pairs cannot tell).
     TypeError
-        For what is no function, or one that only makes a coroutine or a generator, and for an argument of another type.
+        For what is no function, one that returns a coroutine, a generator, a future or the like instead of doing all of
+        its work, and for an argument of another type.
     RuntimeError
         When `check` says that the result is wrong.
     bwprof.errors.UnavailableError
@@ -312,7 +314,7 @@ def measure_on(
     callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
     on_host = _core.backend_facts(device.backend)["runs_on_host"]  # elsewhere the stream tells what does no work
     if on_host and callable_so and not subject.tried:
-        refuse_coroutine(once(subject)(), "fn")
+        subject = replace(subject, function=waiting(subject.function, once(subject)(), "fn"))
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": rel_ci, "min_samples": min_samples, "max_seconds": max_seconds}
@@ -363,7 +365,7 @@ def _remark(row: Row, result: dict[str, Any], alone: str, notes: list[str]) -> N
 def _ask(subject: Subject) -> None:
     assert subject.check is not None
     right = subject.check()
-    refuse_coroutine(right, "check")
+    check_finished(right, "check")
     name = quoted(subject.name)
     if right is None:
         raise RuntimeError(f"{name}: its check returned nothing: it should return whether the result is right")

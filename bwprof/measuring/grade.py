@@ -82,6 +82,7 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
     reasons += [said for said in (note, result["variant_note"]) if said]
     if not result["converged"]:
         flags.append("not_converged")
+    flag_patterns(result, flags, reasons)
     signs = doubts(row, result)
     if signs:
         flags.append("noisy")
@@ -109,6 +110,23 @@ def why_impossible(row: Row) -> str:
     if row["peak_tflops"] and (row["tflops"] or 0) > row["peak_tflops"]:
         return "faster than the device's arithmetic peak: the FLOP count or the peak is wrong"
     return ""
+
+
+def flag_patterns(result: dict[str, Any], flags: list[str], reasons: list[str]) -> None:
+    """Add what makes one median say too little of samples: two states, or a drift with its rate."""
+    if result.get("two_states"):
+        flags.append("two_states")
+        reasons.append(
+            "the samples lie in two states, a fast one and a slow one: the interval says which may be typical"
+        )
+    drift = result.get("drift") or 0.0
+    if drift:
+        rate = abs(drift) / (result.get("launches_per_sample") or 1)
+        flags.append("drifting")
+        reasons.append(
+            f"drifting: each call takes {rate * result['median_ns'] / 1e3:.3g} us ({100 * rate:.2g} % of the median) "
+            f"{'longer' if drift > 0 else 'less'} than the one before"
+        )
 
 
 def slowed_since(row: Row, seen: References, best_ns: float) -> Row:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bwprof.callables import check_callable, refuse_coroutine
+from bwprof.callables import check_callable, check_finished
 from bwprof.text import shown
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _called(given: Any, name: str) -> Any:
     if not callable(given):
         return given
     made = given()
-    refuse_coroutine(made, name)
+    check_finished(made, name)
     if made is None:
         raise TypeError(f"{name} returned nothing: it should return an array, or a list of them")
     return made

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol
 
 from bwprof import _core, registry
-from bwprof.callables import name_of, refuse_coroutine
+from bwprof.callables import check_finished, name_of, waiting
 from bwprof.measuring import function as functions
 from bwprof.measuring.function import Subject
 from bwprof.measuring.spec import Spec
@@ -188,15 +188,13 @@ class CallSide:
         try:
             with elsewhere(self._device):
                 made = self._function()
-            refuse_coroutine(made, self._name)
             prepared = callable(made)
-            self.returned = made() if callable(made) else made
-            refuse_coroutine(self.returned, f"what {self._name} returned")
-            self._subject = replace(
-                self._subject,
-                function=made if callable(made) else self._function,
-                timer=timer or self._subject.timer,
-            )
+            function, name = (made, f"what {self._name} returned") if callable(made) else (self._function, self._name)
+            self.returned = function() if prepared else made
+            check_finished(self.returned, name)
+            if _core.backend_facts(self._device.backend)["runs_on_host"]:
+                function = waiting(function, self.returned, name)
+            self._subject = replace(self._subject, function=function, timer=timer or self._subject.timer)
             result = self._timed(_FIRST_SAMPLES, _FIRST_SECONDS, settled=False)
         except Exception as error:
             raise SideError(said(error)) from error

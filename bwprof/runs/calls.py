@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bwprof import _core, environment, hardware, registry
-from bwprof.callables import name_of, refuse_coroutine
+from bwprof.callables import check_finished, name_of, waiting
 from bwprof.hardware import Choice
 from bwprof.measuring import function as functions
 from bwprof.measuring.contexts import Contexts, check_threads
@@ -129,7 +129,7 @@ class Point:
         """The row before anything has run."""
         return functions.blank_row(Subject(self.request.function, **self._named()), context)
 
-    def subject(self) -> Subject:
+    def subject(self, *, on_host: bool) -> Subject:
         """What is measured: what the function returns for the arguments, if that is callable, else the call itself."""
         options = dict(self.request.options) | self._named()
         for work in WORK:  # a number, or a function of the arguments
@@ -142,10 +142,12 @@ class Point:
             return self.request.function(**self.params)
 
         made = call()
-        refuse_coroutine(made, options["name"])
-        function = made if callable(made) else call
+        check_finished(made, options["name"])
+        function: Callable[..., object] = made if callable(made) else call
         if function is call and options.get("sets") is not None:
             raise TypeError(f"with sets= {options['name']} must return a function that takes a set's number")
+        if function is call and on_host:
+            return Subject(waiting(call, made, options["name"]), tried=True, **options)
         return Subject(function, tried=function is call, **options)
 
 
@@ -199,7 +201,7 @@ class CallExecutor:
         context = self._contexts.of(self._threads)
         row = point.blank_row(context)
         try:
-            subject = point.subject()
+            subject = point.subject(on_host=bool(_core.backend_facts(self._device.backend)["runs_on_host"]))
             row = functions.blank_row(subject, context)  # which knows the bytes, too
             return functions.measure_on(
                 self._device,

@@ -160,7 +160,8 @@ def run_cases(
     """Measure cases, or points of a function, in order; every one of them leaves a row in the store.
 
     Rows of a CPU that other processes disturbed are measured once more when all have had their turn, for a while; the
-    better row of the two stays. Until the run ends a CSV file has the first one, so that it is never without either.
+    row that was not disturbed stays, or the later one. Until the run ends a CSV file has the first one, so that it is
+    never without either.
     Each row is held against the best reference stream of them all, however the run ends: a neighbour that was there
     from the beginning is seen once it has gone. Files that are written row by row have that at the end.
 
@@ -274,8 +275,11 @@ def _measure_again(
 
 
 def better(first: Row, second: Row) -> Row:
-    """Of two tries of a case the one that is less in doubt; it says so."""
-    kept, other = (second, first) if doubt(second) < doubt(first) else (first, second)
+    """Of two tries of a case the later one, unless that failed, or was disturbed and the first was not; it says so.
+
+    How fast a try is, or how narrow, decides nothing: that would favour times that are too short, or too sure.
+    """
+    kept, other = (first, second) if doubt(second) > doubt(first) else (second, first)
     if other["status"] == "ok":
         said = f"measured twice: the other try, {other['time_ms']:.4g} ms, was disturbed"
     else:
@@ -284,13 +288,9 @@ def better(first: Row, second: Row) -> Row:
     return kept
 
 
-def doubt(row: Row) -> tuple[bool, bool, float]:
-    """What is less of the better one of two tries: the one that nothing disturbed, then the narrower interval."""
-    if row["status"] != "ok":
-        return True, True, math.inf
-    if None in (row["time_ms_lo"], row["time_ms_hi"]):  # a resumed run's: somebody else wrote it
-        return False, True, math.inf
-    return False, is_disturbed(row), (row["time_ms_hi"] - row["time_ms_lo"]) / row["time_ms"]
+def doubt(row: Row) -> tuple[bool, bool]:
+    """Order rows of one case: those that were measured undisturbed, the disturbed, the others."""
+    return row["status"] != "ok", is_disturbed(row)
 
 
 def case_seconds(seconds_left: float, cases_left: int, most: float | None = None) -> float:

@@ -190,18 +190,18 @@ static bw_status name_in(bw_track *track, const char *name, int64_t *id) {
     return status ? status : bw_ranges_call(track->ranges, *id, name);
 }
 
-/* What a tool that watches is told of its next range. */
-static void tell_bytes(bw_profiler *self, bw_track *track, const char *name, int64_t id) {
+/* What was set last for a name. */
+static bw_moved find_bytes(bw_profiler *self, const char *name) {
+    if (!atomic_load_explicit(&self->has_bytes, memory_order_acquire)) return (bw_moved){0};
     pthread_mutex_lock(&self->lock);
     int64_t named = bw_names_find(&self->named, name);
     bw_moved moved = named < 0 ? (bw_moved){0} : self->moved[named];
     pthread_mutex_unlock(&self->lock);
-    uint64_t most = INT64_MAX;
-    bool fits = named >= 0 && moved.bytes_read <= most && moved.bytes_written <= most - moved.bytes_read;
-    bw_ranges_move(track->ranges, id, fits ? (int64_t)(moved.bytes_read + moved.bytes_written) : -1);
+    return moved;
 }
 
-static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
+/* `own`: the range's bytes; NULL: what was set for its name. */
+static bw_status start_moving(bw_profiler *self, const char *name, void *stream, const bw_moved *own) {
     uint64_t thread = bw_parallel_thread();
     bw_track *track = find_track(self, thread, stream);
     int64_t id;
@@ -212,10 +212,14 @@ static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
     lock_to_mark(track);
     follow(self, track);
     bw_status status = name_in(track, name, &id);
-    if (!status && bw_ranges_watched(track->ranges)) tell_bytes(self, track, name, id);
+    if (!status) bw_ranges_move(track->ranges, id, own ? *own : find_bytes(self, name));
     if (!status) status = bw_ranges_start(track->ranges, id);
     pthread_mutex_unlock(&track->lock);
     return status;
+}
+
+static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
+    return start_moving(self, name, stream, NULL);
 }
 
 static bw_status not_running(const char *name) {
@@ -301,6 +305,7 @@ static bw_status set_bytes(bw_profiler *self, const char *name, bw_moved moved) 
         self->moved = grown;
     }
     self->moved[id] = moved;
+    atomic_store_explicit(&self->has_bytes, true, memory_order_release);
     return BW_OK;
 }
 
@@ -317,7 +322,7 @@ bwprof_status bwprof_profiler_set_bytes(bwprof_profiler *handle, const char *nam
     bw_profiler *self;
     bw_status status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
-    status = set_bytes_in_turn(self, name, (bw_moved){bytes_read, bytes_written});
+    status = set_bytes_in_turn(self, name, (bw_moved){bytes_read, bytes_written, true});
     bw_handle_let_go(handle);
     return bw_api_answer(status);
 }
@@ -333,8 +338,9 @@ bwprof_status bwprof_range_begin(bwprof_profiler *handle, const char *name, void
     if (bw_handle_is_off(handle)) return BWPROF_OK;
     status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
-    if (bytes_read || bytes_written) status = set_bytes_in_turn(self, name, (bw_moved){bytes_read, bytes_written});
-    if (!status) status = start_in(self, name, stream);
+    const bw_moved own = {bytes_read, bytes_written, bytes_read || bytes_written};
+    if (own.known) status = set_bytes_in_turn(self, name, own);
+    if (!status) status = start_moving(self, name, stream, own.known ? &own : NULL);
     if (!status) *out = (bwprof_range){handle, name, stream};
     bw_handle_let_go(handle);
     return status ? bw_api_answer(status) : BWPROF_OK;

@@ -23,10 +23,6 @@ typedef struct bw_track {
     int64_t owner;     /* bw_api_thread() of the thread that began them: `thread` may be another's by now */
 } bw_track;
 
-typedef struct bw_moved {
-    uint64_t bytes_read, bytes_written;
-} bw_moved;
-
 typedef struct bw_profiler {
     bw_session *session;
     bw_track *_Atomic buckets[TRACK_BUCKETS];
@@ -34,7 +30,8 @@ typedef struct bw_profiler {
     _Atomic int64_t period; /* one more each time that it is switched */
     pthread_mutex_t lock;   /* of what follows */
     bw_names named;         /* whose bytes are known */
-    bw_moved *moved;        /* by number of `named` */
+    bw_moved *moved;        /* by number of `named`: set last */
+    _Atomic bool has_bytes; /* of any name */
     pthread_mutex_t floor_lock;
     double floor_ms; /* of an empty range; NaN until somebody asks */
 } bw_profiler;

@@ -18,7 +18,7 @@ typedef struct reading {
     int64_t kept;
     double median_ms, gb_s;
     bool has_bytes;
-    bw_moved moved;
+    bw_moved moved; /* by each; of those that moved different bytes the mean */
 } reading;
 
 typedef struct readings {
@@ -62,10 +62,7 @@ static bw_status add_times(reading *to, const double *ns, int64_t count, const b
     to->ns = grown;
     if (count) memcpy(to->ns + to->kept, ns, (size_t)count * sizeof *ns);
     to->kept += count;
-    to->totals.count += totals->count;
-    to->totals.sum_ns += totals->sum_ns;
-    to->totals.least_ns = fmin(to->totals.least_ns, totals->least_ns);
-    to->totals.most_ns = fmax(to->totals.most_ns, totals->most_ns);
+    bw_range_totals_add(&to->totals, totals);
     return BW_OK;
 }
 
@@ -79,7 +76,7 @@ static bw_status new_reading(readings *self, const char *name, reading **out) {
             return bw_fail(BW_CODE_MEMORY, "no host memory for a range's times");
         }
         self->of = grown;
-        self->of[id] = (reading){.totals = {0, 0.0, NAN, NAN}, .median_ms = NAN, .gb_s = NAN};
+        self->of[id] = (reading){.totals = {.least_ns = NAN, .most_ns = NAN}, .median_ms = NAN, .gb_s = NAN};
     }
     *out = &self->of[id];
     return BW_OK;
@@ -108,16 +105,34 @@ static bw_status gather(bw_track *track, const char *only, readings *to) {
     return status;
 }
 
+/* Ranges that began before their bytes were set have those that are set now. */
 static void add_bytes(bw_profiler *self, const char *name, reading *to) {
     pthread_mutex_lock(&self->lock);
     int64_t id = bw_names_find(&self->named, name);
     to->has_bytes = id >= 0;
     if (to->has_bytes) to->moved = self->moved[id];
     pthread_mutex_unlock(&self->lock);
+    bw_range_totals *totals = &to->totals;
+    double unset = (double)(totals->count - totals->known);
+    if (!to->has_bytes || !totals->count) return;
+    const bw_range_totals rest = {.least_ns = NAN,
+                                  .most_ns = NAN,
+                                  .known = totals->count - totals->known,
+                                  .bytes_read = unset * (double)to->moved.bytes_read,
+                                  .bytes_written = unset * (double)to->moved.bytes_written,
+                                  .moved = to->moved};
+    bw_range_totals_add(totals, &rest);
+    to->moved = totals->moved;
+    if (!totals->varied) return;
+    to->moved.bytes_read = (uint64_t)(totals->bytes_read / (double)totals->count + 0.5);
+    to->moved.bytes_written = (uint64_t)(totals->bytes_written / (double)totals->count + 0.5);
 }
 
-/* NaN where there are no bytes, no time, or a time of 0. */
+/* All bytes over all time where they vary, else those of a range over the median time. NaN where there are no bytes, no
+ * time, or a time of 0. */
 static double bandwidth_of(const reading *self) {
+    const bw_range_totals *all = &self->totals;
+    if (all->varied) return all->sum_ns > 0.0 ? bw_gb_s(all->bytes_read + all->bytes_written, all->sum_ns / 1e9) : NAN;
     double moved = (double)self->moved.bytes_read + (double)self->moved.bytes_written;
     bool known = self->has_bytes && moved > 0.0 && self->median_ms > 0.0;
     return known ? bw_gb_s(moved, self->median_ms / 1e3) : NAN;
@@ -242,8 +257,10 @@ bwprof_status bwprof_profiler_reset(bwprof_profiler *handle) {
 
 /* ---- all of them, as text ---- */
 
-static bool is_near_floor(const readings *all, const reading *one) {
-    return one->median_ms < FLOOR_FACTOR * all->floor_ms;
+static const char *flags_of(const readings *all, const reading *one) {
+    bool near = one->median_ms < FLOOR_FACTOR * all->floor_ms;
+    if (one->totals.varied) return near ? "near_timer_floor;bytes_vary" : "bytes_vary";
+    return near ? "near_timer_floor" : "";
 }
 
 static void write_report(const bw_profiler *self, const readings *all, bw_text *to) {
@@ -266,12 +283,12 @@ static void write_report(const bw_profiler *self, const readings *all, bw_text *
         for (int j = 0; j < 2 && one->has_bytes; j++) {
             bw_text_add(to, "\n%s: %llu (", labels[j], (unsigned long long)bytes[j]);
             bw_text_number(to, (double)bytes[j] / MILLION, 2, "");
-            bw_text_add(to, " MB)");
+            bw_text_add(to, one->totals.varied ? " MB, mean)" : " MB)");
         }
         bw_text_add(to, "\nBandwidth: ");
         bw_text_number(to, one->gb_s, 2, "unknown");
         bw_text_add(to, isnan(one->gb_s) ? "\n" : " GB/s\n");
-        if (is_near_floor(all, one)) bw_text_add(to, "Flags: near_timer_floor\n");
+        if (*flags_of(all, one)) bw_text_add(to, "Flags: %s\n", flags_of(all, one));
         bw_text_add(to, "=============================\n");
     }
 }
@@ -301,7 +318,7 @@ static void write_csv(const bw_profiler *self, const readings *all, bw_text *to)
             bw_text_add(to, ",,");
         }
         add_number(to, ",", one->gb_s, "");
-        bw_text_add(to, ",%s\n", is_near_floor(all, one) ? "near_timer_floor" : "");
+        bw_text_add(to, ",%s\n", flags_of(all, one));
     }
 }
 
@@ -331,7 +348,7 @@ static void write_json(const bw_profiler *self, const readings *all, bw_text *to
             bw_text_add(to, ", \"bytes_read\": null, \"bytes_written\": null");
         }
         add_number(to, ", \"bandwidth_gb_s\": ", one->gb_s, "null");
-        bw_text_add(to, ", \"flags\": \"%s\"}", is_near_floor(all, one) ? "near_timer_floor" : "");
+        bw_text_add(to, ", \"flags\": \"%s\"}", flags_of(all, one));
     }
     bw_text_add(to, "%s]\n}\n", all->names.count ? "\n  " : "");
 }

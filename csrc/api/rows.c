@@ -64,9 +64,11 @@ static void add_flags(bw_text *to, const bw_outcome *row) {
         const char *word;
     } flags[] = {{row->time_ms * 1e6 < FLOOR_FACTOR * m->timer_floor_ns, "near_timer_floor"},
                  {row->planned->cache == BW_CACHE_COLD && !m->rotation.cold, "not_cold"},
-                 {!m->converged, "not_converged"}};
+                 {!m->converged, "not_converged"},
+                 {m->statistics.two_states, "two_states"},
+                 {m->statistics.drift != 0.0, "drifting"}};
     const char *before = ",";
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (flags[i].is) bw_text_add(to, "%s%s", before, flags[i].word);
         if (flags[i].is) before = ";";
     }

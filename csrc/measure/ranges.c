@@ -14,14 +14,17 @@ static const double origin_lasts_ns = 1e9; /* a float of so many ns has steps of
 typedef struct range {
     int64_t id, start, stop; /* marks */
     int64_t number;          /* of all ranges, in the order of their starts */
-    uint64_t annotation;     /* for a tool that watches */
+    uint64_t thread;
+    bw_moved moved;
+    uint64_t annotation; /* for a tool that watches */
 } range;
 
 typedef struct times {
     double *ns, *begins_ns;
+    bw_moved *moved;
     char *name;    /* for a tool that watches; NULL: none does, or it has none */
-    int64_t bytes; /* likewise; < 0: not known */
-    int64_t count, capacity, running;
+    bw_moved next; /* what its next ranges move */
+    int64_t count, capacity;
     int64_t oldest; /* of a limit's times: the next one takes its place */
     bw_range_totals totals;
 } times;
@@ -42,7 +45,8 @@ struct bw_ranges {
     int64_t unused_count;
     range *running; /* space for mark_count */
     int64_t running_count;
-    range *ended; /* a ring with space for mark_count */
+    uint64_t thread; /* that starts and stops */
+    range *ended;    /* a ring with space for mark_count */
     int64_t first, ended_count, started;
     origin origin;
     bool keeps_begins;
@@ -52,7 +56,7 @@ struct bw_ranges {
     bw_ranges_limits limits;
 };
 
-static const bw_range_totals none = {0, 0.0, NAN, NAN};
+static const bw_range_totals none = {.least_ns = NAN, .most_ns = NAN};
 
 static const bw_backend *backend_of(const bw_ranges *self) {
     return self->session->backend;
@@ -112,6 +116,7 @@ void bw_ranges_free(bw_ranges *self) {
     for (int64_t i = 0; i < self->name_count; i++) {
         free(self->names[i].ns);
         free(self->names[i].begins_ns);
+        free(self->names[i].moved);
         free(self->names[i].name);
     }
     free(self->names);
@@ -127,7 +132,7 @@ bw_status bw_ranges_add(bw_ranges *self, int64_t *id) {
         BW_TRY(resize((void **)&self->names, capacity, sizeof *self->names));
         self->name_capacity = capacity;
     }
-    self->names[self->name_count] = (times){.bytes = -1, .totals = none};
+    self->names[self->name_count] = (times){.totals = none};
     *id = self->name_count++;
     return BW_OK;
 }
@@ -143,8 +148,24 @@ bw_status bw_ranges_call(bw_ranges *self, int64_t id, const char *name) {
     return BW_OK;
 }
 
-void bw_ranges_move(bw_ranges *self, int64_t id, int64_t bytes) {
-    self->names[id].bytes = bytes;
+/* The latest that runs of the thread, -1 where none does. */
+static int64_t find_running(const bw_ranges *self, int64_t id) {
+    int64_t at = self->running_count - 1;
+    while (at >= 0 && (self->running[at].id != id || self->running[at].thread != self->thread)) at--;
+    return at;
+}
+
+void bw_ranges_move(bw_ranges *self, int64_t id, bw_moved moved) {
+    self->names[id].next = moved;
+}
+
+void bw_ranges_move_running(bw_ranges *self, int64_t id, bw_moved moved) {
+    int64_t at = find_running(self, id);
+    if (at >= 0) self->running[at].moved = moved;
+}
+
+void bw_ranges_switch_thread(bw_ranges *self, uint64_t thread) {
+    self->thread = thread;
 }
 
 bool bw_ranges_watched(const bw_ranges *self) {
@@ -157,8 +178,12 @@ void bw_ranges_hide(bw_ranges *self) {
 
 static void annotate(const bw_ranges *self, range *started) {
     const times *named = &self->names[started->id];
-    const bw_annotation what = {
-        .name = named->name ? named->name : "range", .category = "range", .bytes = named->bytes};
+    const bw_moved *moved = &started->moved;
+    const uint64_t most = INT64_MAX; /* that a payload holds */
+    bool fits = moved->known && moved->bytes_read <= most && moved->bytes_written <= most - moved->bytes_read;
+    const bw_annotation what = {.name = named->name ? named->name : "range",
+                                .category = "range",
+                                .bytes = fits ? (int64_t)(moved->bytes_read + moved->bytes_written) : -1};
     started->annotation = self->annotations->start(self->session->device, &what);
 }
 
@@ -166,13 +191,32 @@ static void end_annotation(const bw_ranges *self, const range *ended) {
     if (self->annotations) self->annotations->end(self->session->device, ended->annotation);
 }
 
-static bw_status keep(times *times, int64_t most, double begin_ns, double ns) {
-    bw_range_totals *totals = &times->totals;
-    totals->least_ns = fmin(totals->least_ns, ns); /* which passes over a NaN */
-    totals->most_ns = fmax(totals->most_ns, ns);
-    totals->sum_ns += ns;
-    totals->count++;
+void bw_range_totals_add(bw_range_totals *to, const bw_range_totals *other) {
+    to->count += other->count;
+    to->sum_ns += other->sum_ns;
+    to->least_ns = fmin(to->least_ns, other->least_ns); /* which passes over a NaN */
+    to->most_ns = fmax(to->most_ns, other->most_ns);
+    to->bytes_read += other->bytes_read;
+    to->bytes_written += other->bytes_written;
+    bool differ =
+        to->moved.bytes_read != other->moved.bytes_read || to->moved.bytes_written != other->moved.bytes_written;
+    to->varied = to->varied || other->varied || (to->known && other->known && differ);
+    if (!to->known) to->moved = other->moved;
+    to->known += other->known;
+}
+
+static bw_status keep(times *times, int64_t most, double begin_ns, double ns, const bw_moved *moved) {
+    const bw_range_totals one = {.count = 1,
+                                 .sum_ns = ns,
+                                 .least_ns = ns,
+                                 .most_ns = ns,
+                                 .known = moved->known,
+                                 .bytes_read = (double)moved->bytes_read,
+                                 .bytes_written = (double)moved->bytes_written,
+                                 .moved = *moved};
+    bw_range_totals_add(&times->totals, &one);
     if (most && times->count == most) {
+        times->moved[times->oldest] = *moved;
         times->begins_ns[times->oldest] = begin_ns;
         times->ns[times->oldest] = ns;
         times->oldest = (times->oldest + 1) % most;
@@ -182,8 +226,10 @@ static bw_status keep(times *times, int64_t most, double begin_ns, double ns) {
         int64_t capacity = bw_max64(64, 2 * times->capacity);
         BW_TRY(resize((void **)&times->ns, capacity, sizeof *times->ns));
         BW_TRY(resize((void **)&times->begins_ns, capacity, sizeof *times->begins_ns));
+        BW_TRY(resize((void **)&times->moved, capacity, sizeof *times->moved));
         times->capacity = capacity;
     }
+    times->moved[times->count] = *moved;
     times->begins_ns[times->count] = begin_ns;
     times->ns[times->count++] = ns;
     return BW_OK;
@@ -229,7 +275,7 @@ static bw_status read_oldest(bw_ranges *self) {
     } else {
         release_start(self, &oldest, begin_ns);
     }
-    return keep(&self->names[oldest.id], self->limits.times, begin_ns, ns);
+    return keep(&self->names[oldest.id], self->limits.times, begin_ns, ns, &oldest.moved);
 }
 
 static int64_t limited(const bw_ranges *self, int64_t marks) {
@@ -270,25 +316,22 @@ static bw_status take_mark(bw_ranges *self, int64_t *out) {
 }
 
 bw_status bw_ranges_start(bw_ranges *self, int64_t id) {
-    range started = {.id = id, .number = self->started++};
+    range started = {.id = id, .number = self->started++, .thread = self->thread, .moved = self->names[id].next};
     BW_TRY(take_mark(self, &started.start));
     if (self->annotations) annotate(self, &started);
     self->running[self->running_count++] = started;
-    self->names[id].running++;
     return BW_OK;
 }
 
 /* Without a mark for its end it never was: one at a later try would be too late. */
 bw_status bw_ranges_stop(bw_ranges *self, int64_t id) {
-    int64_t at = self->running_count - 1;
-    while (at >= 0 && self->running[at].id != id) at--;
+    int64_t at = find_running(self, id);
     if (at < 0) return bw_fail(BW_CODE_INVALID, "the range was not started, or has been stopped already");
     range ended = self->running[at];
     bw_status status = take_mark(self, &ended.stop);
     if (status && bw_status_code(status) != BW_CODE_BUSY) return status;
     self->running_count--;
     memmove(&self->running[at], &self->running[at + 1], (size_t)(self->running_count - at) * sizeof ended);
-    self->names[id].running--;
     end_annotation(self, &ended);
     if (status) {
         self->unused[self->unused_count++] = ended.start;
@@ -300,14 +343,17 @@ bw_status bw_ranges_stop(bw_ranges *self, int64_t id) {
 }
 
 int64_t bw_ranges_running(const bw_ranges *self, int64_t id) {
-    return self->names[id].running;
+    int64_t found = 0;
+    for (int64_t i = 0; i < self->running_count; i++) {
+        found += self->running[i].id == id && self->running[i].thread == self->thread;
+    }
+    return found;
 }
 
 void bw_ranges_drop(bw_ranges *self) {
     while (self->running_count) {
         const range *last = &self->running[--self->running_count];
         self->unused[self->unused_count++] = last->start;
-        self->names[last->id].running--;
         end_annotation(self, last);
     }
 }
@@ -343,6 +389,11 @@ bw_range_totals bw_ranges_totals(const bw_ranges *self, int64_t id) {
 const double *bw_ranges_times(const bw_ranges *self, int64_t id, int64_t *count) {
     *count = self->names[id].count;
     return self->names[id].ns;
+}
+
+const bw_moved *bw_ranges_moved(const bw_ranges *self, int64_t id, int64_t *count) {
+    *count = self->names[id].count;
+    return self->names[id].moved;
 }
 
 void bw_ranges_keep_begins(bw_ranges *self) {

@@ -10,6 +10,12 @@
 
 typedef struct bw_ranges bw_ranges;
 
+/* What one range moves. */
+typedef struct bw_moved {
+    uint64_t bytes_read, bytes_written;
+    bool known;
+} bw_moved;
+
 /* Marks for `capacity` ranges are made at once. `stream` as in bw_work. */
 bw_status bw_ranges_create(bw_session *session, void *stream, int64_t capacity, bw_ranges **out);
 void bw_ranges_free(bw_ranges *ranges); /* NULL is fine */
@@ -25,12 +31,18 @@ void bw_ranges_limit(bw_ranges *ranges, bw_ranges_limits limits);
 /* A new name's number: 0, 1, 2, ... */
 bw_status bw_ranges_add(bw_ranges *ranges, int64_t *id);
 
-/* For tools that watch the process: whether one is told of ranges; no more from now on, before the first of them; what
- * a name is called, which is copied; and what its next range moves. */
+/* For tools that watch the process: whether one is told of ranges; no more from now on, before the first of them; and
+ * what a name is called, which is copied. */
 bool bw_ranges_watched(const bw_ranges *ranges);
 void bw_ranges_hide(bw_ranges *ranges);
 bw_status bw_ranges_call(bw_ranges *ranges, int64_t id, const char *name);
-void bw_ranges_move(bw_ranges *ranges, int64_t id, int64_t bytes);
+
+/* What the next ranges of a name move; and what the latest one that runs moves, if one does. */
+void bw_ranges_move(bw_ranges *ranges, int64_t id, bw_moved moved);
+void bw_ranges_move_running(bw_ranges *ranges, int64_t id, bw_moved moved);
+
+/* Which thread starts and stops from now on, by any number: a range is stopped by the thread that started it. */
+void bw_ranges_switch_thread(bw_ranges *ranges, uint64_t thread);
 
 /* Ranges may nest, overlap and repeat; `stop` ends the latest one of its name, and is BW_CODE_INVALID where none runs.
  */
@@ -51,6 +63,7 @@ int64_t bw_ranges_settled(const bw_ranges *ranges);
 /* The times read so far, ns, in the order of their ends, or, where a limit left some out, in no order; valid until the
  * next call. */
 const double *bw_ranges_times(const bw_ranges *ranges, int64_t id, int64_t *count);
+const bw_moved *bw_ranges_moved(const bw_ranges *ranges, int64_t id, int64_t *count); /* by them */
 /* When they began, ns since a moment that stays the same: the first one that was read. NaN unless they are kept from
  * before: on a GPU that is one more question to the driver for each range. */
 void bw_ranges_keep_begins(bw_ranges *ranges);
@@ -62,7 +75,12 @@ void bw_ranges_forget(bw_ranges *ranges);
 typedef struct bw_range_totals {
     int64_t count;
     double sum_ns, least_ns, most_ns;
+    int64_t known; /* whose bytes are */
+    double bytes_read, bytes_written;
+    bw_moved moved; /* the first of those that are known */
+    bool varied;    /* not all of those moved the same */
 } bw_range_totals;
+void bw_range_totals_add(bw_range_totals *totals, const bw_range_totals *other);
 bw_range_totals bw_ranges_totals(const bw_ranges *ranges, int64_t id);
 
 /* Two marks with nothing between: no range is shorter. */

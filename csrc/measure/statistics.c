@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/order.h"
+#include "measure/patterns.h"
 
 enum { BLOCKS_LEAST = 10 }; /* of more than one sample each */
 
@@ -110,6 +111,11 @@ static void find_interval(const double *samples, double *scratch, bw_statistics 
     widen(sorted, blocks, widening(found, blocks), out);
 }
 
+static void hold(bw_statistics *self, double low, double high) {
+    self->low = fmin(self->low, low);
+    self->high = fmax(self->high, high);
+}
+
 bw_statistics bw_statistics_of(const double *samples, int64_t count, double *scratch) {
     bw_statistics result = {.count = count, .low = -INFINITY, .high = INFINITY, .halves = INFINITY};
     int64_t half = count / 2;
@@ -120,7 +126,13 @@ bw_statistics bw_statistics_of(const double *samples, int64_t count, double *scr
     result.minimum = scratch[0];
     result.noise = (bw_quantile(scratch, count, 0.75) - bw_quantile(scratch, count, 0.25)) / result.median;
     if (half) result.halves = fabs(first - second) / result.median;
+    bw_drift drift = bw_drift_of(samples, count, scratch + count);
+    bw_states states = bw_states_of(samples, scratch, count);
+    result.two_states = states.two && drift.slope == 0.0;
+    result.drift = drift.slope != 0.0 && result.median > 0.0 ? drift.slope / result.median : 0.0;
     find_interval(samples, scratch, &result);
+    if (result.two_states) hold(&result, states.low, states.high);
+    if (drift.slope != 0.0) hold(&result, drift.low, drift.high);
     return result;
 }
 

@@ -12,6 +12,8 @@ typedef struct bw_statistics {
     double low, high; /* 95 % confidence interval of the median; infinite below 6 samples, which cannot give one */
     double noise;     /* interquartile range / median */
     double halves;    /* |median of the first half - median of the second| / median; infinite below 2 samples */
+    bool two_states;  /* the samples lie in two states, so that one median is not all that there is to say */
+    double drift;     /* by which a sample is slower than the one before, / median; 0: they do not drift */
     int64_t block;    /* samples in each of the blocks that the interval comes from */
 } bw_statistics;
 
@@ -19,7 +21,8 @@ typedef struct bw_statistics {
  *
  * The interval comes from order statistics of the medians of blocks. Blocks grow while the medians of neighbours still
  * resemble each other, as far as ten blocks are left; for the resemblance that remains, or that so few blocks cannot
- * rule out, the interval is widened. */
+ * rule out, the interval is widened. If the samples lie in two states, of which either may have the median, it
+ * holds both; if they drift, all that they drift through. */
 bw_statistics bw_statistics_of(const double *samples, int64_t count, double *scratch);
 int64_t bw_statistics_scratch(int64_t count);
 

@@ -97,7 +97,7 @@ PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_me
     bool sampled = m->samples_ns != NULL;
     PyObject *dict = Py_BuildValue(
         "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:N,s:s,s:O,s:s,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:d,s:N,s:d,s:d,s:d,s:d,"
-        "s:d,s:d,s:d}",
+        "s:d,s:d,s:d,s:O,s:d}",
         "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
         (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer", core_text(timer),
@@ -109,7 +109,8 @@ PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_me
         m->kernels.span_ns, "kernels_elsewhere", m->kernels.elsewhere, "conditions", conditions_dict(m), "waited_share",
         m->disturbance.waited, "throttled_share", m->disturbance.throttled, "stolen_share", m->disturbance.stolen,
         "pressed_share", m->disturbance.pressed, "slowed_share", m->disturbance.slowed, "reference_ns",
-        m->references.upper_ns, "best_reference_ns", m->references.best_ns);
+        m->references.upper_ns, "best_reference_ns", m->references.best_ns, "two_states",
+        sampled && s->two_states ? Py_True : Py_False, "drift", sampled ? s->drift : 0.0);
     if (dict && content && add_case(dict, content, m) < 0) Py_CLEAR(dict);
     return dict;
 }

@@ -81,8 +81,9 @@ static PyObject *statistics(PyObject *module, PyObject *samples) {
     bw_statistics s = bw_statistics_of(view.buf, count, scratch);
     PyMem_Free(scratch);
     PyBuffer_Release(&view);
-    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:L}", "median_ns", s.median, "lo_ns", s.low, "hi_ns", s.high, "min_ns",
-                         s.minimum, "noise", s.noise, "count", (long long)s.count);
+    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:d}", "median_ns", s.median, "lo_ns", s.low, "hi_ns", s.high,
+                         "min_ns", s.minimum, "noise", s.noise, "count", (long long)s.count, "two_states",
+                         s.two_states ? Py_True : Py_False, "drift", s.drift);
 }
 
 /* ---- bits ---- */
@@ -129,7 +130,8 @@ PyMethodDef core_number_methods[] = {
      "bandwidth_gb_s(bytes, seconds)\n--\n\nbytes / seconds / 1e9, elementwise for arrays."},
     {"case_seconds", case_seconds, METH_VARARGS,
      "case_seconds(seconds_left, cases_left, most, /)\n--\n\nSeconds of sampling for a run's next case."},
-    {"statistics", statistics, METH_O, "statistics(samples_ns, /)\n--\n\nMedian, its confidence interval, noise."},
+    {"statistics", statistics, METH_O,
+     "statistics(samples_ns, /)\n--\n\nMedian, its confidence interval, noise, states, drift."},
     {"encode", encode, METH_VARARGS, "encode(dtype, values, /)\n--\n\nfloat32 values to stored bits."},
     {"decode", decode, METH_VARARGS, "decode(dtype, data, /)\n--\n\nStored bits to float32 values."},
     {NULL, NULL, 0, NULL},

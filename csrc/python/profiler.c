@@ -2,18 +2,21 @@
 #include "python/core.h"
 
 #include <math.h>
+#include <time.h>
 
 #include "measure/ranges.h"
 
+enum { READ_AT_ONCE = 64, PAUSE_US = 20 };
+
 typedef struct profiler_object {
     PyObject_HEAD
-    bool on;      /* false: start and stop do nothing, and this is all that they look at */
-    bool reading; /* other threads, and what the garbage collector runs, may not close it under that */
+    bool on;     /* false: start and stop do nothing, and this is all that they look at */
+    int reading; /* how many read: other threads, and what the garbage collector runs, may not close it under that */
     device_object *device;
-    bw_ranges *ranges;    /* NULL: closed, or not open yet */
-    PyObject *ids;        /* name -> number */
-    PyObject *moved;      /* name -> bytes, for a tool that watches; NULL: none is told */
-    unsigned long thread; /* the first one that used it; 0 = none yet */
+    void *stream;
+    bw_ranges *ranges; /* NULL: closed, or not open yet */
+    PyObject *ids;     /* name -> number */
+    PyObject *moved;   /* name -> (bytes_read, bytes_written), of names that have no number yet */
 } profiler_object;
 
 static core_state *state_of(PyObject *object) {
@@ -26,13 +29,10 @@ static int check_open(const profiler_object *self) {
     return -1;
 }
 
-static int check_thread(profiler_object *self) {
-    unsigned long mine = PyThread_get_thread_ident();
-    if (!self->thread) self->thread = mine;
-    if (self->thread == mine) return 0;
-    PyErr_SetString(PyExc_RuntimeError,
-                    "this Profiler belongs to another thread: each thread marks ranges with a Profiler of its own");
-    return -1;
+/* What a name's ranges move, as a tuple of two numbers that were checked. */
+static bw_moved moved_of(PyObject *pair) {
+    return (bw_moved){PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pair, 0)),
+                      PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pair, 1)), true};
 }
 
 /* A name's number, or -1 with an exception. */
@@ -53,8 +53,9 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
         core_raise(state_of((PyObject *)self), status);
         return -1;
     }
-    PyObject *number = PyLong_FromLongLong(id);
-    int result = number ? PyDict_SetItem(self->ids, name, number) : -1;
+    PyObject *number = PyLong_FromLongLong(id), *moved = PyDict_GetItemWithError(self->moved, name);
+    if (moved) bw_ranges_move(self->ranges, id, moved_of(moved));
+    int result = number && (moved || !PyErr_Occurred()) ? PyDict_SetItem(self->ids, name, number) : -1;
     Py_XDECREF(number);
     return result < 0 ? -1 : id;
 }
@@ -66,18 +67,10 @@ static PyObject *plain_name(PyObject *name) {
     return PyErr_Format(PyExc_TypeError, "a range's name is a str, not %.200R", name);
 }
 
-/* What a tool that watches is told of the next range. */
-static int tell_bytes(profiler_object *self, PyObject *name, int64_t id) {
-    PyObject *moved = PyDict_GetItemWithError(self->moved, name);
-    if (!moved) return PyErr_Occurred() ? -1 : 0;
-    bw_ranges_move(self->ranges, id, PyLong_AsLongLong(moved));
-    return 0;
-}
-
 /* None lets go of the GIL: marking takes less time than that. */
 static PyObject *start_range(profiler_object *self, PyObject *name) {
     int64_t id = find_id(self, name, true);
-    if (id < 0 || (self->moved && tell_bytes(self, name, id) < 0)) return NULL;
+    if (id < 0) return NULL;
     bw_status status = bw_ranges_start(self->ranges, id);
     if (status) return core_raise(state_of((PyObject *)self), status);
     Py_RETURN_NONE;
@@ -106,8 +99,8 @@ static PyObject *finish_range(profiler_object *self, PyObject *name) {
 static PyObject *with_name(PyObject *object, PyObject *name, PyObject *(*use)(profiler_object *, PyObject *)) {
     profiler_object *self = (profiler_object *)object;
     if (!self->on) Py_RETURN_NONE;
-    if (check_thread(self) < 0) return NULL;
     PyObject *plain = plain_name(name);
+    if (self->ranges) bw_ranges_switch_thread(self->ranges, PyThreadState_GetID(PyThreadState_Get()));
     PyObject *result = plain ? use(self, plain) : NULL;
     Py_XDECREF(plain);
     return result;
@@ -172,10 +165,9 @@ static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwarg
     }
     bw_ranges_keep_begins(self->ranges);
     if (!nvtx) bw_ranges_hide(self->ranges);
-    if (!bw_ranges_watched(self->ranges)) Py_CLEAR(moved);
+    self->stream = handle;
     self->ids = ids;
     self->moved = moved;
-    self->thread = 0;
     self->device = (device_object *)Py_NewRef((PyObject *)device);
     device->open_profilers++;
     Py_RETURN_NONE;
@@ -209,26 +201,66 @@ static void profiler_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* Waits for every range that has been stopped. */
+/* Reads what the stream has passed, and says whether ranges that ended before `wanted` are left. */
+static bw_status read_some(profiler_object *self, int64_t wanted, bool *left) {
+    BW_TRY(core_device_enter(self->device));
+    bw_status status = bw_ranges_read_passed(self->ranges, READ_AT_ONCE);
+    *left = bw_ranges_settled(self->ranges) < wanted;
+    core_device_leave(self->device);
+    return status;
+}
+
+/* Waits for every range that has been stopped. Other threads mark meanwhile: ranges are touched with the GIL alone. */
 static int read_all(profiler_object *self) {
-    if (check_open(self) < 0 || check_thread(self) < 0) return -1;
-    bw_status status;
-    CORE_RUN(status, self->device, bw_ranges_read(self->ranges));
-    if (!status) return 0;
-    core_raise(state_of((PyObject *)self), status);
+    if (check_open(self) < 0) return -1;
+    int64_t wanted = bw_ranges_stopped(self->ranges), before = -1;
+    bw_status failed = BW_OK;
+    for (bool left = true; left;) {
+        left = false;
+        failed = bw_status_first(failed, read_some(self, wanted, &left));
+        int64_t settled = bw_ranges_settled(self->ranges);
+        if (left && settled == before) {
+            Py_BEGIN_ALLOW_THREADS;
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_US * 1000}, NULL);
+            Py_END_ALLOW_THREADS;
+            if (PyErr_CheckSignals() < 0) {
+                bw_status_free(failed);
+                return -1;
+            }
+        }
+        before = settled;
+    }
+    if (!failed) return 0;
+    core_raise(state_of((PyObject *)self), failed);
     return -1;
 }
 
-typedef const double *(*numbers_of)(const bw_ranges *ranges, int64_t id, int64_t *count);
+typedef PyObject *(*entry_of)(const bw_ranges *ranges, int64_t id, int64_t at);
 
-/* Making a list may collect garbage, and so run code that stops ranges: their times are asked for after that. */
-static PyObject *times_list(const bw_ranges *ranges, int64_t id, numbers_of which) {
-    int64_t count, now;
-    which(ranges, id, &count);
+static PyObject *time_at(const bw_ranges *ranges, int64_t id, int64_t at) {
+    int64_t count;
+    const double *ns = bw_ranges_times(ranges, id, &count);
+    return PyFloat_FromDouble(at < count ? ns[at] : NAN);
+}
+
+static PyObject *event_at(const bw_ranges *ranges, int64_t id, int64_t at) {
+    int64_t count;
+    const double *ns = bw_ranges_times(ranges, id, &count);
+    if (at >= count) return Py_BuildValue("ddOO", NAN, NAN, Py_None, Py_None);
+    double begin_ns = bw_ranges_begins(ranges, id, &count)[at];
+    const bw_moved *moved = &bw_ranges_moved(ranges, id, &count)[at];
+    if (!moved->known) return Py_BuildValue("ddOO", begin_ns, ns[at], Py_None, Py_None);
+    return Py_BuildValue("ddKK", begin_ns, ns[at], (unsigned long long)moved->bytes_read,
+                         (unsigned long long)moved->bytes_written);
+}
+
+/* Making an entry may collect garbage, and so run code that stops and forgets ranges: each is looked up by itself. */
+static PyObject *entries_of(const bw_ranges *ranges, int64_t id, entry_of which) {
+    int64_t count;
+    bw_ranges_times(ranges, id, &count);
     PyObject *list = PyList_New((Py_ssize_t)count);
-    const double *ns = which(ranges, id, &now);
     for (int64_t i = 0; list && i < count; i++) {
-        PyObject *value = PyFloat_FromDouble(i < now ? ns[i] : NAN);
+        PyObject *value = which(ranges, id, i);
         if (value) {
             PyList_SET_ITEM(list, (Py_ssize_t)i, value);
         } else {
@@ -238,43 +270,53 @@ static PyObject *times_list(const bw_ranges *ranges, int64_t id, numbers_of whic
     return list;
 }
 
-static PyObject *all_times(profiler_object *self, numbers_of which) {
+static PyObject *all_entries(profiler_object *self, entry_of which) {
     if (read_all(self) < 0) return NULL;
-    PyObject *result = PyDict_New(), *name, *number;
+    PyObject *result = PyDict_New(), *ids = PyDict_Copy(self->ids), *name, *number; /* other threads may add names */
     Py_ssize_t position = 0;
-    while (result && PyDict_Next(self->ids, &position, &name, &number)) {
-        PyObject *list = times_list(self->ranges, PyLong_AsLongLong(number), which);
+    if (!ids) Py_CLEAR(result);
+    while (result && PyDict_Next(ids, &position, &name, &number)) {
+        PyObject *list = entries_of(self->ranges, PyLong_AsLongLong(number), which);
         if (!list || PyDict_SetItem(result, name, list) < 0) Py_CLEAR(result);
         Py_XDECREF(list);
     }
+    Py_XDECREF(ids);
     return result;
 }
 
-static PyObject *read_numbers(PyObject *object, numbers_of which) {
+static PyObject *read_entries(PyObject *object, entry_of which) {
     profiler_object *self = (profiler_object *)object;
-    bool nested = self->reading; /* by what the garbage collector runs */
-    self->reading = true;
-    PyObject *result = all_times(self, which);
-    self->reading = nested;
+    self->reading++;
+    PyObject *result = all_entries(self, which);
+    self->reading--;
     return result;
 }
 
 static PyObject *profiler_read(PyObject *object, PyObject *unused) {
     (void)unused;
-    return read_numbers(object, bw_ranges_times);
+    return read_entries(object, time_at);
 }
 
-static PyObject *profiler_begins(PyObject *object, PyObject *unused) {
+static PyObject *profiler_events(PyObject *object, PyObject *unused) {
     (void)unused;
-    return read_numbers(object, bw_ranges_begins);
+    return read_entries(object, event_at);
 }
 
 static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
     (void)unused;
     profiler_object *self = (profiler_object *)object;
-    if (check_open(self) < 0 || check_thread(self) < 0) return NULL;
+    if (check_open(self) < 0) return NULL;
     bw_ranges_forget(self->ranges);
     Py_RETURN_NONE;
+}
+
+/* By marks of its own: other threads mark meanwhile. */
+static bw_status find_floor(bw_session *session, void *stream, double *ns) {
+    bw_ranges *ranges = NULL;
+    BW_TRY(bw_ranges_create(session, stream, 1, &ranges));
+    bw_status status = bw_ranges_floor(ranges, ns);
+    bw_ranges_free(ranges);
+    return status;
 }
 
 static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
@@ -282,34 +324,45 @@ static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
     profiler_object *self = (profiler_object *)object;
     bw_status status;
     double ns;
-    if (check_open(self) < 0 || check_thread(self) < 0) return NULL;
-    bool nested = self->reading;
-    self->reading = true;
-    CORE_RUN(status, self->device, bw_ranges_floor(self->ranges, &ns));
-    self->reading = nested;
+    if (check_open(self) < 0) return NULL;
+    self->reading++;
+    CORE_RUN(status, self->device, find_floor(session, self->stream, &ns));
+    self->reading--;
     if (status) return core_raise(state_of(object), status);
     return PyFloat_FromDouble(ns);
 }
 
-/* Bytes of a range of that name, where a tool is told of them. */
+/* Of the next ranges of a name, and of the one that runs. */
 static PyObject *profiler_move(PyObject *object, PyObject *args) {
     profiler_object *self = (profiler_object *)object;
-    PyObject *name, *bytes;
-    int64_t known;
-    if (!PyArg_ParseTuple(args, "UO", &name, &bytes)) return NULL;
-    if (core_read_int64(NULL, "bytes", bytes, &known) < 0) return NULL;
-    PyObject *plain = plain_name(name), *number = plain ? PyLong_FromLongLong(known) : NULL;
-    int result = number ? 0 : -1;
-    if (number && self->moved) result = PyDict_SetItem(self->moved, plain, number);
-    Py_XDECREF(plain);
-    Py_XDECREF(number);
+    PyObject *name, *read, *written;
+    int64_t bytes_read, bytes_written;
+    if (!PyArg_ParseTuple(args, "UOO", &name, &read, &written) || check_open(self) < 0) return NULL;
+    if (core_read_int64(NULL, "bytes_read", read, &bytes_read) < 0) return NULL;
+    if (core_read_int64(NULL, "bytes_written", written, &bytes_written) < 0) return NULL;
+    const bw_moved moved = {(uint64_t)bytes_read, (uint64_t)bytes_written, true};
+    PyObject *plain = plain_name(name);
+    if (!plain) return NULL;
+    PyObject *known = PyDict_GetItemWithError(self->ids, plain), *pair = NULL;
+    if (known) {
+        int64_t id = PyLong_AsLongLong(known);
+        bw_ranges_switch_thread(self->ranges, PyThreadState_GetID(PyThreadState_Get()));
+        bw_ranges_move(self->ranges, id, moved);
+        bw_ranges_move_running(self->ranges, id, moved);
+    } else if (!PyErr_Occurred()) {
+        pair = Py_BuildValue("LL", (long long)bytes_read, (long long)bytes_written);
+    }
+    int result = known ? 0 : pair ? PyDict_SetItem(self->moved, plain, pair) : -1;
+    Py_DECREF(plain);
+    Py_XDECREF(pair);
     if (result < 0) return NULL;
     Py_RETURN_NONE;
 }
 
 static PyObject *get_watched(PyObject *object, void *closure) {
     (void)closure;
-    return PyBool_FromLong(((profiler_object *)object)->moved != NULL);
+    const profiler_object *self = (profiler_object *)object;
+    return PyBool_FromLong(self->ranges && bw_ranges_watched(self->ranges));
 }
 
 static PyObject *get_on(PyObject *object, void *closure) {
@@ -326,11 +379,12 @@ static PyMethodDef profiler_methods[] = {
     {"finish", profiler_finish, METH_O,
      "finish($self, name, /)\n--\n\nEnds the latest range of this name, if one runs."},
     {"move", profiler_move, METH_VARARGS,
-     "move($self, name, bytes, /)\n--\n\nWhat ranges of this name move, for a tool that is told of them."},
+     "move($self, name, bytes_read, bytes_written, /)\n--\n\nWhat the next ranges of this name move, and the one that "
+     "runs."},
     {"read", profiler_read, METH_NOARGS,
      "read($self, /)\n--\n\nWaits for the ranges that were stopped, and returns name -> times in ns."},
-    {"begins", profiler_begins, METH_NOARGS,
-     "begins($self, /)\n--\n\nThe same, name -> when they began, ns since a moment that stays the same."},
+    {"events", profiler_events, METH_NOARGS,
+     "events($self, /)\n--\n\nThe same, name -> (when it began, time, bytes read and written or None); ns."},
     {"forget", profiler_forget, METH_NOARGS, "forget($self, /)\n--\n\nForgets the times so far."},
     {"floor_ns", profiler_floor_ns, METH_NOARGS, "floor_ns($self, /)\n--\n\nTime of an empty range."},
     {"close", profiler_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the marks."},

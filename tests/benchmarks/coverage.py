@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from compiled import ROOT, clean_environment, compile_checks
 
 CORRELATIONS = (0.0, 0.5, 0.7, 0.9)
+STICKY = (0.97, 0.99, 0.997)  # of states that last for 33, 100 and 333 samples, besides
 NOISES = (0.0005, 0.002, 0.005, 0.01, 0.02, 0.05)
 LAUNCHES_MS = (1.25, 20.0)
 SECONDS = 2.0
@@ -63,7 +64,7 @@ def main() -> None:
                         f"correlation {correlation:g}",
                         *(cell(program, model, launch_ms, correlation, noise, parsed.trials) for noise in NOISES),
                     ]
-                    for correlation in CORRELATIONS
+                    for correlation in (*CORRELATIONS, *(STICKY if model == "bimodal" else ()))
                 ]
                 heads = ["", *(f"noise {100 * noise:g} %" for noise in NOISES)]
                 table(f"{model}: {text}; {launch_ms:g} ms a launch", heads, rows)

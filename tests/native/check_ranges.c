@@ -107,7 +107,7 @@ static void a_tool_is_told_of_ranges(int op_index) {
         OK(bw_ranges_call(o.ranges, o.outer, "first"));
         OK(bw_ranges_call(o.ranges, o.outer, "outer"));
         OK(bw_ranges_start(o.ranges, o.outer));
-        bw_ranges_move(o.ranges, o.inner, 77);
+        bw_ranges_move(o.ranges, o.inner, (bw_moved){70, 7, true});
         OK(bw_ranges_start(o.ranges, o.inner));
         OK(bw_ranges_stop(o.ranges, o.outer));
         bw_ranges_drop(o.ranges);
