@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import OK, check_open
+from bwprof.cli.shared.guard import OK, data_stream
 from bwprof.results import load
 from bwprof.results.schema import Row
 from bwprof.text import parse_count, quoted, spelt
@@ -47,7 +47,7 @@ def _print(options: argparse.Namespace) -> int:
     from bwprof.terminal import console
 
     if options.json or options.md:
-        check_open("--json" if options.json else "--md")
+        data_stream("--json" if options.json else "--md")
     answer = Answer(load(options.results), _top(options.top), _peak(options.peak))
     if options.peak is not None and answer.has_peaks():
         raise ValueError(f"--peak is for rows that have no peak_gb_s: all of {options.results} have one, leave it out")

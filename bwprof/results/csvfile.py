@@ -26,12 +26,12 @@ from bwprof.text import quoted
 _log = logging.getLogger("bwprof.results")
 
 # With the apostrophes that are there already, so that exactly the one that was added is taken off again.
-_FORMULA = re.compile(r"'*[=+\-@\t]")
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 
 
 def header_line(more: Sequence[str] = ()) -> str:
     """The first line, with its line end; `more` are columns that are not the schema's."""
-    return _line([*schema.names(), *more])
+    return _line([*schema.names(), *map(quoted_formula, more)])
 
 
 def row_line(row: Row, more: Sequence[str] = ()) -> str:
@@ -266,7 +266,10 @@ def _header(found: list[str], source: str) -> list[str]:
             f"not with '{quoted(','.join(stripped)[:100])}'{hint_of_table(stripped)}"
         )
     known = schema.kinds()
-    header = [short if short in known or not short else name for name, short in zip(found, stripped, strict=True)]
+    header = [
+        short if short in known or not short else unquoted_formula(name)
+        for name, short in zip(found, stripped, strict=True)
+    ]
     twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if twice:
         raise ValueError(f"{source} has the column {', '.join(twice)} twice")

@@ -296,7 +296,8 @@ def beaten(columns: Mapping[str, Numbers]) -> Any:
     """
     row = {name: columns.get(name, math.nan) for name in _NUMBERS}
     reached = _reached(row)
-    return (reached > ABOVE_ROOF * row["measured_tflops"]) & _not(reached > row["peak_tflops"])
+    best = row["measured_tflops"]
+    return (best > 0) & (reached > ABOVE_ROOF * best) & _not(reached > row["peak_tflops"])
 
 
 def beaten_rows(frame: pd.DataFrame) -> Any:

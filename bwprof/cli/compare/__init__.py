@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import math
 import sys
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.baseline.kept import add_dir
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, check_open
+from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.shared.outputs import check_picture, is_step_summary, targets_of
 from bwprof.results.files import append_text, atomic_write
 from bwprof.runs.executors.child import ChildExecutor
@@ -112,7 +111,7 @@ def _run(options: argparse.Namespace) -> int:
         check_picture("--plot", options.plot, force=options.force)
     targets = targets_of(options, options.base, options.new)
     if options.format != "table":
-        check_open("--format")
+        data_stream("--format")
         for kind, name in targets.items():
             if name == "-":
                 raise ValueError(f"--format {options.format} and --{kind} - cannot both have the standard output")
@@ -182,6 +181,7 @@ def _write(
 ) -> None:
     """What was asked for, into files and on standard output."""
     from bwprof.records.comparing import telling
+    from bwprof.results import frame
 
     heads = [_gate_line(found, fail_on, failed)] if fail_on != "never" else []
     if options.format == "table":
@@ -190,18 +190,18 @@ def _write(
         piped = "-" in targets.values()
         _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
     forms = {
-        "csv": lambda: _csv(found),
+        "csv": lambda: frame.csv_text(found.frame()),
         "json": lambda: _json(found, fail_on, failed),
         "markdown": lambda: telling.markdown(
             found, heads, failed=failed, missing=_missing(found), suspects=_suspects(found, fail_on)
         ),
     }
     if options.format in forms:
-        sys.stdout.write(forms[options.format]())
+        data_stream("--format").write(forms[options.format]())
     for kind, name in targets.items():
         text = forms["markdown" if kind == "md" else kind]()
         if name == "-":
-            sys.stdout.write(text)
+            data_stream(f"--{kind} -").write(text)
         elif is_step_summary(kind, name):
             append_text(Path(name), text)
         else:
@@ -268,14 +268,6 @@ def _print(found: Comparison, heads: Sequence[str], screen: Console, options: ar
     for line in (*found.notes, telling.promise(found), telling.summary(found), *heads):
         if line:
             screen.print(wrapped(line, screen))
-
-
-def _csv(found: Comparison) -> str:
-    from bwprof.results import frame
-
-    text = io.StringIO()
-    frame.write_csv(found.frame(), text)
-    return text.getvalue()
 
 
 def _json(found: Comparison, fail_on: str | float, failed: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bwprof import results
 from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY
 from bwprof.cli.shared import options
+from bwprof.cli.shared.guard import data_stream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,4 +37,4 @@ def write(found: pd.DataFrame, targets: Mapping[str, str], *, quiet: bool = Fals
             continue
         rows = frame.to_rows(found)
         text = csvfile.text(rows) if kind == "csv" else jsonfile.text(rows, [None] * len(rows), found.attrs["run"])
-        sys.stdout.write(text)
+        data_stream(f"--{kind} -").write(text)

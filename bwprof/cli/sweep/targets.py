@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bwprof import environment, results
-from bwprof.cli.shared.guard import check_open
+from bwprof.cli.shared.guard import data_stream
 from bwprof.cli.shared.options import DEFAULT_OUTPUT
 from bwprof.results.files import holds_something, is_open_file, is_plain_target, sync_folder
 from bwprof.results.others import prometheus
@@ -48,7 +48,7 @@ class Targets:
     @property
     def uses_stdout(self) -> bool:
         """True when the data goes to standard output."""
-        return sys.stdout in self.every
+        return not all(isinstance(one, Path) for one in self.every)
 
 
 class UnwritableError(ValueError):
@@ -81,7 +81,7 @@ def targets_of(parsed: argparse.Namespace, run_id: str, *, folder: Path | None =
     given = {name: _dash(getattr(parsed, name)) for name in ("csv", "json", "classic_csv", "trace", "prometheus")}
     to_stdout = [f"--{name.replace('_', '-')} -" for name, value in given.items() if value == "-"]
     if to_stdout:
-        check_open(to_stdout[0])
+        data_stream(to_stdout[0])
     if to_stdout and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
         _log.warning("the standard output is the null device: what goes there is lost")
     if len(to_stdout) > 1:
@@ -98,7 +98,7 @@ def targets_of(parsed: argparse.Namespace, run_id: str, *, folder: Path | None =
     lists = (targets.csv, targets.json, targets.classic, targets.trace, targets.prometheus)
     for name, listed in zip(given.values(), lists, strict=True):
         if name is not None:
-            listed.append(sys.stdout if name == "-" else Path(name))
+            listed.append(data_stream() if name == "-" else Path(name))
     _check_distinct(targets)
     _check_inputs(parsed, targets)
     if not parsed.force:
