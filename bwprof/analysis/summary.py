@@ -108,8 +108,8 @@ def _line(group: Group, precisions: Sequence[str]) -> dict[str, Any]:
 
 def _worst(group: Group) -> str:
     order = ("failed", "skipped", "predicted", "ok")
-    found = [row["status"] for row in group.rows.values()]
-    return next((status for status in order if status in found), "ok")
+    found = [str(row["status"] or "ok") for row in group.rows.values()]
+    return min(found, key=lambda status: order.index(status) if status in order else -1)
 
 
 def _joined(group: Group, name: str, *, prefix: bool = False) -> str | None:

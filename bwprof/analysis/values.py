@@ -106,9 +106,10 @@ def usable(data: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def moved_bytes(data: pd.DataFrame) -> NDArray[np.float64]:
-    """Compulsory bytes read and written; NaN where neither is known."""
+    """Compulsory bytes read and written; where only one kind is known, what the rate makes of the time."""
     read, written = numbers(data, "bytes_read"), numbers(data, "bytes_written")
-    return np.where(np.isnan(read) & np.isnan(written), math.nan, np.nan_to_num(read) + np.nan_to_num(written))
+    one = np.isnan(read) != np.isnan(written)
+    return np.where(one, numbers(data, "bandwidth_gb_s") * numbers(data, "time_ms") * 1e6, read + written)
 
 
 @dataclass(frozen=True, slots=True)

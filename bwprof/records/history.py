@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.records.folders import run_folders
-from bwprof.records.reading import Reader
+from bwprof.records.reading import Reader, Run
+from bwprof.results import unfinished
 from bwprof.results.difference import DEFAULT_GATE
 from bwprof.text import fraction, path_of, quoted, shown, unknown, whole_number, words
 
@@ -104,11 +105,17 @@ def history(
     runs.sort(key=lambda run: (run.about["started"], run.about["run_id"], run.path))
     frame = frames.read(reader, runs, lambda cases: _chosen(cases, wanted), most, known)
     frame.attrs |= {"folder": str(folder), "runs": len(found), "unread": dict(sorted(reader.problems.items()))}
-    _tell(root, reader.problems)
+    _warn(root, reader.problems, runs)
     return frame
 
 
-def _tell(root: Path, unread: Mapping[str, str]) -> None:
+def _warn(root: Path, unread: Mapping[str, str], runs: Sequence[Run]) -> None:
+    """Log which folders have no rows here, and which runs may lack cases."""
+    states = {run.path: run.about["run_status"] for run in runs}
+    partial = [f"{quoted(path)} ({quoted(state)})" for path, state in states.items() if unfinished({"status": state})]
+    if partial:
+        more = f" and {len(partial) - _LISTED} more" if len(partial) > _LISTED else ""
+        _log.warning("not complete, cases may be missing: %s%s", ", ".join(partial[:_LISTED]), more)
     for path, why in list(unread.items())[:_LISTED]:
         _log.warning("%s cannot be read and is left out: %s", quoted(root / path), quoted(why))
     if len(unread) > _LISTED:

@@ -116,7 +116,7 @@ class Reader:
             "suite": run.get("suite"),
             "git_commit": run.get("git_commit") or run.get("commit"),
         }
-        about: dict[str, Any] = {name: None if text is None else schema.clean(str(text)) for name, text in texts.items()}
+        about: dict[str, Any] = {name: text and schema.clean(str(text)) for name, text in texts.items()}
         about |= {"started": started, "finished": microseconds(run.get("finished")), "folder": schema.encodable(path)}
         return Run(path, about, times, _measured(figures))
 

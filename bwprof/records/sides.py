@@ -113,6 +113,7 @@ def _of_text(source: str | PathLike[str], folder: str | PathLike[str] | None, na
         found = documents.read(path)
         return _of_baseline(found, name or found.name)
     rows, samples, run = results.read_rows(path)
+    results.warn_of_unfinished(path, run)
     return Side(name or text, rows, samples, run, [()] * len(rows))
 
 

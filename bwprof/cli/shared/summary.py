@@ -128,7 +128,7 @@ def _notes(lines: Sequence[dict[str, Any]], rows: int, screen: Console) -> list[
         notes += [told(f"{name} ({FLAGS.get(name, name)})", held) for name, held in flagged.items()]
     broken: dict[str, list[str]] = {}
     for line in lines:
-        if line["status"] in ("failed", "skipped", "predicted"):
+        if line["status"] != "ok":
             broken.setdefault(f"{line['status']}: {line['reason']}", []).append(_named(line))
     notes += [told(reason, held) for reason, held in broken.items()]
     return notes

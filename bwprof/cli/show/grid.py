@@ -126,7 +126,7 @@ def _notes(data: pd.DataFrame, empty: Sequence[str]) -> list[str]:
     """What was not measured, and why; the columns that are left out because nothing stands in them."""
     why: dict[str, list[str]] = {}
     if "status" in data.columns:
-        for row in data[data["status"].isin(["failed", "skipped", "predicted"])].to_dict(orient="records"):
+        for row in data[data["status"].fillna("ok").ne("ok")].to_dict(orient="records"):
             said = "" if schema.is_missing(row.get("reason")) else f": {row['reason']}"
             why.setdefault(f"{row['status']}{said}", []).append(f"{row.get('case')} {row['precision']}")
     lines = [listed(reason, names, len(data)) for reason, names in why.items()]

@@ -19,6 +19,7 @@ from bwprof.results.files import holds_something, is_open_file, is_plain_target,
 from bwprof.results.others import prometheus
 from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store
+from bwprof.text import path_text
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -144,12 +145,12 @@ def unwritable() -> Iterator[None]:
 def tell_where(targets: Targets) -> None:
     """Say where the files are."""
     if targets.folder is not None:
-        sys.stderr.write(f"bwprof: results are in {targets.folder}\n")
+        sys.stderr.write(f"bwprof: results are in {path_text(targets.folder)}\n")
     for target in targets.every:
         if isinstance(target, Path) and target.parent != targets.folder:
-            sys.stderr.write(f"bwprof: results are in {target}\n")
+            sys.stderr.write(f"bwprof: results are in {path_text(target)}\n")
     if targets.bundle is not None:
-        sys.stderr.write(f"bwprof: the proof bundle is in {targets.bundle}\n")
+        sys.stderr.write(f"bwprof: the proof bundle is in {path_text(targets.bundle)}\n")
 
 
 def is_kept(target: Path | TextIO) -> bool:
