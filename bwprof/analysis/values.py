@@ -102,7 +102,7 @@ def has_flag(data: pd.DataFrame, flag: str) -> NDArray[np.bool_]:
 
 def usable(data: pd.DataFrame) -> NDArray[np.bool_]:
     """Where a row has a time: measured, or predicted; what failed or was skipped has nothing to say."""
-    return (numbers(data, "time_ms") > 0) & ~is_word(data, "status", "failed", "skipped")
+    return (numbers(data, "time_ms") > 0) & words(data, "status").isin(["", "ok", "predicted"]).to_numpy(bool)
 
 
 def moved_bytes(data: pd.DataFrame) -> NDArray[np.float64]:
