@@ -39,7 +39,8 @@ def test_the_stored_rate_counts(tmp_path: Path, unknown: str, form: str) -> None
         bwprof.save(frame.from_rows(rows), path)
         document = json.loads(path.read_text())
         for one in document["rows"]:
-            one |= {unknown: math.nan if form == "NaN" else None} if one["precision"] == "fp32" else {}
+            if one["precision"] == "fp32":
+                one[unknown] = math.nan if form == "NaN" else None
         path.write_text(json.dumps(document))
     for table in ("bandwidth_gb_s", "byte_ratio_vs_fp32"):
         expected = frame.from_rows(rows).set_index("precision")[table].to_dict()

@@ -1,0 +1,99 @@
+"""Pipes, devices, sockets and links where bwprof reads and writes: nothing waits, nothing is written behind a link."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import bwprof
+
+
+def bound(name: str) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(name)
+
+
+PLACES: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "nothing": lambda path: path.symlink_to("/dev/null"),
+    "circle": lambda path: path.symlink_to(path.name),
+    "dangling": lambda path: path.symlink_to("nowhere"),
+    "socket": lambda path: bound(os.path.relpath(path)),
+}
+# Each reads odd.json, or what is named as it.
+READERS = {
+    "odd.json": (
+        "show {}",
+        "compare good.json {}",
+        "diagnose {}",
+        "roofs import {}",
+        "plot ablation {} -o a.svg",
+        "model {}",
+    ),
+    "run/results.json": ("show run", "compare good.json run", "baseline save x run"),
+    ".bwprof/baselines/main.json": ("compare baseline:main good.json", "baseline show main"),
+    "odd.toml": ("sweep --suite {} --dry-run", "report good.json --goals {} -o a.html"),
+    "model/config.json": ("model model",),
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    bwprof.save(bwprof.load_example("h200").head(4), "good.json")
+    return tmp_path
+
+
+def codes(commands: list[list[str]], seconds: float) -> list[int]:
+    """Each command's exit code, of one process."""
+    code = (
+        "import json, sys; from bwprof.cli import main; print(*map(main, json.loads(sys.argv[1])), file=sys.__stdout__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(commands)], check=False, capture_output=True, text=True, timeout=seconds
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return [int(word) for word in done.stdout.splitlines()[-1].split()]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_reader_waits(here: Path, place: str) -> None:
+    commands = []
+    for name, words in READERS.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        PLACES[place](Path(name))
+        commands += [one.format(name).split() for one in words]
+    assert codes(commands, 120) == [2] * len(commands)
+
+
+def test_no_writer_waits_and_links_stay(here: Path) -> None:
+    """A pipe that is named as a temporary file, one as the file of a writer's lines, and a link as that file."""
+    os.mkfifo(".a.json.0000.tmp")
+    os.utime(".a.json.0000.tmp", (0, 0))
+    os.mkfifo(".b.json.writing")
+    Path(".c.json.writing").symlink_to("elsewhere")
+    code = (
+        "import bwprof, sys\n"
+        "data = bwprof.load('good.json')\n"
+        "bwprof.save(data, 'a.json')\n"
+        "for name in ('b.json', 'c.json'):\n"
+        "    try:\n"
+        "        bwprof.save(data, name)\n"
+        "    except OSError as error:\n"
+        "        print(error.filename)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["b.json", "c.json"]
+    assert len(bwprof.load("a.json")) == 4
+    assert not Path("elsewhere").exists()
+    assert Path(".b.json.writing").is_fifo()
