@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import bwprof
+from bwprof.cli import main
 
 
 def bound(name: str) -> None:
@@ -97,3 +98,50 @@ def test_no_writer_waits_and_links_stay(here: Path) -> None:
     assert len(bwprof.load("a.json")) == 4
     assert not Path("elsewhere").exists()
     assert Path(".b.json.writing").is_fifo()
+
+
+@pytest.mark.parametrize("status", ["running", "interrupted", "failed", "odd\x1b"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("show part", "analyze part", "diagnose part", "report part", "report part -o a.html", "outliers part"),
+        *("compare good.json part", "plot comparison part -o a.svg", "plot compare good.json part -o a.svg"),
+        *("history --folder part", "baseline save x part"),
+    ],
+)
+def test_an_unfinished_run_says_so(here: Path, capsys: pytest.CaptureFixture[str], command: str, status: str) -> None:
+    document = json.loads(Path("good.json").read_text())
+    document["run"]["status"] = status
+    Path("part").mkdir()
+    Path("part/results.json").write_text(json.dumps(document))
+    assert main(command.split()) == 0
+    out, err = capsys.readouterr()
+    assert (out + err).count("not complete") == 1
+    assert status.replace("\x1b", r"\x1b") in out + err
+    if "a.html" in command:
+        assert "not complete (" in Path("a.html").read_text()
+
+
+def test_a_complete_run_says_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "good.json"]) == 0
+    assert "complete" not in "".join(capsys.readouterr())
+
+
+def test_a_name_that_is_not_utf_8_is_printed_for_a_shell(here: Path) -> None:
+    made = os.fsdecode(b"r\xe9s'ultats\n\x1b")
+    os.mkdir(made)
+    words = [sys.executable, "-m", "bwprof", "plot", "comparison", "good.json", "-o", f"{made}/a.svg"]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    (printed,) = [line.partition("picture is ")[2] for line in done.stderr.splitlines() if "picture is" in line]
+    assert subprocess.run(["bash", "-c", f"test -s {printed}"], check=False).returncode == 0
+    assert printed.isprintable()
+
+
+@pytest.mark.parametrize("name", ["good.json", "odd.sqlite"])
+def test_a_python_without_sqlite_reads_all_but_its_files(here: Path, name: str) -> None:
+    Path("odd.sqlite").write_bytes(b"SQLite format 3\0" + bytes(200))
+    code = "import sys; sys.modules['sqlite3'] = None; from bwprof.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = [sys.executable, "-c", code, "diagnose", name]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (2 * (name == "odd.sqlite"), False), done.stderr
+    assert ("has no SQLite" in done.stderr) == (name == "odd.sqlite")

@@ -83,6 +83,8 @@ def test_words_are_spelt_in_a_pipe(tmp_path: Path, word: str) -> None:
         ["plot", "comparison", str(path), "-o", str(tmp_path / "x.svg")],
         ["compare", str(path), str(path)],
         ["show", str(path)],
+        ["compare", str(path), str(path), "--format", "markdown"],
+        ["analyze", "--md", str(path)],
     )
     code = "import json, sys; from bwprof.cli import main; sys.exit(sum(map(main, json.loads(sys.argv[1]))))"
     done = subprocess.run(

@@ -13,7 +13,7 @@ from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, data_stream
 from bwprof.results import load
 from bwprof.results.schema import Row
-from bwprof.text import parse_count, quoted, spelt
+from bwprof.text import parse_count, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def _print(options: argparse.Namespace) -> int:
         found = answer.to_dict(with_checklist=options.checklist)
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
     elif options.md:
-        sys.stdout.write(spelt("\n\n".join(_markdown(answer, checklist=options.checklist))) + "\n")
+        sys.stdout.write("\n\n".join(_markdown(answer, checklist=options.checklist)) + "\n")
     else:
         _show(answer, console(sys.stdout), checklist=options.checklist)
     return OK

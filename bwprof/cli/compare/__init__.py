@@ -16,7 +16,7 @@ from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.shared.outputs import check_picture, is_step_summary, targets_of
 from bwprof.results.files import append_text, atomic_write
 from bwprof.runs.executors.child import ChildExecutor
-from bwprof.text import fraction, quoted, unknown
+from bwprof.text import fraction, quoted, spelt, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -192,8 +192,8 @@ def _write(
     forms = {
         "csv": lambda: frame.csv_text(found.frame()),
         "json": lambda: _json(found, fail_on, failed),
-        "markdown": lambda: telling.markdown(
-            found, heads, failed=failed, missing=_missing(found), suspects=_suspects(found, fail_on)
+        "markdown": lambda: spelt(
+            telling.markdown(found, heads, failed=failed, missing=_missing(found), suspects=_suspects(found, fail_on))
         ),
     }
     if options.format in forms:

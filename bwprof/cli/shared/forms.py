@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,5 +23,6 @@ def print_in_form(options: argparse.Namespace, told: Callable[[], Any], parts: C
     if options.json:
         data_stream("--json").write(json.dumps(told(), indent=1, ensure_ascii=False) + "\n")
     elif options.md:
-        data_stream("--md").write("\n\n".join(parts()) + "\n")
+        data_stream("--md")
+        sys.stdout.write("\n\n".join(parts()) + "\n")
     return bool(options.json or options.md)

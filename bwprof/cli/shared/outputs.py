@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bwprof.cli.shared.guard import data_stream
 from bwprof.results.files import atomic_write, holds_something, is_plain_target
-from bwprof.text import quoted
+from bwprof.text import quoted, spelt
 
 
 def targets_of(given: argparse.Namespace, *inputs: str | None) -> dict[str, str]:
@@ -106,12 +106,13 @@ def write_each(targets: Mapping[str, str], text_of: Callable[[str], str]) -> set
     written: set[str] = set()
     for kind, name in targets.items():
         try:
+            text = spelt(text_of(kind)) if kind == "md" else text_of(kind)
             if name == "-":
                 stream = data_stream(f"--{kind} -")
-                stream.write(text_of(kind))
+                stream.write(text)
                 stream.flush()
             else:
-                atomic_write(Path(name), text_of(kind))
+                atomic_write(Path(name), text)
         except OSError as error:
             where = "the standard output" if name == "-" else quoted(name)
             sys.stderr.write(f"bwprof: error: results cannot be written to {where}: {error.strerror or error}\n")
