@@ -169,7 +169,7 @@ def test_one_whole_file_of_a_folder_is_enough(tmp_path: Path, damaged: str, capl
 
 def test_a_good_file_is_never_replaced_by_one_that_cannot_be_loaded(tmp_path: Path) -> None:
     made = frame.from_rows([row("a", "fp32")], {"run_id": "run-1"})
-    wrong = [made.assign(status="fine"), made.assign(operation=None), made.assign(schema_version=99)]
+    wrong = [made.assign(operation=None), made.assign(schema_version=99)]
     odd = made.copy()
     odd.attrs["run"] = "not a dict"
     for ending in ("csv", "json"):
