@@ -70,8 +70,8 @@ def spoilt(kinds: Iterable[str], values: Iterable[Any]) -> Iterator[dict[str, An
     for column in schema.columns():
         for value in islice(turns, 2) if column.kind in kinds and column.name != "schema_version" else ():
             whole = column.kind != "integer" or isinstance(value, int) or value == ""
-            held = value if whole and (value or column.name != "operation") else -1
-            yield {**good()[place % len(good())], column.name: held, "timestamp": started(1 + place % 28)}
+            cell = value if whole and (value or column.name != "operation") else -1
+            yield {**good()[place % len(good())], column.name: cell, "timestamp": started(1 + place % 28)}
             place += 1
 
 
@@ -164,9 +164,9 @@ def test_what_is_no_number_is_refused_in_words(
 def test_an_unknown_word_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, command: str) -> None:
     rows = [row | {name: "network", "pct_limit": 40.0} for row in good()]
     path = write(tmp_path / "a.json", rows)
-    said = read({}, [*command.split(), str(path)], capsys)
+    text = read({}, [*command.split(), str(path)], capsys)
     unnamed = {("analyze", "bound"), ("report", "bound"), ("analyze", "variant"), ("analyze", "limiter")}
-    assert "network" in said or (command, name) in unnamed, "which names neither, or its own limiter"
+    assert "network" in text or (command, name) in unnamed, "which names neither, or its own limiter"
 
 
 @pytest.mark.parametrize("name", schema.names())

@@ -116,9 +116,9 @@ def unfinished(run: Mapping[str, Any]) -> str:
 
 def warn_of_unfinished(path: str | PathLike[str], run: Mapping[str, Any]) -> None:
     """Log why the run at a path may lack cases, if it may."""
-    said = unfinished(run)
-    if said:
-        _log.warning("%s is %s", quoted(path), said)
+    why = unfinished(run)
+    if why:
+        _log.warning("%s is %s", quoted(path), why)
 
 
 def run_in(path: Path) -> Path:
