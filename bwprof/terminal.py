@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from bwprof.text import spelt
@@ -31,12 +31,16 @@ class Spelt:
     def write(self, text: str) -> int:
         return self.obeyed.write(spelt(text))
 
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.obeyed, name)
 
 
-def safe_stderr(stream: TextIO) -> TextIO:
-    """`stream` for messages: control characters in them are spelt out."""
+def spelling(stream: TextIO) -> TextIO:
+    """Return `stream` for words: control characters in them are spelt out."""
     return cast("TextIO", Spelt(stream))
 
 

@@ -66,6 +66,25 @@ def quoted(given: object) -> str:
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}\u2026 ({len(text)} characters)"
 
 
+def path_text(path: str | PathLike[str]) -> str:
+    """Return a path as it is; one with bytes that are not UTF-8, or control characters, as bash reads it.
+
+    Examples
+    --------
+    >>> print(path_text("results/run 1"), path_text("r\\udce9sultats"))
+    results/run 1 $'r\\351sultats'
+    """
+    text = os.fspath(path)
+    if not (_UNSHOWN.search(text) or "\n" in text):
+        return text
+    plain = text.replace("\\", r"\\").replace("'", r"\'").replace("\n", r"\n")
+    return f"$'{_UNSHOWN.sub(_octal, plain)}'"
+
+
+def _octal(found: re.Match[str]) -> str:
+    return "".join(f"\\{byte:03o}" for byte in os.fsencode(found[0]))
+
+
 def nearest(given: str, allowed: Iterable[str], *, likeness: float) -> str | None:
     """The allowed name most like the given one, if any is as like as that (0 to 1, difflib's ratio)."""
     import difflib

@@ -5,30 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rows import row
 
-from bwprof.records.index import folders, reading
 from bwprof.results.writer import Store
-
-
-@pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that were written a moment ago are taken for finished."""
-    monkeypatch.setattr(folders, "_SOON_SECONDS", 0.0)
-
-
-def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the run folders that are read from now on."""
-    found: list[str] = []
-    real = reading.Reader.read
-
-    def counting(self: reading.Reader, folder: Path) -> reading.Content:
-        found.append(folder.name)
-        return real(self, folder)
-
-    monkeypatch.setattr(reading.Reader, "read", counting)
-    return found
 
 
 def started(day: int) -> str:

@@ -70,11 +70,11 @@ def test_progress_that_cannot_be_written_stops_nothing(tmp_path: Path, where: st
     assert bwprof.load(tmp_path / "rows.csv")["status"].tolist() == ["ok"] * 3
 
 
-@pytest.mark.parametrize("what", ["--help", "sweep --list", "info"])
+@pytest.mark.parametrize("what", ["--help", "sweep --list", "info", "columns", "operations"])
 def test_a_reader_that_is_gone_is_not_worth_a_word(tmp_path: Path, what: str) -> None:
     code, said = in_shell(f"$B {what} | true", tmp_path)
     assert said == ""
-    assert code in (0, 3)  # 0 when all was written before the reader went
+    assert code in (0, 141)  # 0 when all was written before the reader went
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
@@ -306,7 +306,6 @@ def test_a_parameter_of_the_wrong_kind(value: Any) -> None:
         (CLASSIC + "\ngemm,fp32,1.5,8,8,1,1,1,1\n", "M: '1.5' is not a whole number"),
         (CLASSIC + "\ngemm,fp32,inf,8,8,1,1,1,1\n", "M: 'inf' is not a whole number"),
         (CLASSIC + "\ngemm,fp32,99999999999999999999,8,8,1,1,1,1\n", "M: '99999999999999999999' is not"),
-        (CLASSIC + ",status\ngemm,fp32,1,8,8,1,1,1,1,fine\n", "unknown status 'fine'"),
     ],
 )
 def test_a_csv_that_others_made(tmp_path: Path, content: str, said: str) -> None:
@@ -330,7 +329,6 @@ def test_a_csv_that_others_made(tmp_path: Path, content: str, said: str) -> None
                 {**ROW, "M": float("inf")},
                 {**ROW, "M": 2**63},
                 {**ROW, "operation": ["gemm"]},
-                {**ROW, "status": "fine"},
                 {**ROW, "samples_ns": "abc"},
                 {**ROW, "samples_ns": [1.0, None]},
                 {**ROW, "samples_ns": [10**400]},

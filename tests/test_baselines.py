@@ -344,6 +344,14 @@ def test_a_run_that_is_not_complete_is_kept_and_said(command: Callable[..., Any]
     assert len(bwprof.load_baseline("main").rows) == 2
 
 
+@pytest.mark.parametrize("name", ["nan", "NaN", "inf", "1e400", "-1", "none", "", "../x", "a/b", "null"])
+def test_a_name_that_is_none_is_refused_before_anything_is_measured(
+    command: Callable[..., Any], folder: Path, name: str
+) -> None:
+    assert command("save", name)[:2] == (2, "")
+    assert list(folder.iterdir()) == []
+
+
 def test_the_command_refuses_in_words(command: Callable[..., Any], folder: Path) -> None:
     bwprof.save(a_run(), folder / "1.json")
     assert command("save", "main", "1.json")[0] == 0

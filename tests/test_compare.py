@@ -539,8 +539,8 @@ def test_odd_figures_never_get_in_the_way(
 
 
 def test_differences_beyond_all_reason_are_told() -> None:
-    disturbed = compared(side([timed("a", 1e-290, flags="noisy")]), side([timed("a", 1e290)]))
-    assert telling.change_text(disturbed.lines[0]) == "10^580 x more"
+    disturbed = compared(side([timed("a", 1e-29, flags="noisy")]), side([timed("a", 1e29)]))
+    assert telling.change_text(disturbed.lines[0]) == "10^58 x more"
     slower = compared(side([timed("a", 1.0)]), side([timed("a", 2e9)]))
     assert telling.change_text(slower.lines[0]) == "10^9 x slower"
     assert slower.frame()["change_pct"].iloc[0] == pytest.approx(2e11)

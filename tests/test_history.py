@@ -1,27 +1,19 @@
-"""All runs below a folder as one frame, whatever else is there; and the index, which is never more than a help."""
+"""All runs below a folder as one frame, whatever else is there."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from past import count_reads, settled, started, timed, week, write  # noqa: F401 - a fixture
+from past import timed, week, write
 from rows import row
 
 import bwprof
+from bwprof.records import reading
 from bwprof.records.history import history
-from bwprof.records.index import crew, folders, reading
-from bwprof.records.index.store import Store
-
-HOUR = 3_600
-
 
 # ---- the frame ----
 
@@ -45,16 +37,17 @@ def test_columns_are_those_of_the_runs(tmp_path: Path) -> None:
     data = bwprof.load_example("h200")
     (tmp_path / "one").mkdir()
     bwprof.save(data, tmp_path / "one" / "results.json")
-    for attempt in ("read", "index"):
-        found = history(tmp_path)
-        assert len(found) == len(data), attempt
-        for name in set(found.columns) & set(data.columns) - {"timestamp", "reason"}:
-            expected = [None if pd.isna(value) else value for value in data[name].tolist()]
-            if name == "hostname":
-                continue
-            assert [None if pd.isna(value) else value for value in found[name].tolist()] == expected, name
-        assert found["timestamp"].tolist() == [pd.Timestamp(text) for text in data["timestamp"]]
-        assert found["git_commit"].unique().tolist() == [data.attrs["run"]["commit"]]
+    found = history(tmp_path)
+    assert len(found) == len(data)
+    for name in set(found.columns) & set(data.columns) - {"timestamp", "reason", "hostname"}:
+        expected = [None if pd.isna(value) else value for value in data[name].tolist()]
+        assert [None if pd.isna(value) else value for value in found[name].tolist()] == expected, name
+    assert found["timestamp"].tolist() == [pd.Timestamp(text) for text in data["timestamp"]]
+    assert found["git_commit"].unique().tolist() == [data.attrs["run"]["commit"]]
+
+
+def refused(_folder: Path) -> None:
+    raise LookupError
 
 
 def test_both_ways_of_reading_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +55,7 @@ def test_both_ways_of_reading_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     rows += [row("failed", "fp32", gb_s=None, status="failed", reason="no"), timed("own", "fp32", 1.0, tag="x", size=3)]
     write(tmp_path, 1, rows, host={"name": "box"}, suite="mine", git_commit="abc", plan=[{"status": "odd"}])
     quick = history(tmp_path)
-    monkeypatch.setattr(reading, "_finished", lambda _folder: None)
-    (tmp_path / ".bwprof-index" / "history.sqlite").unlink()
+    monkeypatch.setattr(reading, "_finished", refused)
     careful = history(tmp_path)
     pd.testing.assert_frame_equal(quick, careful)
     assert quick["suite"].unique().tolist() == ["mine"]
@@ -71,12 +63,9 @@ def test_both_ways_of_reading_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert quick["time_ms_hi"][1] == pytest.approx(0.5005)
 
 
-@pytest.mark.parametrize("hot", [False, True], ids=["first", "from the index"])
-def test_filters(tmp_path: Path, hot: bool) -> None:
+def test_filters(tmp_path: Path) -> None:
     for day in (1, 2, 3):
         write(tmp_path, day, [timed("decode_8b", "fp32", 1), timed("decode_8b", "fp16", 1), timed("copy", "fp32", 1)])
-    if hot:
-        history(tmp_path)
     assert history(tmp_path, "decode_8b")["case"].tolist() == ["decode_8b"] * 6
     assert history(tmp_path, "*_8b,copy", "fp32")["case"].tolist() == ["decode_8b", "copy"] * 3
     assert len(history(tmp_path, case="gemm")) == 9  # the operation's name
@@ -114,7 +103,7 @@ def test_no_runs_at_all(tmp_path: Path) -> None:
     assert len(found) == 0
     assert found["time_ms"].dtype == float
     assert found["started"].dtype == "datetime64[us, UTC]"
-    assert sorted(os.listdir(tmp_path)) == ["notes"]  # nothing to keep, nothing is written
+    assert os.listdir(tmp_path) == ["notes"]
 
 
 # ---- series, and what changed ----
@@ -206,218 +195,8 @@ def test_labels_that_have_a_name_of_ours(tmp_path: Path) -> None:
     assert pd.isna(found["colour"][1])
 
 
-# ---- the index ----
-
-
-def test_only_what_is_new_or_changed_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_writes_nothing(tmp_path: Path) -> None:
     week(tmp_path)
-    read = count_reads(monkeypatch)
+    before = sorted(tmp_path.rglob("*"))
     history(tmp_path)
-    assert sorted(read) == ["run-01", "run-02", "run-03"]
-    read.clear()
-    history(tmp_path)
-    assert read == []
-    write(tmp_path, 4, [timed("decode", "fp32", 4.0)])
-    changed = tmp_path / "run-02" / "results.json"
-    changed.write_text(changed.read_text().replace('"time_ms": 1.0', '"time_ms": 7.25'))
-    for name in ("results.json", "results.csv"):
-        (tmp_path / "run-01" / name).unlink()
-    found = history(tmp_path, precision="fp32")
-    assert sorted(read) == ["run-02", "run-04"]
-    assert found["time_ms"].tolist() == [7.25, 1.0, 4.0]
-    read.clear()
-    (tmp_path / "run-03").rename(tmp_path / "renamed")
-    assert history(tmp_path)["folder"].unique().tolist() == ["run-02", "renamed", "run-04"]
-    assert read == ["renamed"]
-    store = Store(tmp_path)
-    assert sorted(store.stamps()) == ["renamed", "run-02", "run-04"]  # what is no more is not kept
-    store.close()
-
-
-def test_what_was_written_a_moment_ago_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file may change twice within one tick of its clock, and keep its size."""
-    monkeypatch.setattr(folders, "_SOON_SECONDS", 1e9)
-    week(tmp_path, [1.0])
-    assert history(tmp_path)["time_ms"][0] == 1.0
-    path = tmp_path / "run-01" / "results.json"
-    before = path.stat()
-    path.write_text(path.read_text().replace('"time_ms": 1.0', '"time_ms": 3.0'))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert path.stat().st_size == before.st_size
-    assert history(tmp_path)["time_ms"][0] == 3.0
-
-
-def damage(tmp_path: Path, how: str) -> None:
-    file = tmp_path / ".bwprof-index" / "history.sqlite"
-    content = file.read_bytes()
-    if how == "no database":
-        file.write_bytes(b"nothing of the kind")
-    elif how == "cut off":
-        file.write_bytes(content[: len(content) // 2])
-    elif how == "pages of zeros":
-        file.write_bytes(content[:4096] + bytes(len(content) - 4096))
-    elif how == "another database":
-        file.unlink()
-        with sqlite3.connect(file) as db:
-            db.execute("CREATE TABLE cats (name TEXT)")
-        db.close()
-    else:
-        with sqlite3.connect(file) as db:
-            db.execute(how)
-        db.close()
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("no database", "is damaged"),
-        ("cut off", "is damaged"),
-        ("pages of zeros", "is damaged"),
-        ("another database", "is damaged"),
-        ("UPDATE runs SET figures = zeroblob(length(figures))", "is damaged"),
-        ("UPDATE runs SET figures = x'00'", "is damaged"),
-        ("UPDATE runs SET keys = x'0011'", "is damaged"),
-        ("UPDATE runs SET run_id = 'another'", "is damaged"),
-        ("UPDATE parts SET content = '[]'", "is damaged"),
-        ("DELETE FROM parts", "is damaged"),
-        ("DROP TABLE runs", "is damaged"),
-        ("UPDATE made_with SET what = '[0]'", "is of another version"),
-    ],
-)
-def test_a_damaged_index_is_made_anew_and_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str, said: str
-) -> None:
-    week(tmp_path)
-    expected = history(tmp_path)
-    damage(tmp_path, how)
-    caplog.clear()
-    pd.testing.assert_frame_equal(history(tmp_path), expected)
-    assert [said in record.message and "made anew" in record.message for record in caplog.records] == [True]
-    caplog.clear()
-    pd.testing.assert_frame_equal(history(tmp_path), expected)
-    assert not caplog.records
-
-
-def test_an_empty_index_file_is_filled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A process that was killed before it had written anything."""
-    week(tmp_path)
-    (tmp_path / ".bwprof-index").mkdir()
-    (tmp_path / ".bwprof-index" / "history.sqlite").touch()
-    assert len(history(tmp_path)) == 6
-    assert not caplog.records
-
-
-def test_a_damaged_index_that_another_process_has_open_stays(tmp_path: Path) -> None:
-    week(tmp_path)
-    expected = history(tmp_path)
-    other = Store(tmp_path)
-    try:
-        damage(tmp_path, "UPDATE parts SET content = '[]'")
-        file = (tmp_path / ".bwprof-index" / "history.sqlite").stat()
-        pd.testing.assert_frame_equal(history(tmp_path), expected)
-        assert os.path.samestat(file, (tmp_path / ".bwprof-index" / "history.sqlite").stat())  # not taken away below it
-        assert other.stamps()
-    finally:
-        other.close()
-
-
-@pytest.mark.parametrize("index", [False, True], ids=["no index", "an index"])
-def test_a_folder_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, index: bool
-) -> None:
-    week(tmp_path)
-    if index:
-        history(tmp_path)
-        write(tmp_path, 4, [timed("decode", "fp32", 4.0)])
-
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "mkdir", refused)
-    read = count_reads(monkeypatch)
-    assert len(history(tmp_path)) == (7 if index else 6)
-    assert sorted(read) == (["run-04"] if index else ["run-01", "run-02", "run-03"])
-    assert not caplog.records
-    assert (tmp_path / ".bwprof-index").exists() is index
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_folder(tmp_path: Path) -> None:
-    week(tmp_path)
-    tmp_path.chmod(0o555)
-    try:
-        assert len(history(tmp_path)) == 6
-    finally:
-        tmp_path.chmod(0o755)
-
-
-def test_a_locked_index_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    week(tmp_path)
-    monkeypatch.setattr("bwprof.records.index.store._PATIENCE", 0.05)
-    expected = history(tmp_path)
-    with sqlite3.connect(tmp_path / ".bwprof-index" / "history.sqlite", isolation_level=None) as db:
-        db.execute("BEGIN EXCLUSIVE")
-        pd.testing.assert_frame_equal(history(tmp_path), expected)
-    db.close()
-
-
-def test_several_processes_at_once(tmp_path: Path) -> None:
-    """They index the same runs at the same time, while runs come and go."""
-    for day in range(1, 29):
-        write(tmp_path, day, [timed("a", "fp32", 1.0), timed("b", "fp32", 2.0)])
-    script = textwrap.dedent("""
-        import sys, shutil
-        from bwprof.records import history as module
-        from bwprof.records.index import crew, folders
-        folders._SOON_SECONDS = 0.0
-        crew._BATCH = 3
-        root = sys.argv[1]
-        for turn in range(6):
-            found = module.history(root)
-            assert len(found) in (52, 54, 56), len(found)
-            assert set(found["time_ms"]) == {1.0, 2.0}
-            if sys.argv[2] == "0" and turn < 2:
-                shutil.rmtree(f"{root}/run-0{turn + 1}")
-        print(len(module.history(root)))
-    """)
-    environment = os.environ | {"PYTHONPATH": str(Path(bwprof.__file__).parent.parent)}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(tmp_path), str(number)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-        )
-        for number in range(3)
-    ]  # fmt: skip
-    for process in running:
-        out, err = process.communicate(timeout=300)
-        assert (process.returncode, err) == (0, "")
-        assert out.strip() in ("52", "54", "56")
-    file = tmp_path / ".bwprof-index" / "history.sqlite"
-    with sqlite3.connect(file) as db:
-        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    db.close()
-    assert len(history(tmp_path)) == 52
-
-
-@pytest.mark.parametrize("how", ["well", "one ends early", "none can start", "none answers"])
-def test_several_processes_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """As if there were very many runs; what the others leave, this process reads."""
-    for day in range(1, 13):
-        write(tmp_path, day, [timed("a", "fp32", 1.0), timed(f"b{day % 3}", "fp32", 2.0, driver=str(day % 2))])
-    (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / "results.json").write_text("{}")
-    (tmp_path / "run-05" / "results.json").unlink()
-    expected = history(tmp_path)
-    (tmp_path / ".bwprof-index" / "history.sqlite").unlink()
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1, 2})
-    monkeypatch.setattr(crew, "_LEAST_RUNS", 1)
-    monkeypatch.setattr(crew, "_BATCH", 2)
-    if how == "one ends early":
-        monkeypatch.setattr(crew, "_CODE", crew._CODE.replace("crew.work()", "crew._BATCH = 1; crew.os._exit(1)"))
-    elif how == "none can start":
-        monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
-    elif how == "none answers":
-        monkeypatch.setattr(crew, "_CODE", "print('hello')")
-    read = count_reads(monkeypatch)
-    pd.testing.assert_frame_equal(history(tmp_path), expected)
-    assert sorted(read) == (["odd", "run-05"] if how == "well" else sorted(os.listdir(tmp_path))[1:])
+    assert sorted(tmp_path.rglob("*")) == before

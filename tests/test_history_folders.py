@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from past import count_reads, settled, started, timed, week, write  # noqa: F401 - a fixture
+from past import started, timed, week, write
 
 import bwprof
 from bwprof.records import history as module
+from bwprof.records import reading
 from bwprof.records.history import history
-from bwprof.records.index import crew, folders, layout, reading
-from bwprof.results import csvfile, jsonfile, read_rows
+from bwprof.results import csvfile
 from bwprof.results.writer import Store as Writer
 
 HOUR = 3_600
@@ -96,13 +94,11 @@ def test_what_cannot_be_read_is_named_once(tmp_path: Path, caplog: pytest.LogCap
     week(tmp_path)
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "results.json").write_bytes(FOREIGN[kind].encode("utf-8", "surrogateescape"))
-    for _ in range(2):  # read, and remembered
-        caplog.clear()
-        found = history(tmp_path)
-        assert len(found) == 6
-        assert list(found.attrs["unread"]) == ["odd"]
-        assert [record.message.count("cannot be read and is left out") for record in caplog.records] == [1]
-        assert "odd" in caplog.text
+    found = history(tmp_path)
+    assert len(found) == 6
+    assert list(found.attrs["unread"]) == ["odd"]
+    assert [record.message.count("cannot be read and is left out") for record in caplog.records] == [1]
+    assert "odd" in caplog.text
     caplog.clear()
     bwprof.save(bwprof.load_example("h200"), tmp_path / "odd" / "results.json")
     assert len(history(tmp_path)) == 6 + 63
@@ -173,14 +169,11 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_of_any_letters(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_any_letters(tmp_path: Path, name: str) -> None:
     folder = write(tmp_path, 1, [timed('case "x"\'; --', "fp32", 1.0)], name="plain")
     folder.rename(tmp_path / name)
     first = history(tmp_path)
     assert first["time_ms"].tolist() == [1.0]
-    read = count_reads(monkeypatch)
-    pd.testing.assert_frame_equal(history(tmp_path), first)
-    assert read == []
     assert first["case"].tolist() == ['case "x"\'; --']
 
 
@@ -202,38 +195,11 @@ def test_clocks_that_run_backwards(tmp_path: Path, begun: Any) -> None:
     assert found["ratio"].tolist()[1] == 1.0
 
 
-def test_files_of_the_future(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "_SOON_SECONDS", 1.0)
+def test_progress_ends_with_all(tmp_path: Path) -> None:
     week(tmp_path)
-    for path in tmp_path.glob("*/results.*"):
-        os.utime(path, (4e9, 4e9))
-    history(tmp_path)
-    read = count_reads(monkeypatch)
-    assert len(history(tmp_path)) == 6
-    assert read == []
-
-
-def test_progress_ends_with_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    week(tmp_path)
-    monkeypatch.setattr(crew, "_BATCH", 2)
     told: list[tuple[int, int]] = []
     history(tmp_path, progress=lambda done, total: told.append((done, total)))
-    assert told == [(2, 3), (3, 3)]
-
-
-def test_stopped_in_the_middle_what_was_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    week(tmp_path)
-    monkeypatch.setattr(crew, "_BATCH", 1)
-
-    def stop(done: int, _total: int) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        history(tmp_path, progress=stop)
-    read = count_reads(monkeypatch)
-    assert len(history(tmp_path)) == 6
-    assert len(read) == 1
+    assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_run_that_goes_while_it_is_read_is_no_trouble(
@@ -241,35 +207,20 @@ def test_a_run_that_goes_while_it_is_read_is_no_trouble(
 ) -> None:
     week(tmp_path)
     real = module.run_folders
-    monkeypatch.setattr(module, "run_folders", lambda root: {**real(root), "gone": "1@1||"})
+    monkeypatch.setattr(module, "run_folders", lambda root: [*real(root), "gone"])
     found = history(tmp_path)
     assert len(found) == 6
     assert found.attrs["unread"] == {}
     assert not caplog.records
 
 
-def test_numbers_of_parts_do_not_depend_on_the_process() -> None:
-    """The digest of "[]" as `b2sum --length=64` has it, its first byte the lowest."""
-    assert layout.number_of("[]").to_bytes(8, "little", signed=True).hex() == "71857576257465c7"
-
-
-def test_the_quick_way_is_taken(tmp_path: Path) -> None:
-    """A file as our writer leaves it is read without its samples."""
+def test_a_finished_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path, 1, [timed("a", "fp32", 1.0)], host={"name": "box"})
-    found = reading._finished(folder)
-    assert found is not None
-    rows, about = found
-    assert "samples_ns" not in rows[0]
-    assert rows[0]["time_ms"] == 1.0
-    assert about["hostname"] == "box"
-    assert about["started"] == started(1)
-    path = folder / "results.json"
-    document = json.loads(path.read_text())
-    path.write_text(json.dumps(document))  # another's form: the careful way
-    assert reading._finished(folder) is None
-    assert read_rows(folder)[0][0]["time_ms"] == 1.0
-    assert jsonfile.FORMAT in path.read_text()
+    real, texts = reading.read_text, []
+    monkeypatch.setattr(reading, "read_text", lambda path: texts.append(path) or real(path))
+    monkeypatch.setattr(reading.results, "read_rows", None)
     assert history(tmp_path)["time_ms"].tolist() == [1.0]
+    assert texts == [folder / "results.json"]
 
 
 def test_nothing_is_said_of_runs_that_are_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -126,7 +126,7 @@ def test_data_are_not_obeyed_by_a_terminal(here: Here, tmp_path: Path, monkeypat
     (tmp_path / "a.toml").write_text('[[case]]\nname = "a"\noperation = "gemm"\nparams = {M = 1, N = 8, K = 8}\n')
     real = frame.schema.normalise
     monkeypatch.setattr(
-        csvfile.schema, "normalise", lambda value, kind: real(value + ESCAPE if value == "a" else value, kind)
+        csvfile.schema, "normalise", lambda value, *more: real(value + ESCAPE if value == "a" else value, *more)
     )
     arguments = ["--suite", "a.toml", "--cache", "hot", "--backend", "cpu", "--precision", "fp32", "--csv", "-"]
     assert ESCAPE in here(*arguments, "--quiet")[1]

@@ -200,7 +200,7 @@ def test_numbers_without_end_are_written_and_not_drawn(tmp_path: Path) -> None:
     plot.save(frame.from_rows(rows), tmp_path / "a")
     axes = plot.comparison(frame.from_rows(rows))
     assert 50 < axes.get_xlim()[1] < 60
-    assert "FP16 inf" in [text.get_text() for text in axes.texts]
+    assert "FP16 unknown" in [text.get_text() for text in axes.texts]
 
 
 def test_a_notebook_gets_a_figure_of_pyplot() -> None:

@@ -343,6 +343,30 @@ def test_a_new_test_is_no_regression(inside: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*test_three*only in new*", "1 of 3 rows only in new: *"])
 
 
+MEASURES = "def test_it(bandwidth):\n    bandwidth('gemm', M=1)\n"
+
+
+@pytest.mark.parametrize(("rootdir", "other"), [(".", "a"), ("a", ".")])
+def test_a_moved_rootdir_finds_the_baselines_tests(inside: pytest.Pytester, rootdir: str, other: str) -> None:
+    (inside.mkdir("a") / "test_it.py").write_text(MEASURES)
+    gate = ("--bwprof-baseline", "old", "--bwprof-fail-on", "5%", f"--rootdir={other}", "-c", "/dev/null", "a")
+    saved = run(inside, "--bwprof-save", "old", f"--rootdir={rootdir}", "-c", "/dev/null", "a")
+    saved.assert_outcomes(passed=1)
+    result = run(inside, *gate)
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*only in new*")
+    run(inside, *gate, times="[2.0]").assert_outcomes(failed=1)
+
+
+def test_an_id_whose_end_is_not_unique_says_so(inside: pytest.Pytester) -> None:
+    for name in "ab":
+        (inside.mkdir(name) / "test_it.py").write_text(MEASURES)
+        (inside.path / name / "__init__.py").touch()
+    run(inside, "--bwprof-save", "old", "--rootdir=.", "a", "b").assert_outcomes(passed=2)
+    result = run(inside, "--bwprof-baseline", "old", "--rootdir=a", "a")
+    result.stdout.fnmatch_lines(["1 of 1 rows only in new: 2 of its tests end alike*--rootdir*"])
+
+
 def test_what_was_measured_is_let_go_after_the_test(inside: pytest.Pytester) -> None:
     inside.makepyfile(
         """

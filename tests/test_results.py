@@ -170,7 +170,7 @@ def test_one_whole_file_of_a_folder_is_enough(tmp_path: Path, damaged: str, capl
 
 def test_a_good_file_is_never_replaced_by_one_that_cannot_be_loaded(tmp_path: Path) -> None:
     made = frame.from_rows([row("a", "fp32")], {"run_id": "run-1"})
-    wrong = [made.assign(status="fine"), made.assign(operation=None), made.assign(schema_version=99)]
+    wrong = [made.assign(operation=None), made.assign(schema_version=99)]
     odd = made.copy()
     odd.attrs["run"] = "not a dict"
     for ending in ("csv", "json"):
@@ -428,10 +428,10 @@ def test_import_is_light() -> None:
 
 @pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "'=1", "''-1", "'plain'", "a=b"])
 def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path, name: str) -> None:
-    path = bwprof.save(frame.from_rows([row(name, "fp32", gb_s=-1.5)]), tmp_path / "a.csv")
+    path = bwprof.save(frame.from_rows([row(name, "fp32", temperature_c=-1.5)]), tmp_path / "a.csv")
     (cells,) = csv.DictReader(io.StringIO(path.read_text()))
     assert cells["case"][0] not in "=+-@"
-    assert cells["bandwidth_gb_s"] == "-1.5", "a number stays one"
+    assert cells["temperature_c"] == "-1.5", "a number stays one"
     assert bwprof.load(path)["case"].tolist() == [name]
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 # The next narrower precision that one would think of.
 NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
-_WITHOUT = ("failed", "skipped")  # rows that have no time
 _MOST_FLAGS = 3  # named
 _NO_ROOFS = "what the device allows (its roofs) was not measured beside (measure without --no-roofs)"
 _BELOW = (
@@ -187,7 +186,7 @@ class Answer:
             return ""
         said = [*self._checked(total), *self._doubted(total)]
         without = values.words(self.data[~values.usable(self.data)], "status").astype(str)
-        gone = Counter(name for name in without if name in _WITHOUT)
+        gone = Counter(name for name in without if name not in ("", "ok", "predicted"))
         said += [
             f"{count} more {name if name == 'failed' else f'{_was(count)} {name}'}" for name, count in gone.items()
         ]

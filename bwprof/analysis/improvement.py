@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import registry
 from bwprof.analysis import values
 from bwprof.analysis.causes.rules import AT_ROOF
+from bwprof.results.compare import moved_bytes
 from bwprof.results.schema import Row
 from bwprof.text import figure_text, measurable, short
 
@@ -120,8 +121,7 @@ def pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[Pair]:
 
 def _timed(row: Row) -> Row | None:
     """The row with all its bytes in `bytes`; None for one without a time, or bytes."""
-    time_ms = measurable(row["time_ms"])
-    moved = (row["bytes_read"] or 0) + (row["bytes_written"] or 0)
+    time_ms, moved = measurable(row["time_ms"]), moved_bytes(row)
     return {**row, "bytes": moved} if time_ms and time_ms > 0 and moved else None
 
 

@@ -13,6 +13,7 @@ from bwprof import costs, registry
 from bwprof.analysis import values
 from bwprof.analysis.causes.losses import STEP
 from bwprof.analysis.improvement import Pair, named, pairs
+from bwprof.results.compare import moved_bytes
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import FLOOR_FACTOR, held_by, no_gain, of_row
 from bwprof.roofs.model import Roofs
@@ -170,7 +171,7 @@ def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
             "status": MEASURED if _is_measured(pair) else PREDICTED,
         }
     moved, why = _bytes_in(row, narrow)
-    now = (row["bytes_read"] or 0) + (row["bytes_written"] or 0)
+    now = moved_bytes(row)
     if moved is None or not now:
         return line | {"reason": why or "its bytes are not known (bytes_read=, bytes_written=)"}
     line["byte_ratio"] = now / sum(moved)
@@ -319,7 +320,8 @@ def limited_by(limiter: str, count: int) -> str:
     >>> limited_by("compute", 2), limited_by("kernel", 1)
     ('arithmetic', 'its own kernel (below half of what the device allows)')
     """
-    return _LIMITED_BY[limiter].format("its" if count == 1 else "their")
+    known = _LIMITED_BY.get(limiter)
+    return quoted(limiter) if known is None else known.format("its" if count == 1 else "their")
 
 
 def _briefly(limiter: str, count: int) -> str:

@@ -104,14 +104,20 @@ def _line(group: Group, precisions: Sequence[str]) -> dict[str, Any]:
     line["limiter"] = _joined(group, "limiter")
     line["flags"] = _flags(group)
     line["reason"] = _reasons(group.rows)
-    own = {status: {name: row for name, row in group.rows.items() if row["status"] == status} for status in _BROKEN}
+    states = dict.fromkeys(str(row["status"] or "ok") for row in group.rows.values())
+    own = {
+        status: {name: row for name, row in group.rows.items() if row["status"] == status}
+        for status in states
+        if status != "ok"
+    }
     line["broken"] = {status: _reasons(rows) for status, rows in own.items() if rows}
     return line
 
 
 def _worst(group: Group) -> str:
-    found = [row["status"] for row in group.rows.values()]
-    return next((status for status in _BROKEN if status in found), "ok")
+    found = [str(row["status"] or "ok") for row in group.rows.values()]
+    order = (*_BROKEN, "ok")
+    return min(found, key=lambda status: order.index(status) if status in order else -1)
 
 
 def _joined(group: Group, name: str) -> str | None:

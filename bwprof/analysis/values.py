@@ -104,13 +104,14 @@ def has_flag(data: pd.DataFrame, flag: str) -> NDArray[np.bool_]:
 
 def usable(data: pd.DataFrame) -> NDArray[np.bool_]:
     """Where a row has a time: measured, or predicted; what failed or was skipped has nothing to say."""
-    return (numbers(data, "time_ms") > 0) & ~is_word(data, "status", "failed", "skipped")
+    return (numbers(data, "time_ms") > 0) & words(data, "status").isin(["", "ok", "predicted"]).to_numpy(bool)
 
 
 def moved_bytes(data: pd.DataFrame) -> NDArray[np.float64]:
-    """Compulsory bytes read and written; NaN where neither is known."""
+    """Compulsory bytes read and written; where only one kind is known, what the rate makes of the time."""
     read, written = numbers(data, "bytes_read"), numbers(data, "bytes_written")
-    return np.where(np.isnan(read) & np.isnan(written), math.nan, np.nan_to_num(read) + np.nan_to_num(written))
+    one = np.isnan(read) != np.isnan(written)
+    return np.where(one, numbers(data, "bandwidth_gb_s") * numbers(data, "time_ms") * 1e6, read + written)
 
 
 @dataclass(frozen=True, slots=True)

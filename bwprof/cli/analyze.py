@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import OK, check_open
+from bwprof.cli.shared.guard import OK, data_stream
 from bwprof.cli.shared.rows import add_results, loaded
 from bwprof.results.schema import Row
-from bwprof.text import parse_count, quoted, spelt
+from bwprof.text import parse_count, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,14 +48,14 @@ def _print(options: argparse.Namespace) -> int:
     from bwprof.terminal import console
 
     if options.json or options.md:
-        check_open("--json" if options.json else "--md")
+        data_stream("--json" if options.json else "--md")
     top, peak, data = _top(options.top), _peak(options.peak), loaded(options.results, options.only)
     answer = Answer(with_limits(data if peak is None else with_peak(data, peak, options.results)), top)
     if options.json:
         found = answer.to_dict(with_checklist=options.checklist)
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
     elif options.md:
-        sys.stdout.write(spelt("\n\n".join(_markdown(answer, checklist=options.checklist))) + "\n")
+        sys.stdout.write("\n\n".join(_markdown(answer, checklist=options.checklist)) + "\n")
     else:
         _show(answer, console(sys.stdout), checklist=options.checklist)
     return OK

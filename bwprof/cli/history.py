@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import OK, check_open
+from bwprof.cli.shared.guard import OK, data_stream
 from bwprof.cli.shared.outputs import check_picture
 from bwprof.results.difference import DEFAULT_GATE, disturbances, doubts
 from bwprof.text import parse_count, quoted
@@ -29,8 +29,6 @@ _DESCRIPTION = """\
 What all runs below a folder have measured, over time: a line for each case, or each run of the CASEs (names of cases
 or operations, or patterns as '*_8b'). Where the time of a case differs from the run's before, it is said; so is what
 changed besides: driver, bwprof's version, variant, device. Devices and hosts are kept apart.
-
-The first time every run is read; .bwprof-index in the folder then keeps what is in them, and may be deleted.
 """
 _EPILOG = """\
 examples:
@@ -71,7 +69,7 @@ def _print(options: argparse.Namespace) -> int:
     if options.plot is not None:
         check_picture("--plot", options.plot, force=options.force)
     if options.csv or options.json:
-        check_open("--csv" if options.csv else "--json")
+        data_stream("--csv" if options.csv else "--json")
     found = _found(options)
     if options.plot is not None:
         from bwprof import plot
@@ -80,10 +78,9 @@ def _print(options: argparse.Namespace) -> int:
     if options.csv:
         from bwprof.results import frame
 
-        frame.write_csv(found, sys.stdout)
+        data_stream("--csv").write(frame.csv_text(found))
     elif options.json:
-        found.to_json(sys.stdout, orient="records", date_format="iso", indent=1)
-        sys.stdout.write("\n")
+        data_stream("--json").write(found.to_json(orient="records", date_format="iso", indent=1) + "\n")
     elif options.plot is None or options.cases:
         _show(found, options)
     return OK

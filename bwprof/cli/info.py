@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import check_open
+from bwprof.cli.shared.guard import data_stream
 from bwprof.info import info
 from bwprof.info.lines import about, device_lines
 from bwprof.results.jsonfile import plain
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print(options: argparse.Namespace) -> int:
     if options.json:
-        check_open("--json")
+        data_stream("--json")
     found = info(probe=options.probe)
     if options.json:
         sys.stdout.write(json.dumps(plain(found), indent=1) + "\n")

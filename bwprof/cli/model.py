@@ -28,7 +28,7 @@ from bwprof.results.writer import Store
 from bwprof.roofs import Roofs
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.resuming import still_to_do
-from bwprof.text import parse_count, quoted, words
+from bwprof.text import parse_count, path_text, quoted, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,7 +216,7 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
     from bwprof.models.settling import settle
 
     if data.get("model") is None:
-        raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {folder}")
+        raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {path_text(folder)}")
     plan = run.earlier_plan(folder, data)
     try:
         asked = Question.from_dict(data["model"])

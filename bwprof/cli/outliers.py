@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, check_open
+from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.shared.rows import add_results, loaded
 from bwprof.text import fraction, quoted, short
 
@@ -55,8 +55,7 @@ def _print(options: argparse.Namespace) -> int:
     if options.csv:
         from bwprof.results import frame
 
-        check_open("--csv")
-        frame.write_csv(found, sys.stdout)
+        data_stream("--csv").write(frame.csv_text(found))
         return _code(found, least)
     screen = console(sys.stdout)
     for line in _answer(found, gate):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, OK
 from bwprof.cli.shared.rows import add_results, loaded
-from bwprof.text import counted
+from bwprof.text import counted, path_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,7 +116,7 @@ def _write(options: argparse.Namespace) -> int:
     except FileExistsError as error:
         raise ValueError(str(error).replace("force=True, --force in a shell", "--force")) from None
     beside = f", with {counted(len(found.pictures), 'picture')} beside it" if found.pictures else ""
-    sys.stderr.write(f"bwprof: the report is {found.path}{beside}\n")
+    sys.stderr.write(f"bwprof: the report is {path_text(found.path)}{beside}\n")
     _show_goals(found.goals, console(sys.stdout))
     return OK if found.passed else GATE_FAILED
 

@@ -11,7 +11,7 @@ from bwprof import hardware
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser, run
 from bwprof.cli.shared.outputs import check_free
 from bwprof.roofs import Roofs, files, store
-from bwprof.text import unknown
+from bwprof.text import path_text, unknown
 
 _ACTIONS = ("list", "export", "import")
 _EPILOG = """\
@@ -94,7 +94,7 @@ def _export(options: argparse.Namespace, target: Path) -> int:
     if roofs is None:
         raise ValueError(f"no roofs are stored for {name}: bwprof sweep measures them")
     files.export(roofs, target)
-    sys.stderr.write(f"bwprof: the roofs of {name} are in {target}\n")
+    sys.stderr.write(f"bwprof: the roofs of {name} are in {path_text(target)}\n")
     return 0
 
 
@@ -112,5 +112,5 @@ def _import(options: argparse.Namespace, source: Path) -> int:
     stored = store.save(identity, roofs)
     if stored is None:
         raise ValueError(f"the roofs of {source} could not be stored")
-    sys.stderr.write(f"bwprof: the roofs of {name} are in {stored}\n")
+    sys.stderr.write(f"bwprof: the roofs of {name} are in {path_text(stored)}\n")
     return 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
-from bwprof.cli.shared.guard import GATE_FAILED, OK, USAGE, check_open, coded, guarded
+from bwprof.cli.shared.guard import GATE_FAILED, OK, USAGE, coded, data_stream, guarded
 from bwprof.cli.shared.outputs import check_free
 from bwprof.results.files import atomic_write
 from bwprof.results.jsonfile import plain
@@ -69,7 +69,7 @@ def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
 
     started = time.monotonic()
     if options.json == "-":
-        check_open("--json -")
+        data_stream("--json -")
     elif options.json is not None:
         _check_target(Path(options.json))
         check_free(options.json, force=options.force)
@@ -135,6 +135,6 @@ def _check_target(path: Path) -> None:
 
 def _write(target: str, text: str) -> None:
     if target == "-":
-        sys.stdout.write(text)
+        data_stream("--json -").write(text)
     else:
         atomic_write(Path(target), text)

@@ -43,9 +43,11 @@ def read(path: Path) -> tuple[Architecture, Mapping[str, Any]]:
     OSError
         When it cannot be read.
     """
+    source = quoted(path)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{source}: no config.json: it is no file")
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
-    source = quoted(path)
     if len(content) > _MOST_BYTES:
         raise ValueError(f"{source}: no config.json: it has more than {_MOST_BYTES} bytes")
     try:

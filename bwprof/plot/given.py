@@ -14,7 +14,6 @@ from bwprof.text import as_pandas, check_frame, measurable, shown
 if TYPE_CHECKING:
     import pandas as pd
 
-_WITHOUT = ("failed", "skipped")  # rows that have no time
 _LEAST = ("operation", "precision")  # what rows made by hand cannot do without
 
 
@@ -80,7 +79,7 @@ def hollow(row: Mapping[str, Any]) -> bool:
 def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """What a title says of rows: those without a time, which are not drawn, and that nobody checked the others."""
     found = list(rows)
-    states = Counter(str(row.get("status")) for row in found if row.get("status") in _WITHOUT)
+    states = Counter(str(row.get("status")) for row in found if row.get("status") not in (None, "ok", "predicted"))
     said = [f"not drawn: {' and '.join(f'{count} {name}' for name, count in states.items())}"] if states else []
     measured = [row for row in found if row.get("status") == "ok"]
     unknown = bool(measured) and all(row.get("verified") is None and not row.get("flags") for row in measured)

@@ -53,7 +53,7 @@ def csv_text(found: pd.DataFrame) -> str:
     """Rows alone; cells that a spreadsheet would run are quoted."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([quoted_formula(str(name)) for name in found.columns])
+    writer.writerow([_cell(str(name)) for name in found.columns])
     for values in found.itertuples(index=False, name=None):
         writer.writerow([_cell(value) for value in values])
     return text.getvalue()
@@ -62,7 +62,7 @@ def csv_text(found: pd.DataFrame) -> str:
 def _cell(value: Any) -> str:
     if is_missing(value):
         return ""
-    return quoted_formula(value) if isinstance(value, str) else str(plain(value))
+    return quoted_formula(schema.clean(value)) if isinstance(value, str) else str(plain(value))
 
 
 def read(path: Path) -> pd.DataFrame:

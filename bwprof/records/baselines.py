@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from os import PathLike
 from pathlib import Path
@@ -12,9 +13,10 @@ from bwprof.records.baseline import Baseline
 from bwprof.records.holding import held
 from bwprof.records.names import plain_name
 from bwprof.results.files import atomic_write
-from bwprof.text import nearest, path_of, quoted, truth
+from bwprof.text import nearest, path_of, quoted, read_number, truth
 
 FOLDER = ".bwprof/baselines"  # below the working directory: in a repository it can be committed
+_MISSING = frozenset({"na", "nan", "nat", "none", "null"})
 _LISTED = 10  # names that a message lists
 
 
@@ -24,8 +26,11 @@ def folder_of(folder: str | PathLike[str] | None) -> Path:
 
 
 def file_of(name: str, folder: str | PathLike[str] | None = None) -> Path:
-    """A baseline's file; ValueError for a name that is none."""
-    return folder_of(folder) / f"{plain_name(name, 'the name of a baseline')}.json"
+    """A baseline's file; ValueError for a name that is none, and for one that tables read as a missing value."""
+    plain = plain_name(name, "the name of a baseline")
+    if plain.lower() in _MISSING or plain.startswith("-") or math.isinf(read_number(plain)):
+        raise ValueError(f"the name of a baseline is '{plain}': tables and shells misread it; use another name")
+    return folder_of(folder) / f"{plain}.json"
 
 
 class Baselines(Listing):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.records.index import crew
-from bwprof.records.index.folders import Stamp, run_folders, stamp_of
-from bwprof.records.index.store import DamagedError, Store, is_damage
+from bwprof.records.folders import run_folders
+from bwprof.records.reading import Reader, Run
+from bwprof.results import unfinished
 from bwprof.results.difference import DEFAULT_GATE
 from bwprof.text import fraction, path_of, quoted, shown, unknown, whole_number, words
 
@@ -41,10 +39,6 @@ def history(
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """What all runs below a folder have measured, over time.
-
-    The first call reads every run; what it finds is kept in an index, ``.bwprof-index`` in the folder, so that later
-    calls read only the runs that are new or have changed. The index may be deleted at any time. Where it cannot be
-    written all runs are read at each call.
 
     Parameters
     ----------
@@ -103,57 +97,29 @@ def history(
         raise ValueError(f"last is {shown(last)}: a number of runs from 1 is needed")
     known = fraction(gate, "gate")
 
-    def work(store: Store) -> pd.DataFrame:
-        from bwprof.records import frames
+    from bwprof.records import frames
 
-        _update(store, root, found, progress)
-        with store.reading():
-            frame = frames.read(store, found, lambda cases: _chosen(cases, wanted), most, known)
-            problems = {path: why for path, why in store.problems().items() if path in found}
-        frame.attrs |= {"folder": str(folder), "runs": len(found), "unread": problems}
-        return frame
-
+    reader, runs = Reader(), []
     found = run_folders(root)
-    frame = _with_index(root, work, kept=bool(found))
-    _tell(root, frame.attrs["unread"])
+    for number, path in enumerate(found, start=1):
+        run = reader.read(root, path)
+        runs += [] if run is None else [run]
+        if progress is not None:
+            progress(number, len(found))
+    runs.sort(key=lambda run: (run.about["started"], run.about["run_id"], run.path))
+    frame = frames.read(reader, runs, lambda cases: _chosen(cases, wanted), most, known)
+    frame.attrs |= {"folder": str(folder), "runs": len(found), "unread": dict(sorted(reader.problems.items()))}
+    _warn(root, reader.problems, runs)
     return frame
 
 
-def _with_index(root: Path, work: Callable[[Store], pd.DataFrame], *, kept: bool) -> pd.DataFrame:
-    """What is made of the index: of its file, which is made anew if it is damaged, else of one in memory."""
-    damaged = False
-    for _ in range(2 if kept else 0):
-        try:
-            with closing(Store(root, damaged=damaged)) as store:
-                return work(store)
-        except (DamagedError, OSError, sqlite3.Error) as error:
-            if damaged or not is_damage(error):
-                _log.info("%s: the index cannot be used (%s): all runs are read", quoted(root), error)
-                break
-            damaged = True
-    with closing(Store(root, in_memory=True, damaged=damaged)) as store:
-        return work(store)
-
-
-def _update(store: Store, root: Path, found: Mapping[str, Stamp], progress: Progress | None) -> None:
-    """Bring the index up to what is found."""
-    known = store.stamps()
-    new = [path for path, stamp in found.items() if known.get(path) != stamp]
-    done = 0
-    for batch, parts in crew.read(root, new):
-        # What has gone meanwhile is not unreadable.
-        read = [one for one in batch if not one[1].problem or stamp_of(str(root / one[0])) is not None]
-        store.put([(path, found[path], content) for path, content in read], parts)
-        done += len(batch)
-        if progress is not None and batch:
-            progress(done, len(new))
-    # What another process has found since we looked is still there, and stays.
-    gone = [path for path in known.keys() - found.keys() if stamp_of(str(root / path)) is None]
-    if gone:
-        store.remove(gone)
-
-
-def _tell(root: Path, unread: Mapping[str, str]) -> None:
+def _warn(root: Path, unread: Mapping[str, str], runs: Sequence[Run]) -> None:
+    """Log which folders have no rows here, and which runs may lack cases."""
+    states = {run.path: run.about["run_status"] for run in runs}
+    partial = [f"{quoted(path)} ({quoted(state)})" for path, state in states.items() if unfinished({"status": state})]
+    if partial:
+        more = f" and {len(partial) - _LISTED} more" if len(partial) > _LISTED else ""
+        _log.warning("not complete, cases may be missing: %s%s", ", ".join(partial[:_LISTED]), more)
     for path, why in list(unread.items())[:_LISTED]:
         _log.warning("%s cannot be read and is left out: %s", quoted(root / path), quoted(why))
     if len(unread) > _LISTED:

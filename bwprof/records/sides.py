@@ -136,6 +136,7 @@ def _of_text(source: str | PathLike[str], folder: str | PathLike[str] | None, na
 
 def _of_run(path: Path, name: str) -> Side:
     rows, samples, run = results.read_rows(path)
+    results.warn_of_unfinished(path, run)
     return Side(name, rows, samples, run, [()] * len(rows))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,7 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     from bwprof.results import frame as frames
 
     found, values, run = _with_samples(path) if truth(samples, "samples") else read_rows(path_of(path, "path"))
+    warn_of_unfinished(path, run)
     if all(row["speedup_vs_fp32"] is None for row in found):
         compare.fill(found)
     whole = frames.from_rows(found, run, values)
@@ -99,6 +100,25 @@ def recorded() -> dict[str, Path]:
 def located(path: Path) -> Path:
     """Find the recorded run that a name stands for where no file or folder has it; any other path stays as it is."""
     return path if os.path.lexists(path) else recorded().get(str(path), path)
+
+
+def unfinished(run: Mapping[str, Any]) -> str:
+    """Return why a run may lack cases: it is still measured, or did not end well; "" for one that did.
+
+    Examples
+    --------
+    >>> unfinished({"status": "running"}), unfinished({"status": "complete"}), unfinished({})
+    ('not complete (running): cases may be missing', '', '')
+    """
+    status = run.get("status")
+    return "" if status in (None, "complete") else f"not complete ({quoted(status)}): cases may be missing"
+
+
+def warn_of_unfinished(path: str | PathLike[str], run: Mapping[str, Any]) -> None:
+    """Log why the run at a path may lack cases, if it may."""
+    why = unfinished(run)
+    if why:
+        _log.warning("%s is %s", quoted(path), why)
 
 
 def run_in(path: Path) -> Path:

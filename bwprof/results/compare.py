@@ -147,7 +147,7 @@ def fill(rows: list[Row]) -> bool:
 def _compared(row: Row, baseline: Row | None) -> dict[str, float | None]:
     if baseline is None or not row.get("time_ms") or not baseline.get("time_ms"):
         return dict.fromkeys(schema.COMPARISON_NAMES)
-    ours, theirs = _bytes(row), _bytes(baseline)
+    ours, theirs = moved_bytes(row), moved_bytes(baseline)
     bandwidth = None
     if row.get("bandwidth_gb_s") and baseline.get("bandwidth_gb_s"):
         bandwidth = _ratio(row["bandwidth_gb_s"], baseline["bandwidth_gb_s"])
@@ -163,5 +163,18 @@ def _ratio(one: float, other: float) -> float | None:
     return None if measurable(one) is None or measurable(other) is None else one / other
 
 
-def _bytes(row: Row) -> int:
-    return int(row.get("bytes_read") or 0) + int(row.get("bytes_written") or 0)
+def moved_bytes(row: Row) -> int | None:
+    """Return the compulsory bytes of a row; where only one kind is known, what its rate makes of its time.
+
+    Examples
+    --------
+    >>> moved_bytes({"bytes_read": 8, "bytes_written": 2}), moved_bytes({"bytes_read": 8})
+    (10, None)
+    >>> moved_bytes({"bytes_read": 8, "bandwidth_gb_s": 4.0, "time_ms": 2e-6})
+    8
+    """
+    read, written = row.get("bytes_read"), row.get("bytes_written")
+    if read is not None and written is not None:
+        return int(read) + int(written)
+    rate, time = measurable(row.get("bandwidth_gb_s")), measurable(row.get("time_ms"))
+    return round(rate * time * 1e6) if rate and time and read != written else None

@@ -194,7 +194,7 @@ def _remove_left_behind(target: Path) -> None:
                 continue
             if time.time() - entry.stat(follow_symlinks=False).st_mtime < _LEFT_BEHIND_SECONDS:
                 continue
-            number = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            number = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 if locked(number):
                     os.unlink(entry.path)
@@ -256,6 +256,9 @@ class Claim:
                 number = os.open(self._path, _CLAIM, 0o666)
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(self._target)) from None
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                os.close(number)
+                raise OSError(errno.EEXIST, f"{self._path.name} beside it is no file", str(self._target))
             if not locked(number):
                 os.close(number)
                 raise OSError(errno.EBUSY, "another bwprof is writing to it", str(self._target))

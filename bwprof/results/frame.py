@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bwprof import registry
 from bwprof.results import compare, schema
+from bwprof.results.csvfile import quoted_formula
 from bwprof.results.frozen import Run, Samples
 from bwprof.results.schema import Row
 from bwprof.text import pandas_frame, shown
@@ -29,7 +30,9 @@ def from_rows(
     """
     listed = list(rows)
     data: dict[str, Any] = {
-        column.name: _column([schema.normalise(row.get(column.name), column.kind) for row in listed], column.kind)
+        column.name: _column(
+            [schema.normalised(column.name, row.get(column.name), column.kind) for row in listed], column.kind
+        )
         for column in schema.columns()
     }
     more = schema.more_names(listed)
@@ -122,10 +125,18 @@ def with_samples(frame: pd.DataFrame, samples: Sequence[Sequence[float] | None])
     return frame
 
 
-def write_csv(frame: pd.DataFrame, stream: TextIO) -> None:
-    """Any frame as CSV. NumPy 1.24.0 warns of each NaN that becomes text."""
+def csv_text(frame: pd.DataFrame) -> str:
+    """Return any frame as CSV, without formulas. NumPy 1.24.0 warns of each NaN that becomes text."""
+    safe = frame.rename(columns=lambda name: _without_formula(str(name)))
+    for place, dtype in enumerate(frame.dtypes):
+        if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype):
+            safe.isetitem(place, frame.iloc[:, place].astype(object).map(_without_formula).to_numpy())
     with np.errstate(invalid="ignore"):
-        frame.to_csv(stream, index=False)
+        return safe.to_csv(index=False)
+
+
+def _without_formula(value: Any) -> Any:
+    return quoted_formula(schema.clean(value)) if isinstance(value, str) else value
 
 
 def samples_of(frame: pd.DataFrame, rows: Sequence[Row]) -> list[Sequence[float] | None]:
@@ -214,11 +225,14 @@ def _plain(found: list[Any], name: str, kind: schema.Kind, *, known: bool) -> li
     if not known:
         return [schema.normalised(name, value, kind) for value in found]
     if kind == "number":
-        return [None if math.isnan(value) else value for value in found]
+        least, most, zero = schema.range_of(name)
+        return [value + 0.0 if least <= value <= most or value == zero else None for value in found]
     if kind == "text":
         missing = schema.is_missing  # some of pandas' types of text say NaN
         cleaned = {value: None if missing(value) else schema.clean(value) for value in dict.fromkeys(found)}
         return [cleaned[value] for value in found]
+    if kind == "integer":
+        return [None if value is pd.NA or value < 0 else value for value in found]
     return [None if value is pd.NA else value for value in found]
 
 

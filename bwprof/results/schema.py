@@ -27,7 +27,7 @@ from bwprof.results.columns import (
     columns,
     param_columns,
 )
-from bwprof.text import shown
+from bwprof.text import is_truth, shown
 
 __all__ = [
     "CLASSIC_NAMES",
@@ -61,6 +61,7 @@ __all__ = [
     "normalised",
     "param_columns",
     "precision_text",
+    "range_of",
     "said",
 ]
 
@@ -198,8 +199,26 @@ def _precisions() -> frozenset[str]:
     return frozenset(found["name"] for found in _core.precisions())
 
 
-def normalise(value: Any, kind: Kind) -> Any:
-    """A value as rows hold it: None, str, int, float or bool.
+_MOST = 1e30  # of anything that is measured: its powers and ratios are floats
+_SIGNED = frozenset({"temperature_c", "schema_version"})
+_BOUNDLESS = frozenset({"time_ms_hi", "max_error"})  # infinite: of too few samples, of a result that is no number
+_POSITIVE = frozenset({"time_ms", "time_ms_hi", "time_ms_min", "bandwidth_gb_s"})
+
+
+@cache
+def range_of(name: str) -> tuple[float, float, float]:
+    """Return the least and the greatest number that a column can hold, and 0 where it can hold that too, else NaN.
+
+    A time, a rate or a share of a roof is positive and finite. What is beyond the limits is damage: nobody knows it.
+    """
+    known = _by_name().get(name)
+    positive = name in _POSITIVE or (known is not None and known.group in ("roofs", "comparison"))
+    least = -_MOST if name in _SIGNED or known is None else 1 / _MOST
+    return least, math.inf if name in _BOUNDLESS else _MOST, math.nan if positive else 0.0
+
+
+def normalise(value: Any, kind: Kind, limits: tuple[float, float, float] = (-math.inf, math.inf, 0.0)) -> Any:
+    """A value as rows hold it: None, str, int, float or bool; None for a number beyond `limits`.
 
     Raises
     ------
@@ -216,10 +235,14 @@ def normalise(value: Any, kind: Kind) -> Any:
         return _truth(value)
     if isinstance(value, str) and not value.strip():
         return None
+    least, most, zero = limits
     if kind == "integer":
-        return _integer(value)
+        whole = _integer(value)
+        return None if whole is None or whole < 0 < least else whole
+    if is_truth(value):
+        raise TypeError("a number is needed")
     number = float(value)
-    return None if math.isnan(number) else number
+    return number + 0.0 if least <= number <= most or number == zero else None  # -0.0 + 0.0 is 0.0
 
 
 def _integer(value: Any) -> int | None:
@@ -256,7 +279,7 @@ def _truth(value: Any) -> bool | None:
 def normalised(name: str, value: Any, kind: Kind) -> Any:
     """The same of a column; what is raised names it."""
     try:
-        return normalise(value, kind)
+        return normalise(value, kind, range_of(name))
     except (OverflowError, TypeError, ValueError):
         raise ValueError(f"column {name}: {shown(value)} is not {said(kind)}") from None
 

@@ -297,7 +297,8 @@ def beaten(columns: Mapping[str, Numbers]) -> Any:
     """
     row = {name: columns.get(name, math.nan) for name in _NUMBERS}
     reached = _reached(row)
-    return (reached > ABOVE_ROOF * row["measured_tflops"]) & _not(reached > row["peak_tflops"])
+    best = row["measured_tflops"]
+    return (best > 0) & (reached > ABOVE_ROOF * best) & _not(reached > row["peak_tflops"])
 
 
 def beaten_rows(frame: pd.DataFrame) -> Any:
@@ -403,11 +404,9 @@ def of_columns(columns: Mapping[str, Numbers], *, hot: Any = False, predicted: A
     """
     row = {name: columns.get(name, math.nan) for name in _NUMBERS}
     seconds = _where(row["time_ms"] > 0, row["time_ms"], math.nan) * 1e-3
-    moved = _where(
-        _known(row["bytes_read"]) | _known(row["bytes_written"]),
-        _first(row["bytes_read"], 0.0) + _first(row["bytes_written"], 0.0),
-        math.nan,
-    )
+    read, written = row["bytes_read"], row["bytes_written"]
+    one = _known(read) ^ _known(written)
+    moved = _where(one, row["bandwidth_gb_s"] * 1e9 * seconds, read + written)
     still, idle = moved == 0, row["flops"] == 0
     ceiling = _first(row["ceiling_gb_s"], row["peak_gb_s"])
     stream = _first(row["attainable_gb_s"], ceiling)

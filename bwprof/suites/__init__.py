@@ -82,6 +82,8 @@ def load(name: str) -> Suite:
     'stream_read'
     """
     if name.endswith(".toml"):
+        if Path(name).exists() and not Path(name).is_file():
+            raise ValueError(f"suite {quoted(name)} is no file")
         with Path(name).open("rb") as file:
             return parse(file.read(_MOST_BYTES + 1), source=name)
     found = built_in()

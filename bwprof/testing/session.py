@@ -20,7 +20,7 @@ from bwprof.records.saving import save_baseline, told_of_disturbed
 from bwprof.records.sides import Side, side
 from bwprof.results.row import Row
 from bwprof.terminal import console, table
-from bwprof.text import counted
+from bwprof.text import counted, path_text
 
 _COLUMNS = ("test", "precision", "time ms", "GB/s", "% attainable", "baseline", "flags")
 _WIDTH = 400  # a test keeps its line, to be searched for
@@ -83,21 +83,24 @@ class Session:
         if self._base is None:
             return ""
         base, own = self._base, key(row)
-        others = [one for one in base.rows if bare(one) != bare(row)]
+        name, alike = _name_in(base, str(row["case"]))
+        tested = {**row, "case": name}
+        others = [one for one in base.rows if bare(one) != bare(tested)]
         samples = [*[None] * len(others), list(row.samples_ns)]
-        found = compared(base, Side("this session", [*others, dict(row)], samples), tries=tries)
-        place = next(place for place, line in enumerate(found.lines) if line.pair.new is not None and _same(line, own))
+        found = compared(base, Side("this session", [*others, tested], samples), tries=tries)
+        place = next(n for n, line in enumerate(found.lines) if line.pair.new is not None and _same(line, key(tested)))
         failed, where = False, ""
         if found.doubted(found.lines[place], self._fail_on):
             second, where = again()
-            found = found.after_second_try({place: second})
+            found = found.after_second_try({place: Row({**second, "case": name}, second.samples_ns)})
             failed = found.fails(found.lines[place], self._fail_on)
         line = found.lines[place]
         change = "" if line.test is None else f"{change_text(line)} "
         word = line.verdict.replace("_", " ")
         self._verdicts[own] = {"verdict": f"{change}{word}"}
         if line.verdict not in (SLOWER, FASTER, SAME):
-            self._verdicts[own]["unjudged"] = f"{word}: {line.reason}" if line.reason else word
+            why = f"{alike} of its tests end alike: pytest's --rootdir tells which" if alike else line.reason
+            self._verdicts[own]["unjudged"] = f"{word}: {why}" if why else word
         if found.undecided(line, self._fail_on):
             self._verdicts[own]["undecided"] = describe_undecided(found, [place])
         if not failed:
@@ -155,7 +158,7 @@ class Session:
         except (OSError, ValueError) as error:
             self._notes.append(f"baseline '{name}' was not saved: {error}")
             return False
-        self._notes.append(f"baseline '{name}' ({counted(len(known), 'case')}) is in {path}")
+        self._notes.append(f"baseline '{name}' ({counted(len(known), 'case')}) is in {path_text(path)}")
         self._notes += filter(None, [told_of_disturbed(name, source.rows)])
         return True
 
@@ -175,6 +178,18 @@ class Session:
         screen.print(made)
         lines = [line.rstrip() for line in text.getvalue().splitlines()]
         return [line for line in lines if line] + self._notes
+
+
+def _name_in(base: Side, case: str) -> tuple[str, int]:
+    """Return a test's name in the baseline, and how many names there end alike where it has none.
+
+    An id begins at pytest's root folder, which an option can move: the end of the id tells the test.
+    """
+    names = {str(row["case"]) for row in base.rows}
+    alike = [name for name in names if name.endswith(f"/{case}") or case.endswith(f"/{name}")]
+    if case in names or len(alike) != 1:
+        return case, 0 if case in names else len(alike)
+    return alike[0], 0
 
 
 def _same(line: Any, own: object) -> bool:

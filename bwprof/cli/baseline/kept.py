@@ -15,7 +15,7 @@ from bwprof.records.comparing.values import value
 from bwprof.results import schema
 from bwprof.results.difference import disturbances, doubts
 from bwprof.results.schema import Row
-from bwprof.text import counted, figure_text, quoted
+from bwprof.text import counted, figure_text, path_text, quoted
 
 _WORDS = ("case", "precision", "variant", "cache")
 _NUMBERS = ("time, ms", "95 % from", "to", "GB/s", "processes", "wander, %")
@@ -149,5 +149,5 @@ def _figures(row: Row, times: Sequence[float]) -> list[str]:
 def _delete(options: argparse.Namespace) -> int:
     for name in options.names:
         path = baselines.delete_baseline(name, folder=options.dir)
-        sys.stderr.write(f"bwprof: baseline {name} is gone ({path})\n")
+        sys.stderr.write(f"bwprof: baseline {name} is gone ({path_text(path)})\n")
     return OK

@@ -20,7 +20,7 @@ from bwprof.cli.sweep import options as sweeps
 from bwprof.records import baselines, saving
 from bwprof.records.sides import Side, side
 from bwprof.runs.interrupts import Interrupts
-from bwprof.text import counted, parse_count
+from bwprof.text import counted, parse_count, path_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,11 +101,7 @@ def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrup
                 f"runs that are there are measured already: leave out {', '.join(clash)}, or give --repeat"
             )
         with interrupts.at_once():
-            sources = [side(found, folder=parsed.dir) for found in parsed.what]
-            for source in sources:
-                if source.run.get("status", "complete") != "complete":
-                    _log.warning("%s is not complete (%s): cases may be missing", source.name, source.run["status"])
-            _write(parsed, sources)
+            _write(parsed, [side(found, folder=parsed.dir) for found in parsed.what])
         return OK
     repeat = REPEAT if parsed.repeat is None else parse_count(parsed.repeat, "--repeat")
     if repeat < 1:
@@ -123,7 +119,7 @@ def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrup
 def _write(parsed: argparse.Namespace, sources: Sequence[Side]) -> None:
     found = saving.made_of(parsed.name, sources)
     path = baselines.write(found, folder=parsed.dir, force=parsed.force)
-    sys.stderr.write(f"bwprof: baseline {parsed.name} ({counted(len(found.cases), 'case')}) is in {path}\n")
+    sys.stderr.write(f"bwprof: baseline {parsed.name} ({counted(len(found.cases), 'case')}) is in {path_text(path)}\n")
     for told in saving.doubts_of(found):
         _log.warning("%s", told)
 

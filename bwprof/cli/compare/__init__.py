@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import math
 import sys
@@ -13,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.baseline.kept import add_dir
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, check_open
+from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.shared.options import add_only, split
 from bwprof.cli.shared.outputs import check_picture, is_step_summary, targets_of
 from bwprof.results.files import append_text, atomic_write
-from bwprof.text import fraction, quoted, unknown
+from bwprof.text import fraction, quoted, spelt, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,7 +110,7 @@ def _run(options: argparse.Namespace) -> int:
         check_picture("--plot", options.plot, force=options.force)
     targets = targets_of(options, options.base, options.new)
     if options.format != "table":
-        check_open("--format")
+        data_stream("--format")
         for kind, name in targets.items():
             if name == "-":
                 raise ValueError(f"--format {options.format} and --{kind} - cannot both have the standard output")
@@ -137,6 +136,7 @@ def _run(options: argparse.Namespace) -> int:
 def _write(options: argparse.Namespace, targets: Mapping[str, str], found: Comparison, gate: Gate) -> None:
     """What was asked for, into files and on standard output."""
     from bwprof.records.comparing import telling
+    from bwprof.results import frame
 
     heads = [_gate_line(found, gate)] if gate.fail_on != "never" else []
     if options.format == "table":
@@ -145,16 +145,16 @@ def _write(options: argparse.Namespace, targets: Mapping[str, str], found: Compa
         piped = "-" in targets.values()
         _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
     forms = {
-        "csv": lambda: _csv(found),
+        "csv": lambda: frame.csv_text(found.frame()),
         "json": lambda: _json(found, gate),
-        "markdown": lambda: telling.markdown(found, heads, gate),
+        "markdown": lambda: spelt(telling.markdown(found, heads, gate)),
     }
     if options.format in forms:
-        sys.stdout.write(forms[options.format]())
+        data_stream("--format").write(forms[options.format]())
     for kind, name in targets.items():
         text = forms["markdown" if kind == "md" else kind]()
         if name == "-":
-            sys.stdout.write(text)
+            data_stream(f"--{kind} -").write(text)
         elif is_step_summary(kind, name):
             append_text(Path(name), text)
         else:
@@ -233,14 +233,6 @@ def _print(found: Comparison, heads: Sequence[str], screen: Console, options: ar
     for line in (*found.notes, telling.promise(found), telling.summary(found), *heads):
         if line:
             screen.print(wrapped(line, screen))
-
-
-def _csv(found: Comparison) -> str:
-    from bwprof.results import frame
-
-    text = io.StringIO()
-    frame.write_csv(found.frame(), text)
-    return text.getvalue()
 
 
 def _json(found: Comparison, gate: Gate) -> str:

@@ -14,7 +14,7 @@ from bwprof.cli.shared.options import add_only
 from bwprof.cli.shared.outputs import check_picture
 from bwprof.cli.shared.rows import rows_of
 from bwprof.results import load
-from bwprof.text import nearest, quoted, unknown, words
+from bwprof.text import nearest, path_text, quoted, unknown, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +124,7 @@ def _draw(options: argparse.Namespace) -> int:
 
             sys.stdout.write(summary(*means(data)))
     for target in targets:
-        sys.stderr.write(f"bwprof: the picture is {target}\n")
+        sys.stderr.write(f"bwprof: the picture is {path_text(target)}\n")
     return OK
 
 
@@ -264,7 +264,7 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> in
             sys.stderr.write(f"bwprof: no {name}: {picture}\n")
             continue
         picture.write(named[name], dpi=dpi, dark=options.dark)
-        sys.stdout.writelines(f"{target}\n" for target in named[name])
+        sys.stdout.writelines(f"{path_text(target)}\n" for target in named[name])
     return OK
 
 

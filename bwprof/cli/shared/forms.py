@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bwprof.cli.shared.guard import check_open
+from bwprof.cli.shared.guard import data_stream
 
 
 def add_forms(parser: argparse.ArgumentParser) -> None:
@@ -21,9 +21,8 @@ def add_forms(parser: argparse.ArgumentParser) -> None:
 def print_in_form(options: argparse.Namespace, told: Callable[[], Any], parts: Callable[[], Sequence[str]]) -> bool:
     """Print what `told` gives as JSON, or `parts` as Markdown; False where tables are wanted."""
     if options.json:
-        check_open("--json")
-        sys.stdout.write(json.dumps(told(), indent=1, ensure_ascii=False) + "\n")
+        data_stream("--json").write(json.dumps(told(), indent=1, ensure_ascii=False) + "\n")
     elif options.md:
-        check_open("--md")
+        data_stream("--md")
         sys.stdout.write("\n\n".join(parts()) + "\n")
     return bool(options.json or options.md)

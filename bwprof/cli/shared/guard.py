@@ -14,12 +14,12 @@ from typing import Any, TextIO, cast
 
 from bwprof import _core
 from bwprof.runs.interrupts import StoppedError
-from bwprof.terminal import Spelt, safe_stderr
+from bwprof.terminal import spelling
 from bwprof.text import quoted, spelt
 
 # Exit codes of every command: all went well (skipped rows included); a gate of the self-test failed; what was asked for
-# cannot be; a case failed or rows could not be written; a signal came.
-OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
+# cannot be; a case failed or rows could not be written; a signal came; the reader of a pipe left (SIGPIPE of a shell).
+OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED, READER_GONE = 0, 1, 2, 3, 130, 141
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
@@ -29,6 +29,7 @@ def guarded(command: Callable[[], int]) -> int:
     A reader that has gone (``| head``) is no error worth a word. Streams that were closed before the start
     (``>&-``) become the null device: a pipe opened later must not get their numbers.
     """
+    code = OK
     _open_missing_streams()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
         sys.stdout.reconfigure(errors="backslashreplace")  # LANG=C: a letter that cannot be written stops nothing
@@ -42,7 +43,7 @@ def guarded(command: Callable[[], int]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         _silence(1)
-        return INCOMPLETE
+        return code or READER_GONE
     except MemoryError:
         with suppress(OSError):
             sys.stderr.write("bwprof: error: out of memory\n")
@@ -120,12 +121,11 @@ class _Tolerant:
 def _safe_streams() -> Iterator[None]:
     """Progress that nobody can read is no reason to stop measuring; a file's or an option's words are only shown.
 
-    Data for a file or a pipe stay as they are: only a terminal obeys what is in them.
+    Data go to `data_stream`.
     """
     out, err = sys.stdout, sys.stderr
-    sys.stderr = safe_stderr(cast("TextIO", _Tolerant(err)))
-    if out.isatty():
-        sys.stdout = cast("TextIO", Spelt(out))
+    sys.stderr = spelling(cast("TextIO", _Tolerant(err)))
+    sys.stdout = spelling(out)
     try:
         yield
     finally:
@@ -138,13 +138,17 @@ class _ClosedStream(io.TextIOWrapper):
 
 def is_closed(stream: TextIO) -> bool:
     """True for a standard stream that was closed before the start (``>&-``): it takes words, but no data."""
-    return isinstance(stream, _ClosedStream)
+    return isinstance(getattr(stream, "obeyed", stream), _ClosedStream)
 
 
-def check_open(option: str) -> None:
-    """ValueError when the data that `option` asks for would go to a standard output that was closed."""
-    if is_closed(sys.stdout):
+def data_stream(option: str = "") -> TextIO:
+    """Return the standard output for the data that `option` asks for; ValueError where it was closed.
+
+    A file and a pipe get data as they are: only a terminal obeys what is in them.
+    """
+    if option and is_closed(sys.stdout):
         raise ValueError(f"{option}: the standard output is closed")
+    return sys.stdout if sys.stdout.isatty() else cast("TextIO", getattr(sys.stdout, "obeyed", sys.stdout))
 
 
 def _open_missing_streams() -> None:

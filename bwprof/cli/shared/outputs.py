@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bwprof.cli.shared.guard import check_open
+from bwprof.cli.shared.guard import data_stream
 from bwprof.results.files import atomic_write, holds_something, is_plain_target
-from bwprof.text import quoted
+from bwprof.text import quoted, spelt
 
 
 def targets_of(given: argparse.Namespace, *inputs: str | None) -> dict[str, str]:
@@ -26,7 +26,7 @@ def targets_of(given: argparse.Namespace, *inputs: str | None) -> dict[str, str]
         if name == "":
             raise ValueError(f"--{kind} is '': a name is needed")
         if name == "-":
-            check_open(f"--{kind} -")
+            data_stream(f"--{kind} -")
         elif kind != "md" and Path(name).suffix.lower() != f".{kind}":
             raise ValueError(f"--{kind} {quoted(name)}: the name must end in .{kind}")
         elif kind == "md" and (other := next((one for one in ("csv", "json") if _is_one(targets.get(one), name)), "")):
@@ -106,11 +106,13 @@ def write_each(targets: Mapping[str, str], text_of: Callable[[str], str]) -> set
     written: set[str] = set()
     for kind, name in targets.items():
         try:
+            text = spelt(text_of(kind)) if kind == "md" else text_of(kind)
             if name == "-":
-                sys.stdout.write(text_of(kind))
-                sys.stdout.flush()
+                stream = data_stream(f"--{kind} -")
+                stream.write(text)
+                stream.flush()
             else:
-                atomic_write(Path(name), text_of(kind))
+                atomic_write(Path(name), text)
         except OSError as error:
             where = "the standard output" if name == "-" else quoted(name)
             sys.stderr.write(f"bwprof: error: results cannot be written to {where}: {error.strerror or error}\n")

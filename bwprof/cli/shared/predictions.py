@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from bwprof import results
 from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY
 from bwprof.cli.shared import options
+from bwprof.cli.shared.guard import data_stream
+from bwprof.text import path_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,8 +34,8 @@ def write(found: pd.DataFrame, targets: Mapping[str, str], *, quiet: bool = Fals
         if name != "-":
             results.save(found, name)
             if not quiet:
-                sys.stderr.write(f"bwprof: predictions are in {name}\n")
+                sys.stderr.write(f"bwprof: predictions are in {path_text(name)}\n")
             continue
         rows = frame.to_rows(found)
         text = csvfile.text(rows) if kind == "csv" else jsonfile.text(rows, [None] * len(rows), found.attrs["run"])
-        sys.stdout.write(text)
+        data_stream(f"--{kind} -").write(text)

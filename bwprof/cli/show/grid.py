@@ -127,7 +127,7 @@ def _notes(data: pd.DataFrame, empty: Sequence[str]) -> list[str]:
     """What was not measured, and why; the columns that are left out because nothing stands in them."""
     why: dict[str, list[str]] = {}
     if "status" in data.columns:
-        broken = data[data["status"].isin(["failed", "skipped", "predicted"])]
+        broken = data[data["status"].fillna("ok").ne("ok")]
         for name, row in zip(labels(broken), broken.to_dict(orient="records"), strict=True):
             said = "" if schema.is_missing(row.get("reason")) else f": {row['reason']}"
             why.setdefault(f"{row['status']}{said}", []).append(name)

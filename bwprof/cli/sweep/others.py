@@ -69,8 +69,8 @@ def write_stopped(store: Store, targets: Targets, timeline: Timeline | None) -> 
     Metrics, and rows in the classic columns, stay those of the last run that went to its end.
     """
     for listed in (targets.classic, targets.trace, targets.prometheus):  # which are told to be there
-        listed[:] = [one for one in listed if one is sys.stdout or (listed is targets.trace and is_kept(one))]
-    write_late(store, Targets(trace=[one for one in targets.trace if one is not sys.stdout]), timeline)
+        listed[:] = [one for one in listed if not isinstance(one, Path) or (listed is targets.trace and is_kept(one))]
+    write_late(store, Targets(trace=[one for one in targets.trace if isinstance(one, Path)]), timeline)
 
 
 def _write(targets: Iterable[Path | TextIO], text: str) -> None:

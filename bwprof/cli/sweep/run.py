@@ -48,7 +48,7 @@ from bwprof.runs.resuming import is_finished, still_to_do
 from bwprof.runs.several import DEVICES, Part, Settle, as_it_is, is_part, measure, owners, parts_of
 from bwprof.runs.showing import shown_here
 from bwprof.runs.timeline import Timeline
-from bwprof.text import counted, finite_number, seconds_text, shown, unknown
+from bwprof.text import counted, finite_number, path_text, seconds_text, shown, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -222,7 +222,7 @@ def once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: bool | Non
 def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Sequence[int], int, Job]:
     """The rows of a sweep that stay, how many of them belong to no case, and what is left to do."""
     if data.get("model") is not None:
-        raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {folder}")
+        raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {path_text(folder)}")
     sections = data.get(DEVICES, [data])
     if DEVICES in data and not (isinstance(sections, list) and sections and all(map(is_part, sections))):
         raise ValueError(f"{folder} cannot be resumed: its {DEVICES} are {shown(sections)}")
@@ -456,4 +456,4 @@ def _show(store: Store, targets: Targets, status: str, started: float, job: Job,
     tell_where(targets)
     if status == "interrupted" and targets.folder is not None:
         command = f"bwprof {job.command} " if job.command != "sweep" else ""
-        sys.stderr.write(f"bwprof: go on with {command}--resume {targets.folder}\n")
+        sys.stderr.write(f"bwprof: go on with {command}--resume {path_text(targets.folder)}\n")

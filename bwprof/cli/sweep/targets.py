@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bwprof import environment, results
-from bwprof.cli.shared.guard import check_open
+from bwprof.cli.shared.guard import data_stream
 from bwprof.cli.shared.options import DEFAULT_OUTPUT
 from bwprof.results.files import holds_something, is_open_file, is_plain_target, sync_folder
 from bwprof.results.others import prometheus
 from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store
+from bwprof.text import path_text
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -48,7 +49,7 @@ class Targets:
     @property
     def uses_stdout(self) -> bool:
         """True when the data goes to standard output."""
-        return sys.stdout in self.every
+        return not all(isinstance(one, Path) for one in self.every)
 
 
 class UnwritableError(ValueError):
@@ -81,7 +82,7 @@ def targets_of(parsed: argparse.Namespace, run_id: str, *, folder: Path | None =
     given = {name: _dash(getattr(parsed, name)) for name in ("csv", "json", "classic_csv", "trace", "prometheus")}
     to_stdout = [f"--{name.replace('_', '-')} -" for name, value in given.items() if value == "-"]
     if to_stdout:
-        check_open(to_stdout[0])
+        data_stream(to_stdout[0])
     if to_stdout and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
         _log.warning("the standard output is the null device: what goes there is lost")
     if len(to_stdout) > 1:
@@ -98,7 +99,7 @@ def targets_of(parsed: argparse.Namespace, run_id: str, *, folder: Path | None =
     lists = (targets.csv, targets.json, targets.classic, targets.trace, targets.prometheus)
     for name, listed in zip(given.values(), lists, strict=True):
         if name is not None:
-            listed.append(sys.stdout if name == "-" else Path(name))
+            listed.append(data_stream() if name == "-" else Path(name))
     _check_distinct(targets)
     _check_inputs(parsed, targets)
     if not parsed.force:
@@ -144,12 +145,12 @@ def unwritable() -> Iterator[None]:
 def tell_where(targets: Targets) -> None:
     """Say where the files are."""
     if targets.folder is not None:
-        sys.stderr.write(f"bwprof: results are in {targets.folder}\n")
+        sys.stderr.write(f"bwprof: results are in {path_text(targets.folder)}\n")
     for target in targets.every:
         if isinstance(target, Path) and target.parent != targets.folder:
-            sys.stderr.write(f"bwprof: results are in {target}\n")
+            sys.stderr.write(f"bwprof: results are in {path_text(target)}\n")
     if targets.bundle is not None:
-        sys.stderr.write(f"bwprof: the proof bundle is in {targets.bundle}\n")
+        sys.stderr.write(f"bwprof: the proof bundle is in {path_text(targets.bundle)}\n")
 
 
 def is_kept(target: Path | TextIO) -> bool:

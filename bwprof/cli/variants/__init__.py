@@ -11,7 +11,7 @@ from typing import Any
 
 from bwprof import _core, registry
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import OK, check_open
+from bwprof.cli.shared.guard import OK, data_stream
 from bwprof.cli.shared.options import add_kv_lens, read_single
 from bwprof.kernels import Variants, variants
 from bwprof.results.jsonfile import plain
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print(options: argparse.Namespace) -> int:
     if options.json:
-        check_open("--json")
+        data_stream("--json")
     params: dict[str, Any] = dict(read_single(options.param))
     lengths = registry.lengths(options.kv_lens, "--kv-lens")
     found = Variants()
@@ -57,7 +57,7 @@ def _print(options: argparse.Namespace) -> int:
             said = f"this build has no {name} backend, hence no {name} rungs: {backend['reason']}; {remedy}"
             sys.stderr.write(f"bwprof: {said}\n")
     if options.json:
-        sys.stdout.write(json.dumps(plain(list(found)), indent=1, ensure_ascii=False) + "\n")
+        data_stream("--json").write(json.dumps(plain(list(found)), indent=1, ensure_ascii=False) + "\n")
     else:
         _show(found, several=len({row["precision"] for row in found}) > 1)
     return OK

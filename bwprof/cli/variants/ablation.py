@@ -171,9 +171,10 @@ def _tell(found: pd.DataFrame, ending: BaseException | None, *, stopped: bool) -
 
 def _text(found: pd.DataFrame, kind: str) -> str:
     from bwprof.ladder import telling
+    from bwprof.results import frame
 
     if kind == "csv":
-        return str(found.to_csv(index=False))
+        return frame.csv_text(found)
     return _json(found) if kind == "json" else telling.markdown(found)
 
 

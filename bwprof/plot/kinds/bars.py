@@ -389,7 +389,8 @@ def _gain(group: Group) -> float | None:
 
 def _why_none(row: Row) -> str:
     value = row.get("bandwidth_gb_s")
-    return cut(str(row["status"] if value is None else value), _LONGEST_PRECISION)
+    status = "unknown" if row["status"] == "ok" else row["status"]
+    return cut(str(status if value is None else value), _LONGEST_PRECISION)
 
 
 def _longest(groups: Sequence[Group]) -> float:

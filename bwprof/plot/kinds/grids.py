@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("bwprof.plot")
 
-_BROKEN = ("failed", "skipped")
 _COLORS = "cividis"  # made for people with colour-blindness, too
 _CELL = (0.72, 0.42)  # inches
 _MOST_CELLS = 60  # in one direction
@@ -141,7 +140,8 @@ def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | 
         axes.append(found[:_MOST_CELLS])
     cells = {key: float(row[value]) for key, row in fastest.items()}
     one = (chosen[0]["operation"], chosen[0]["precision"])
-    without = [row for row in every if (row["operation"], row["precision"]) == one and row["status"] in _BROKEN]
+    without = [row for row in every if row["status"] not in ("ok", "predicted")]
+    without = [row for row in without if (row["operation"], row["precision"]) == one]
     without = [row for row in without if not others or row["kv_lens"] in lists]
     places = [tuple(measurable(row.get(name)) for name in names) for row in without]
     broken = {(x, y) for x, y in places if x in axes[0] and y in axes[1]} - cells.keys()

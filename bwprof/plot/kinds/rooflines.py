@@ -167,7 +167,7 @@ def _names(rows: Sequence[Row]) -> list[str]:
 def _point(row: Row, name: str) -> _Point | None:
     """None for a row without FLOPs, and for numbers that cannot be."""
     flops, time_ms = measurable(row.get("flops")), measurable(row.get("time_ms"))
-    moved = (row.get("bytes_read") or 0) + (row.get("bytes_written") or 0)
+    moved = compare.moved_bytes(row) or 0
     rate = measurable(row.get("tflops"))
     if not flops and rate and time_ms:
         flops = rate * time_ms * 1e9

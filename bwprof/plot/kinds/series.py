@@ -18,6 +18,7 @@ from bwprof.plot.legends import add_title, legend_above
 from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results import schema
+from bwprof.results.compare import moved_bytes
 from bwprof.results.schema import Column, Row
 from bwprof.text import bytes_text, measurable, quoted, word
 
@@ -300,7 +301,7 @@ def _stream(row: Row, plan: _Plan) -> tuple[float, float] | None:
     attainable = measurable(row.get("attainable_gb_s"))
     if not attainable or attainable < 0:
         return None
-    moved = (row.get("bytes_read") or 0) + (row.get("bytes_written") or 0)
+    moved = moved_bytes(row) or 0
     value = attainable if plan.y.name == "bandwidth_gb_s" else moved / attainable / 1e6
     return float(row[plan.x.name]), value
 
@@ -385,4 +386,4 @@ def _crossing(line: _Line, x: str, capacity: float) -> float | None:
 
 def _touched(row: Row) -> float:
     own = measurable(row.get("footprint_bytes"))
-    return own if own else float((row.get("bytes_read") or 0) + (row.get("bytes_written") or 0))
+    return own if own else float(moved_bytes(row) or 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sqlite3
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -32,6 +31,11 @@ from bwprof.profilers.timelines.launches import (
 )
 from bwprof.results import schema
 from bwprof.text import path_of, quoted, shown
+
+try:
+    import sqlite3
+except ImportError:  # a Python that was built without it reads all but such files
+    sqlite3 = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,6 +120,8 @@ def parse_nsys(path: str | PathLike[str], *, bytes: Bytes | None = None) -> pd.D
 
 
 def _of_export(place: Path, bytes: Bytes | None) -> pd.DataFrame:
+    if sqlite3 is None:
+        raise wrong(place, None, "this is an SQLite file, and this Python has no SQLite: read it with another one")
     try:
         with closing(_connected(place)) as database:
             export = _Export(place, database)

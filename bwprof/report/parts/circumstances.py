@@ -11,6 +11,7 @@ from typing import Any
 
 from bwprof.report.blocks import Block, Code, Section, facts, items, section, table, words
 from bwprof.report.runs import Run
+from bwprof.results import unfinished
 from bwprof.results.schema import FLAGS, is_missing
 from bwprof.roofs.model import Roofs
 from bwprof.text import bytes_text, counted, figure_text, measurable, seconds_text
@@ -39,6 +40,7 @@ def measured(run: Run) -> Section | None:
                 ("Driver", ", ".join(run.each("driver"))),
                 ("Host", _host(run)),
                 ("Rows", f"{counted(len(rows), 'row')} of {counted(cases, 'case')}: {told}"),
+                ("Status", unfinished(run.told)),
                 ("Operations", _few(run.each("operation"))),
                 ("Precisions", ", ".join(run.each("precision"))),
                 ("Suite", run.told.get("suite")),
@@ -134,7 +136,7 @@ def conditions(run: Run) -> Section | None:
             flagged.setdefault(flag, []).append(_label(row))
     broken: dict[tuple[str, str], list[str]] = {}
     for row in run.rows:
-        if row["status"] in ("failed", "skipped", "predicted"):
+        if row["status"] != "ok":
             why = _SHARE.sub("", str(row["reason"] or "no reason is given"))
             broken.setdefault((row["status"], why), []).append(_label(row))
     held = [(flag, FLAGS.get(flag, "not one of bwprof's"), _held(names, len(rows))) for flag, names in flagged.items()]

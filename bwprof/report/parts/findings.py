@@ -68,7 +68,7 @@ def _figures(run: Run) -> Figures | None:
     if not timed:
         return None
     cases = len({(row["case"], row["operation"]) for row in run.rows})
-    whole = len(timed) + sum(row["status"] in ("failed", "skipped") for row in to_rows(once(run.data)))
+    whole = len(timed) + sum(row["status"] not in ("ok", "predicted") for row in to_rows(once(run.data)))
     limits = run.answer.limits
     high = int(at_a_roof(run.answer.usable, limits).sum())
     checked = sum(row["verified"] is True for row in timed)

@@ -20,7 +20,7 @@ from bwprof.measuring.row import Context
 from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
 from bwprof.runs.executors.local import LocalExecutor
-from bwprof.terminal import safe_stderr
+from bwprof.terminal import spelling
 
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.runs.executors.worker import main; main()"
@@ -59,7 +59,7 @@ def serve(make: Callable[[Callable[[], None]], Answering], request_fd: int, answ
     What `make` makes answers; it gets a function to call now and then, which ends an orphan.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command decides when to stop
-    sys.stderr = safe_stderr(sys.stderr)
+    sys.stderr = spelling(sys.stderr)
     logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=logging.WARNING)
     worker = make(_stop_when_orphaned(os.getppid()))
     with os.fdopen(request_fd, encoding="utf-8") as requests, os.fdopen(answer_fd, "w", encoding="utf-8") as answers:
