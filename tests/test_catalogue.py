@@ -73,6 +73,24 @@ def test_a_device_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("H100 94GB", "H100-SXM"),
+        ("3090 Ti 12GB", "RTX-3090"),
+        ("a100-nvl-40gb", "A100-40GB"),
+        ("rtx4091", "RTX-4090"),
+        ("v100", ""),  # another card, not a slip
+        ("t4", ""),
+        ("a6000", ""),
+    ],
+)
+def test_a_hint_is_a_card_of_the_same_number(name: str, near: str) -> None:
+    with pytest.raises(ValueError, match="unknown device") as caught:
+        bwprof.predict("gemm", device=name)
+    assert str(caught.value).partition("did you mean ")[2].partition("?")[0] == (f"'{near}'" if near else "")
+
+
+@pytest.mark.parametrize(
     ("name", "taken", "others"),
     [
         ("h100", "H100-SXM", ["H100-PCIe"]),
@@ -82,6 +100,13 @@ def test_a_device_that_is_not_there() -> None:
         ("4090", "RTX-4090", []),
         ("mi300", "MI300X", []),
         ("7900", "RX-7900-XTX", ["RX-7900-XT"]),
+        ("7900xt", "RX-7900-XT", []),
+        ("rx7900", "RX-7900-XTX", ["RX-7900-XT"]),
+        ("mi250", "MI250X", []),
+        ("h100 80", "H100-SXM", ["H100-PCIe"]),
+        ("a100-40g", "A100-40GB", []),
+        ("RTX4090 24GB", "RTX-4090", []),
+        ("Tesla L4", "L4", None),
         ("h200 sxm", "H200", None),
     ],
 )

@@ -106,6 +106,7 @@ def test_every_scheme_has_its_bytes(quantization: dict[str, Any], size: Any) -> 
         (["re:.*mlp\\.(gate|up)_proj"], 4),
         (["re:model\\.layers\\.[0-9]\\.mlp.*"], 6),
         (["model.language_model.layers.1.mlp.down_proj"], 1),
+        (["model.layers.1."], 7),
         (["gate"], 0),  # a router's name, no part of gate_proj
     ],
 )
@@ -201,8 +202,42 @@ def test_a_further_token_adds_nothing_to_a_full_window() -> None:
         ({"quant_method": "compressed-tensors"}, "compressed-tensors: missing, or not read: 'config_groups'"),
         (compressed({"num_bits": 6, "type": "float"}), "compressed-tensors: missing, or not read"),
         (compressed(FLOAT8 | {"strategy": "channel"}, sparsity_config={"format": "x"}), "sparsity_config"),
+        (compressed({"num_bits": 4, "type": "int", "strategy": "channel"}, format="marlin-24"), "marlin-24"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"-:.*up_proj": {}}}, "gptq: .*dynamic"),
+        ({"quant_method": "mxfp4"}, "mxfp4: it quantises no matrix"),  # it is of experts alone
     ],
 )
 def test_what_is_not_read_is_refused_by_name(quantization: Any, said: str) -> None:
     with pytest.raises(ValueError, match=f"config: .*{said}"):
         load(SMALL | {"quantization_config": quantization})
+
+
+@pytest.mark.parametrize("field", ["compression_config", "quantization"])
+def test_other_names_of_the_field_are_read(field: str) -> None:
+    """Earlier versions of transformers, and MLX, name it so."""
+    _, stored = load(SMALL | {field: compressed(FLOAT8 | {"strategy": "channel"})})
+    assert stored is not None
+    assert stored.types["compressed-tensors 8 bits float"]["tensors"] == 14
+    with pytest.raises(ValueError, match="quant_method"):
+        load(SMALL | {field: {"group_size": 64, "bits": 4}})
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
+def test_the_rest_has_the_dtype_of_the_file(kind: str) -> None:
+    _, stored = load(SMALL | {"torch_dtype": kind, "quantization_config": {"quant_method": "fp8"}})
+    assert stored is not None
+    label = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}[kind]
+    assert stored.types[label]["bytes"] == PLAIN * (2 if label == "fp32" else 1)
+
+
+def test_a_file_beside_it_that_quantises_is_no_16_bits(tmp_path: Path) -> None:
+    for name in ("hf_quant_config.json", "quantize_config.json", "quant_config.json"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(SMALL))
+        assert load(folder)[1] is None
+        (folder / name).write_text("{}")
+        with pytest.raises(ValueError, match=name):
+            load(folder)
+        (folder / "config.json").write_text(json.dumps(SMALL | {"quantization_config": {"quant_method": "fp8"}}))
+        assert load(folder)[1] is not None

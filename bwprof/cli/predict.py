@@ -16,7 +16,7 @@ from bwprof.analysis.forecast.cards import each_device
 from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, beside, lower_bounds, model_of, predict_rows
 from bwprof.analysis.forecast.work import Case
 from bwprof.cli.shared.arguments import Parser, refuse_others, run
-from bwprof.cli.shared.options import add_cases, add_efficiency, add_files, add_only, add_operations
+from bwprof.cli.shared.options import add_cases, add_efficiency, add_files, add_operations
 from bwprof.cli.shared.outputs import targets_of
 from bwprof.cli.shared.predictions import efficiency_of, write
 from bwprof.cli.sweep import options as sweeps
@@ -57,7 +57,6 @@ def _parser() -> Parser:
     parser = Parser("bwprof predict", _TEXT, epilog)
     add_operations(parser)
     add_cases(parser)
-    add_only(parser)
     parser.add_argument(
         "--device",
         metavar="NAME|NUMBERS,…",

@@ -13,6 +13,10 @@ from bwprof.models.question import FUSED, Stored
 from bwprof.text import quoted, unknown, words
 
 METHODS = ("awq", "gptq", "fp8", "compressed-tensors", "bitsandbytes", "mxfp4", "modelopt")
+FIELDS = ("quantization_config", "compression_config", "quantization")  # of transformers, its past, MLX
+FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")  # of others, beside config.json
+ESTIMATE = "for an estimate, delete it from the file and name a precision of the weights: q4_0, fp8, ..."
+_FORMATS = ("pack", "float", "int", "naive", "nvfp4-pack", "mxfp4-pack", "mixed-precision", "dense")
 _LEFT = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "llm_int8_skip_modules")
 _HEAD, _ROUTER, _EXPERTS = "output", "ffn_gate_inp", "_exps"
 _MOST_LAYERS, _MOST_PATTERNS = 1000, 100
@@ -61,13 +65,14 @@ def with_weights(
     """
     inner = config.get("text_config")
     both = [config, inner if isinstance(inner, Mapping) else {}]
-    found = next((one["quantization_config"] for one in both if one.get("quantization_config")), None)
+    found = next((one[name] for one in both for name in FIELDS if one.get(name)), None)
     kind = next((str(one[name]) for one in both for name in ("torch_dtype", "dtype") if one.get(name)), "")
-    plain = _Layout("fp32", "fp32", 32) if kind.endswith("float32") else _Layout("bf16", "bf16", 16)
+    label = {"float32": "fp32", "float16": "fp16"}.get(kind.removeprefix("torch."), "bf16")
+    plain = _Layout(label, label, 32 if label == "fp32" else 16)
     try:
         return model, None if found is None else _stored(model, found, plain)
     except ValueError as error:
-        raise ValueError(f"{source}: {error}") from None
+        raise ValueError(f"{source}: {error}; {ESTIMATE}") from None
 
 
 def _stored(model: Architecture, found: Any, plain: _Layout) -> Stored:
@@ -93,16 +98,20 @@ def _stored(model: Architecture, found: Any, plain: _Layout) -> Stored:
             return plain
         return next((layout for names, layout in layouts if names.have(module) or "Linear" in names.literal), plain)
 
-    return _counted(model, plain, layout_of, kv)
+    counted = _counted(model, plain, layout_of, kv)
+    if not any(layout.label in counted.types for _, layout in layouts):
+        raise ValueError(f"quantization_config of {method}: it quantises no matrix of this architecture")
+    return counted
 
 
 def _layouts(method: str, found: Mapping[str, Any]) -> Iterator[tuple[Any, _Layout]]:
     """What is stored how: names of modules, or Linear for all, and their layout."""
     if method == "compressed-tensors":
-        if found.get("sparsity_config"):
-            raise LookupError("sparsity_config")
+        form = str(found.get("format") or "dense")
+        if found.get("sparsity_config") or form.removesuffix("-quantized") not in _FORMATS:
+            raise LookupError("sparsity_config" if found.get("sparsity_config") else form)
         for group in found["config_groups"].values():
-            yield group["targets"], _group(group["weights"], packed=found.get("format") == "pack-quantized")
+            yield group["targets"], _group(group["weights"], packed=form == "pack-quantized")
     elif method == "mxfp4":
         yield "experts", _Layout(method, "q4_0", 4, (1, 32), 1)
     elif method == "modelopt":
@@ -117,6 +126,8 @@ def _layouts(method: str, found: Mapping[str, Any]) -> Iterator[tuple[Any, _Layo
         yield "Linear", _Layout(f"{method} 4 bits", "q4_0", 4, (1, 64), scale, matrix_bytes=1024)
     elif method == "bitsandbytes":
         yield "Linear", {True: _Layout(f"{method} 8 bits", "int8", 8, (1, 0), 4)}[found["load_in_8bit"]]
+    elif found.get("dynamic"):
+        raise LookupError("dynamic")
     else:  # a scale and a zero point for each group of a row; of GPTQ the order of columns
         bits, group = found["bits"], max(0, found["group_size"])
         precision, order = {2: "q4_0", 3: "q4_0", 4: "q4_0", 8: "int8"}[bits], 4 * (method == "gptq")
@@ -141,7 +152,7 @@ class _Names:
     """Names of modules, whole or in part, with wildcards, or expressions behind `re:`."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        plain = [name.replace("language_model.", "") for name in names]
+        plain = [name.replace("language_model.", "").strip(".") for name in names]
         self.literal = {name for name in plain if not name.startswith("re:") and not set(name) & set("*?[")}
         others = [name for name in dict.fromkeys(plain) if name not in self.literal]
         slow = re.compile(r"\)[*+?{]|(?:[*+?{].*){5}")  # of a name that is no module's

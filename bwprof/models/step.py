@@ -309,7 +309,15 @@ def load(model: Model) -> tuple[Architecture, Stored | None]:
             raise ValueError(f"{quoted(path)}: there is no config.json in this folder")
         path = path / "config.json"
     if path.suffix.lower() == ".json" or path.is_file():
-        return quantized.with_weights(*config.read(path), quoted(path))
+        found = config.read(path)
+        beside = map(path.with_name, quantized.FILES)
+        other = next((file for file in beside if path.name == "config.json" and file.is_file()), None)
+        if other is not None and not any(found[1].get(name) for name in quantized.FIELDS):
+            raise ValueError(
+                f"{quoted(other)} quantises the weights of {quoted(path)} and is not read: write what it says as "
+                f"quantization_config of config.json; {quantized.ESTIMATE}"
+            )
+        return quantized.with_weights(*found, quoted(path))
     return quantized.with_weights(architecture.named(str(model)), architecture.published(str(model)))
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text import unknown
+from bwprof.text import nearest, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FILE = Path(__file__).with_name("devices.toml")
-_MAKERS = ("nvidia", "amd")
+_MAKERS = ("nvidia", "amd", "tesla")
 _MODEL = re.compile(r"(?!\d+gb).*\d")  # a word with a number that is no size
 
 
@@ -102,18 +103,32 @@ def alike(name: str) -> list[Entry]:
         return [exact]
     found = []
     for entry in entries():
-        short = _words(" ".join((entry.id, *entry.family)))
-        known = {*short, *_words(" ".join(entry.aliases))}
-        if asked <= known and any(_MODEL.match(word) for word in asked & {*short}):
+        size = f"{entry.memory_gb:g}"
+        known = {*_models(entry), *_words(f"{entry.id} {' '.join(entry.aliases)}"), size, f"{size}g", f"{size}gb"}
+        if asked <= known and asked & _models(entry):
             found.append(entry)
     return sorted(found, key=lambda entry: -entry.bandwidth_gb_s)
+
+
+def _models(entry: Entry) -> set[str]:
+    """Collect the words of a device with its model's number: 4090, rtx4090."""
+    words = _words(" ".join((entry.id, *entry.family)))
+    return {word for word in (*words, *map("".join, pairwise(words))) if _MODEL.match(word)}
 
 
 def entry_of(name: str) -> Entry:
     """The first of those; ValueError with the nearest id where there is none."""
     found = alike(name)
     if not found:
-        said = unknown("device", name, [entry.id for entry in entries()])
+        typed, words = name.lower(), {*_words(name)}
+        same = [entry for entry in sorted(entries(), key=lambda one: -one.bandwidth_gb_s) if words & _models(entry)]
+        near = max(same, key=lambda entry: len(words & {*_words(entry.id)})).id if same else ""
+        ids = [entry.id for entry in entries()]
+        if not same and re.search(r"\d", name):  # a card of another letter is another card
+            letters = re.match(r"[a-z]*", typed)
+            begun = {one.lower(): one for one in ids if letters and re.match(rf"{letters[0]}(?![a-z])", one.lower())}
+            near = begun.get(nearest(typed, begun, likeness=0.7) or "", "")
+        said = unknown("device", name, ids, meant=near if near or re.search(r"\d", name) else None)
         raise ValueError(
             f"{said}; any other by its numbers, as in 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s), or by its measured "
             "roofs (a bwprof.Roofs; --roofs FILE)"

@@ -39,13 +39,7 @@ def add_cases(what: Group) -> None:
     add_kv_lens(what)
     what.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp32,fp16")
     what.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
-    what.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="PATTERN,…",
-        help="of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'",
-    )
+    add_only(what)
 
 
 def add_only(what: Group) -> None:

@@ -11,7 +11,6 @@ from bwprof.cli.shared.options import (
     add_cases,
     add_dry_run,
     add_limits,
-    add_only,
     add_operations,
     add_output,
     add_roofs,
@@ -87,7 +86,6 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     """The options that say which cases to measure, and where."""
     what = parser.add_argument_group("what to measure")
     add_cases(what)
-    add_only(what)
     what.add_argument(
         "--variant", action="append", default=[], metavar="V,…", help="kernels to run, or 'all'; else the best one"
     )
