@@ -23,6 +23,19 @@ def add_title(ax: Axes, head: str, notes: Sequence[str], room: Inches, *, points
     ax.set_title("\n".join(lines), loc="left", fontsize=size, parse_math=False)
 
 
+def make_handle(label: str, **look: Any) -> Any:
+    """Make the entry of a legend for a line, or for a mark where `linewidth` is 0."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **look)
+
+
+def make_ring(label: str, color: str, **look: Any) -> Any:
+    """Make the entry of a legend for hollow marks."""
+    ring = {"linewidth": 0, "marker": "o", "markersize": 5, "color": "none", "markeredgecolor": color}
+    return make_handle(label, **ring | look)
+
+
 def add_legend(ax: Axes, handles: Sequence[Any], **where: Any) -> Any:
     """A legend on the ground of its axes, whose words are no formulas."""
     from matplotlib.legend_handler import HandlerPatch

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.given import facts_of, frame_of
-from bwprof.plot.legends import add_title, legend_above
+from bwprof.plot.legends import add_title, legend_above, make_handle, make_ring
 from bwprof.plot.looks import dress, ink, part_look
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results import load
@@ -34,10 +34,6 @@ def roofs(data: Any, ax: Axes | None = None) -> Axes:
         Roofs, a frame or the folder or file of a run that measured them, or a file of `bwprof roofs export`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of pyplot's when left out.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -83,8 +79,6 @@ def _given(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
 
 
 def _draw(ax: Axes, found: Roofs, facts: Mapping[str, Any], room: Inches) -> None:
-    from matplotlib.lines import Line2D
-
     colors = ink(ax)
     names = list(dict.fromkeys(point.stream for point in (*found.points, *found.hot_points)))
     looks = {name: (part_look(place)[0], _MARKERS[place % len(_MARKERS)]) for place, name in enumerate(names)}
@@ -93,14 +87,13 @@ def _draw(ax: Axes, found: Roofs, facts: Mapping[str, Any], room: Inches) -> Non
             own = sorted((point for point in points if point.stream == name), key=lambda point: point.total_bytes)
             _curve(ax, own, looks[name], colors.ground, hot=hot)
     handles = [
-        Line2D([], [], color=color, marker=marker, markersize=4.5, label=cut(name, 24))
+        make_handle(cut(name, 24), color=color, marker=marker, markersize=4.5)
         for name, (color, marker) in looks.items()
     ]
     if found.hot_points:
-        handles.append(Line2D([], [], color=colors.text, linestyle=_HOT_DASH, label="in the cache"))
+        handles.append(make_handle("in the cache", color=colors.text, linestyle=_HOT_DASH))
     if any(point.doubt for point in (*found.points, *found.hot_points)):
-        ring: dict[str, Any] = {"marker": "o", "markersize": 4.5, "color": "none", "markeredgecolor": colors.text}
-        handles.append(Line2D([], [], linewidth=0, label="hollow: in doubt", **ring))
+        handles.append(make_ring("hollow: in doubt", colors.text, markersize=4.5))
     _axes(ax, found)
     handles += _lines(ax, facts, colors.soft)
     legend_above(ax, handles, room)
@@ -153,20 +146,15 @@ def _axes(ax: Axes, found: Roofs) -> None:
 
 def _lines(ax: Axes, facts: Mapping[str, Any], color: str) -> list[Any]:
     """The theoretical peak, and the size of the cache."""
-    from matplotlib.lines import Line2D
-
     handles = []
     left, right = ax.get_xlim()
     peak, cache = measurable(facts.get("peak_gb_s")), measurable(facts.get("cache_bytes"))
     if peak:
-        dash: Any = (0, (5, 3))
-        ax.axhline(peak, color=color, linewidth=1, linestyle=dash, zorder=1)
-        handles.append(
-            Line2D([], [], color=color, linewidth=1, linestyle=dash, label=f"theoretical peak: {peak:.4g} GB/s")
-        )
+        dash: dict[str, Any] = {"color": color, "linewidth": 1, "linestyle": (0, (5, 3))}
+        ax.axhline(peak, zorder=1, **dash)
+        handles.append(make_handle(f"theoretical peak: {peak:.4g} GB/s", **dash))
     if cache and left < cache < right:
-        dash = (0, (1, 1.5))
-        ax.axvline(cache, color=color, linewidth=1, linestyle=dash, zorder=1)
-        label = f"size of the cache ({bytes_text(cache)})"
-        handles.append(Line2D([], [], color=color, linewidth=1, linestyle=dash, label=label))
+        dots: dict[str, Any] = {"color": color, "linewidth": 1, "linestyle": (0, (1, 1.5))}
+        ax.axvline(cache, zorder=1, **dots)
+        handles.append(make_handle(f"size of the cache ({bytes_text(cache)})", **dots))
     return handles
