@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.analysis.causes.ranking import Finding, ranked
-from bwprof.analysis.causes.rules import AT_ROOF, Facts, Rule
+from bwprof.analysis.causes.rules import AT_ROOF, Facts
 from bwprof.analysis.values import as_frame
 from bwprof.records.comparing.comparison import Comparison, compared
 from bwprof.records.comparing.pairs import join
@@ -184,7 +184,7 @@ class Step:
         rule = next((rule for rule in rules if rule.id in FIGURES), None)
         if rule is not None and rules[0] is rule:
             name, unit = FIGURES[rule.id]
-            before, after = (_measured(rule, row) for row in (self.before, self.after))
+            before, after = (float(rule.applies(Facts(as_frame([row])))[1][0]) for row in (self.before, self.after))
             return Figure(name, unit, before, after, rule.threshold, _OTHER_SIDE[rule.compare])
         shares = [number_of(row, "pct_limit") for row in (self.before, self.after)]
         if not math.isnan(shares[0]):
@@ -333,10 +333,6 @@ def _stored(row: Row) -> float:
     return number_of(row, "algorithmic_bytes_read") + number_of(row, "algorithmic_bytes_written")
 
 
-def _measured(rule: Rule, row: Row) -> float:
-    return float(rule.applies(Facts(as_frame([row])))[1][0])
-
-
 def _is_peer(other: Row, row: Row) -> bool:
     """Whether a row is PyTorch's of the same work: the same bytes in the same precision."""
     named = any(str(other.get(name) or "").lower().startswith(_PEERS) for name in ("variant", "case", "operation"))
@@ -344,15 +340,7 @@ def _is_peer(other: Row, row: Row) -> bool:
     return named and same and _timed(other) and bool(row.get("bytes_read"))
 
 
-def _same(one: object, other: object) -> bool:
-    return str(one) == str(other)
-
-
 def _digits(value: float) -> str:
-    return (
-        short(value, ".0f")
-        if value == round(value)
-        else figure_text(value, whole_from=1000)
-        if value > 0.01
-        else f"{value:.3g}"
-    )
+    if value == round(value):
+        return short(value, ".0f")
+    return figure_text(value, whole_from=1000) if value > 0.01 else f"{value:.3g}"

@@ -24,7 +24,7 @@ def measured(run: Run) -> Section | None:
     states = Counter(str(row["status"]) for row in rows)
     cases = len({(row["case"], row["operation"]) for row in rows})
     told = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    memory = measurable(device.get("memory_bytes"))
+    memory, caches = measurable(device.get("memory_bytes")), measurable(device.get("cache_bytes"))
     return section(
         "measured",
         "What was measured on what",
@@ -35,7 +35,7 @@ def measured(run: Run) -> Section | None:
                 ("Memory's peak", _peak(run) if memory is None else None),
                 ("Measured ceilings", _ceilings(run)),
                 ("Arithmetic peaks", _arithmetic(run)),
-                ("Caches", _bytes(device.get("cache_bytes"))),
+                ("Caches", bytes_text(caches) if caches else None),
                 ("Driver", ", ".join(run.each("driver"))),
                 ("Host", _host(run)),
                 ("Rows", f"{counted(len(rows), 'row')} of {counted(cases, 'case')}: {told}"),
@@ -53,11 +53,6 @@ def measured(run: Run) -> Section | None:
 def _few(names: Sequence[str]) -> str:
     rest = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _bytes(value: object) -> str | None:
-    found = measurable(value)
-    return bytes_text(found) if found else None
 
 
 def _peak(run: Run) -> str:
@@ -169,10 +164,7 @@ def _label(row: Mapping[str, Any]) -> str:
 
 
 def _held(names: Sequence[str], total: int) -> str:
-    if len(names) == total > 1:
-        return f"all {total}"
-    rest = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"all {total}" if len(names) == total > 1 else _few(names)
 
 
 def _numbers(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
