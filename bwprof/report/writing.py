@@ -195,9 +195,7 @@ def document_of_runs(runs: Sequence[Run], title: str | None = None) -> Document:
 
 
 def _subtitle(run: Run) -> str:
-    said = [run.name]
-    when = min(run.each("timestamp"), default=str(run.told.get("started") or ""))[:16].replace("T", " ")
-    said += [f"{when} UTC"] if when else []
+    said = [run.name, *([f"{run.minute} UTC"] if run.minute else [])]
     version = ", ".join(run.each("bwprof_version")) or run.part("versions").get("bwprof")
     said += [f"measured by bwprof {version}"] if version else []
     return " · ".join(said)

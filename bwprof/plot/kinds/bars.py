@@ -254,15 +254,8 @@ class _Canvas:
         tag = {"facecolor": color, "edgecolor": "none", "pad": 0.8}  # the bar without its hatch
         if value > width * 1.6 + 2 * gap:  # within the bar, at its end, or before a mark that the bar goes beyond
             covered = roof is not None and max(value - width - 2 * gap, width + 2 * gap) < roof < value
-            self._write(
-                (roof - gap if covered and roof is not None else value) - gap,
-                center,
-                said,
-                points,
-                readable(color),
-                ha="right",
-                bbox=tag,
-            )
+            end = (roof - gap if covered and roof is not None else value) - gap
+            self._write(end, center, said, points, readable(color), ha="right", bbox=tag)
         elif hidden and roof is not None:
             self._write(roof + 2 * gap, center, said, points, self.ink.text)  # without a ground: that is a longer bar
         else:

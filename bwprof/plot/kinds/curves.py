@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.given import facts_of, frame_of
-from bwprof.plot.legends import add_title, legend_above, make_handle, make_ring
+from bwprof.plot.legends import add_title, draw_marks, legend_above, make_handle, make_ring
 from bwprof.plot.looks import dress, ink, part_look
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results import load
@@ -85,7 +85,7 @@ def _draw(ax: Axes, found: Roofs, facts: Mapping[str, Any], room: Inches) -> Non
     for points, hot in ((found.points, False), (found.hot_points, True)):
         for name in names:
             own = sorted((point for point in points if point.stream == name), key=lambda point: point.total_bytes)
-            _curve(ax, own, looks[name], colors.ground, hot=hot)
+            _curve(ax, own, looks[name], hot=hot)
     handles = [
         make_handle(cut(name, 24), color=color, marker=marker, markersize=4.5)
         for name, (color, marker) in looks.items()
@@ -105,28 +105,14 @@ def _draw(ax: Axes, found: Roofs, facts: Mapping[str, Any], room: Inches) -> Non
     dress(ax, grid="both")
 
 
-def _curve(ax: Axes, points: Sequence[RoofPoint], look: tuple[str, str], ground: str, *, hot: bool) -> None:
+def _curve(ax: Axes, points: Sequence[RoofPoint], look: tuple[str, str], *, hot: bool) -> None:
     color, marker = look
-    ax.plot(
-        [point.total_bytes for point in points],
-        [point.gb_s for point in points],
-        color=color,
-        linewidth=1.1 if hot else 1.5,
-        linestyle=_HOT_DASH if hot else "-",
-        zorder=2.5 if hot else 3,
-    )
-    for doubted, fill in ((False, color), (True, ground)):
-        own = [point for point in points if bool(point.doubt) == doubted]
-        ax.plot(
-            [point.total_bytes for point in own],
-            [point.gb_s for point in own],
-            linewidth=0,
-            marker=marker,
-            markersize=3.5 if hot else 4.5,
-            color=fill,
-            markeredgecolor=color,
-            zorder=3.1,
-        )
+    at = [(float(point.total_bytes), point.gb_s) for point in points]
+    line: dict[str, Any] = {"linewidth": 1.1, "linestyle": _HOT_DASH, "zorder": 2.5}
+    xs, ys = [x for x, _ in at], [y for _, y in at]
+    ax.plot(xs, ys, color=color, **line if hot else {"linewidth": 1.5, "linestyle": "-", "zorder": 3})
+    doubts = [bool(point.doubt) for point in points]
+    draw_marks(ax, at, doubts, color, marker=marker, markersize=3.5 if hot else 4.5, zorder=3.1)
 
 
 def _axes(ax: Axes, found: Roofs) -> None:

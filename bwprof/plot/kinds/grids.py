@@ -204,15 +204,9 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     known = grid[np.isfinite(grid)]
     low, high = (0.0, 100.0) if plan.value.unit == "%" else (float(known.min()), float(known.max()))
     norm, colors = Normalize(low, max(high, low + 1e-12 * abs(low) + 1e-300)), colormaps[_COLORS]
-    image = ax.pcolormesh(
-        np.arange(len(plan.xs) + 1) - 0.5,
-        np.arange(len(plan.ys) + 1) - 0.5,
-        np.ma.masked_invalid(grid),
-        norm=norm,
-        cmap=colors,
-        edgecolors=ink(ax).ground,
-        linewidth=0.5,
-    )
+    columns, lines = (np.arange(len(values) + 1) - 0.5 for values in (plan.xs, plan.ys))
+    look: dict[str, Any] = {"norm": norm, "cmap": colors, "edgecolors": ink(ax).ground, "linewidth": 0.5}
+    image = ax.pcolormesh(columns, lines, np.ma.masked_invalid(grid), **look)
     _marks(ax, plan, room, lambda found: readable(colors(norm(found))))
     at = {(x, y): (row, place) for row, y in enumerate(plan.ys) for place, x in enumerate(plan.xs)}
     crossed = {at[key] for key in plan.predicted if key in at}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.given import need_columns
-from bwprof.plot.legends import legend_over_lines, make_handle
+from bwprof.plot.legends import legend_over_lines, make_handle, write_behind
 from bwprof.plot.looks import Ink, dress, ink, style
 from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, note_left_out, save_one
 from bwprof.results.others import ladder
@@ -122,12 +122,13 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
         ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.plot([1.0, 1.0], [-0.5, len(rows) - 0.5], color=colors.text, linewidth=0.8, zorder=0.9)
     ground = {"facecolor": colors.ground, "edgecolor": "none", "pad": 1.0}  # the line of one would strike words
+    look: dict[str, Any] = {"apart": 6, "va": "center", "bbox": ground}
     for place, (row, speed, guess) in enumerate(zip(rows, speeds, predicted, strict=True)):
         if speed is None:
-            _write(ax, _why_not(row), (base, place), colors.soft, fontsize=7.5, style="italic", bbox=ground)
+            write_behind(ax, _why_not(row), (base, place), colors.soft, fontsize=7.5, style="italic", **look)
             continue
-        look = style(str(row["precision"]))
-        color, hatch = (_PEER, "") if row["kind"] == "peer" else (look.color, look.hatch)
+        own = style(str(row["precision"]))
+        color, hatch = (_PEER, "") if row["kind"] == "peer" else (own.color, own.hatch)
         bar(ax, base, place, speed - base, 0.66, facecolor=color, hatch=hatch, edgecolor=colors.ground, linewidth=0)
         end = max(speed, base)
         if guess is not None:
@@ -136,7 +137,7 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
         words = f"{short(speed, '.2f' if speed < 10 else '.0f')}{_TIMES}{'*' if _flags(row) else ''}"
         gain = measurable(row.get("measured_gain"))
         words += "" if gain is None else f" ({gain_text(gain, times=_TIMES)})"
-        _write(ax, words, (end, place), colors.text, fontsize=8, bbox=ground)
+        write_behind(ax, words, (end, place), colors.text, fontsize=8, **look)
     names = [cut(str(row["version"]), _LONGEST_NAME) for row in rows]
     ax.set_yticks(range(len(rows)), names, fontsize=9, parse_math=False)
     first = next(name for name, speed in zip(names, speeds, strict=True) if speed)
@@ -163,12 +164,6 @@ def _axis(ax: Axes, values: Sequence[float]) -> tuple[float, Callable[[float], f
     ax.set_xticks(shown, [f"{factor:g}" for factor in shown])
     ax.minorticks_off()
     return 1.0, lambda speed: float(speed * (right / left) ** _NEAR)  # a bar of factors begins where nothing changed
-
-
-def _write(ax: Axes, words: str, at: tuple[float, float], color: str, **how: Any) -> None:
-    """Words behind a place."""
-    where: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
-    ax.annotate(words, at, color=color, parse_math=False, **where, **how)
 
 
 def _why_not(row: Mapping[str, Any]) -> str:

@@ -306,25 +306,17 @@ def _points(
     ground = ink(ax).ground
     marks: dict[tuple[int, str, bool], list[_Point]] = {}  # by how many are within it
     for spot in spots:
-        there = sorted(
-            {(point.precision, point.doubted) for point in spot}, key=lambda one: plan.precisions.index(one[0])
-        )
+        looks_there = {(point.precision, point.doubted) for point in spot}
+        there = sorted(looks_there, key=lambda one: plan.precisions.index(one[0]))
         for within, (name, doubted) in enumerate(reversed(there)):
             first = next(point for point in spot if (point.precision, point.doubted) == (name, doubted))
             marks.setdefault((within, name, doubted), []).append(first)
     for (within, name, doubted), own in marks.items():
         look = looks[name]
-        ax.plot(
-            [p.intensity for p in own],
-            [p.tflops for p in own],
-            linewidth=0,
-            marker=look.marker,
-            markersize=_MARK + _RING * within,
-            color=ground if doubted else look.color,
-            markeredgecolor=look.color,
-            markeredgewidth=1.1,
-            zorder=3 - within / 100,
-        )
+        xs, ys = [point.intensity for point in own], [point.tflops for point in own]
+        how: dict[str, Any] = {"marker": look.marker, "markersize": _MARK + _RING * within, "zorder": 3 - within / 100}
+        how |= {"color": ground if doubted else look.color, "markeredgecolor": look.color, "markeredgewidth": 1.1}
+        ax.plot(xs, ys, linewidth=0, **how)
     return [(point.intensity, point.tflops) for point in plan.points]
 
 

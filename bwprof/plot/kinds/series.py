@@ -12,7 +12,7 @@ from bwprof import registry
 from bwprof.analysis.causes.losses import STEP
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import device_of, facts_of, hollow, need, number_column, remarks, rows_of, why_hollow
-from bwprof.plot.legends import add_title, legend_above, make_handle, make_ring
+from bwprof.plot.legends import add_title, draw_marks, legend_above, make_handle, make_ring
 from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut, note_left_out
 from bwprof.results import schema
@@ -211,12 +211,9 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     for line in plan.lines:
         look, dash = looks[line.precision], _dash(aparts.index(line.apart))
         points = plan.points(line)
-        empty = [hollow(row) for row in line.rows]
         ax.plot(*_split(points), color=look.color, linewidth=1.5, linestyle=dash, zorder=2.8)
-        marks: dict[str, Any] = {"linewidth": 0, "marker": look.marker, "markersize": 5, "zorder": 3.2}
-        for without, fill in ((False, look.color), (True, colors.ground)):
-            chosen = [point for point, is_empty in zip(points, empty, strict=True) if is_empty == without]
-            ax.plot(*_split(chosen), color=fill, markeredgecolor=look.color, **marks)
+        marks: dict[str, Any] = {"marker": look.marker, "markersize": 5, "zorder": 3.2}
+        draw_marks(ax, points, [hollow(row) for row in line.rows], look.color, **marks)
     handles: list[Any] = [
         make_handle(cut(name, 16).upper(), color=look.color, marker=look.marker, markersize=5)
         for name, look in looks.items()

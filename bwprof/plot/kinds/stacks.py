@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.improvement import Pair, named, pairs, precisions_of
 from bwprof.plot.given import device_of, doubted, frame_of, need_columns, predicted, remarks
-from bwprof.plot.legends import add_title, legend_over_lines, make_handle
+from bwprof.plot.legends import add_title, legend_over_lines, make_handle, write_behind
 from bwprof.plot.looks import Ink, dress, ink, part_look, readable, style
 from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, note_left_out, told_apart, width_of
 from bwprof.results.frame import to_rows
@@ -147,16 +147,8 @@ def _draw_gains(
     for place, (pair, total, promised) in enumerate(zip(found, totals, promises, strict=True)):
         parts = f" = {short(promised, '.2f')} \u00d7 {short(pair.bandwidth_ratio, '.2f')}"
         parts += "*" if doubted(pair.wide) or doubted(pair.narrow) else ""
-        ax.annotate(
-            f"{short(total, '.2f')}\u00d7{parts}",
-            (max(total, promised, 1.0), place),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center_baseline",
-            fontsize=points,
-            color=colors.text,
-            annotation_clip=True,
-        )
+        text, end = f"{short(total, '.2f')}\u00d7{parts}", (max(total, promised, 1.0), place)
+        write_behind(ax, text, end, colors.text, fontsize=points, annotation_clip=True)
     _gain_axis(ax, low, high, room[0])
     ax.axvline(1, color=colors.soft, linewidth=0.9)
     shared, labels = _labels(found)
@@ -362,26 +354,11 @@ def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[st
             bar(ax, left, place, time, 0.72, hatch=hatch, **look | {"linewidth": 0.6})
             said = figure_text(time, whole_from=100)
             if time / reach * room[0] > width_of(said, points * 0.85) * 1.5:
-                ax.text(
-                    left + time / 2,
-                    place,
-                    said,
-                    ha="center",
-                    va="center_baseline",
-                    fontsize=points * 0.85,
-                    color=readable(look["facecolor"]),
-                    bbox={"facecolor": look["facecolor"], "edgecolor": "none", "pad": 0.6},
-                )
+                tag = {"facecolor": look["facecolor"], "edgecolor": "none", "pad": 0.6}
+                how: dict[str, Any] = {"fontsize": points * 0.85, "color": readable(look["facecolor"]), "bbox": tag}
+                ax.text(left + time / 2, place, said, ha="center", va="center_baseline", **how)
             left += time
-        ax.annotate(
-            ends[place],
-            (left, place),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center_baseline",
-            fontsize=points,
-            color=colors.text,
-        )
+        write_behind(ax, ends[place], (left, place), colors.text, fontsize=points)
     ax.set_xlim(0, reach)
     _cases(ax, [step.name for step in found], each)
     one = found[0].phase == _ONE_TOKEN

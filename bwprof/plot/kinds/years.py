@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.plot.given import predicted, rows_of
-from bwprof.plot.legends import add_title, legend_above, make_handle, make_ring
+from bwprof.plot.legends import add_title, draw_marks, legend_above, make_handle, make_ring
 from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results.schema import Row
@@ -133,16 +133,14 @@ def _draw(ax: Axes, found: Sequence[_Device], precisions: Sequence[str], room: I
     ways = [[(device.x, min(ends)), (device.x, max(ends))] for device in found if (ends := [*device.ridges.values()])]
     ax.add_collection(LineCollection(ways, colors=colors.soft, linewidths=0.6, alpha=0.7, zorder=1.5), autolim=False)
     points: list[tuple[float, float]] = []
-    marks: dict[str, Any] = {"linewidth": 0, "markersize": 6, "zorder": 3}
     for name, look in looks.items():
-        for doubted, fill in ((False, look.color), (True, colors.ground)):
-            own = [d for d in found if name in d.ridges and (name in d.unconfirmed) == doubted]
-            xs, ys = [d.x for d in own], [d.ridges[name] for d in own]
-            ax.plot(xs, ys, color=fill, marker=look.marker, markeredgecolor=look.color, **marks)
-            points += zip(xs, ys, strict=True)
-        since = min(round(d.x) for d in found if name in d.ridges)
-        if since == round(found[0].x):  # of younger arithmetic there are too few years
-            _trend(ax, [(d.x, d.ridges[name]) for d in found if name in d.ridges], look.color)
+        own = [device for device in found if name in device.ridges]
+        at = [(device.x, device.ridges[name]) for device in own]
+        doubts = [name in device.unconfirmed for device in own]
+        draw_marks(ax, at, doubts, look.color, marker=look.marker, markersize=6, zorder=3)
+        points += at
+        if min(round(x) for x, _ in at) == round(found[0].x):  # of younger arithmetic there are too few years
+            _trend(ax, at, look.color)
     handles: list[Any] = [
         make_handle(name.upper(), color=look.color, marker=look.marker, linewidth=0, markersize=6)
         for name, look in looks.items()

@@ -134,11 +134,7 @@ class Step:
     @cached_property
     def rung(self) -> Mapping[str, Any]:
         """The variant after, as the registry has it, if the one before is the rung below it; {} where it is not."""
-        row = self.after
-        try:
-            ladder = registry.operation(str(row.get("operation")))["variants"].get(str(row.get("backend")), [])
-        except ValueError:  # a function of the caller's
-            return {}
+        row, ladder = self.after, variants_of(self.after)
         names = [variant["name"] for variant in ladder]
         place = names.index(row["variant"]) if row.get("variant") in names else 0
         below = place > 0 and names[place - 1] == self.before.get("variant")
@@ -322,6 +318,15 @@ def _about(tracks: Sequence[Track], case: str | None, precision: str | None) -> 
 def _timed(row: Row) -> bool:
     time = measurable(row.get("time_ms"))
     return row.get("status") in ("ok", "predicted") and time is not None and time > 0
+
+
+def variants_of(row: Row) -> Sequence[Mapping[str, Any]]:
+    """List the variants that the registry has of a row's operation; none of a function of the caller's."""
+    try:
+        found: Mapping[str, Any] = registry.operation(str(row.get("operation")))["variants"]
+    except ValueError:
+        return []
+    return found.get(str(row.get("backend")), [])  # type: ignore[no-any-return]
 
 
 def number_of(row: Row, name: str) -> float:

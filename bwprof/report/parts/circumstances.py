@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from bwprof.analysis.narrowing import roofs_of
 from bwprof.report.blocks import Block, Code, Section, facts, items, section, table, words
 from bwprof.report.runs import Run
 from bwprof.results.schema import FLAGS, is_missing
-from bwprof.roofs.model import Roofs
 from bwprof.text import bytes_text, counted, figure_text, measurable, seconds_text
 
 _MOST_NAMED = 12  # rows that a line names; more are counted
@@ -66,15 +66,8 @@ def _peak(run: Run) -> str:
     return f"{said} ({source})" if source and len(peaks) == 1 else said
 
 
-def _roofs(run: Run) -> Roofs | None:
-    try:
-        return Roofs.from_dict(dict(run.part("roofs"))) if run.part("roofs") else None
-    except (AttributeError, KeyError, TypeError, ValueError):  # damaged, or of a later version
-        return None
-
-
 def _ceilings(run: Run) -> str:
-    found = _roofs(run)
+    found = roofs_of(run.data)
     points = [] if found is None else found.ceilings()
     return ", ".join(f"{point.stream} {figure_text(point.gb_s, whole_from=100)} GB/s" for point in points)
 
@@ -240,7 +233,7 @@ def method(run: Run) -> Section | None:
 def _about_roofs(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not any(row.get("attainable_gb_s") for row in rows):
         return ["No roofs are beside the rows: what they could have reached is not known."] if rows else []
-    found = _roofs(run)
+    found = roofs_of(run.data)
     said = [
         "The limit of a row is the nearer of two roofs: what a plain stream of the same bytes and mix reaches on the "
         "same device (attainable), and the best arithmetic rate. Below half of both, the kernel limits."
