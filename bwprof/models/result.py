@@ -206,9 +206,8 @@ class ModelStep:
         if self._first.time_ms is not None:
             half = telling.half(self._formats)
             found.append((f"Operations: {self._first.point.title}", telling.operations_cells(self._first)))
-            found.append(
-                ("Formats of that step", [telling.format_cells(line, self._first, half) for line in self._formats])
-            )
+            formats = [telling.format_cells(line, self._first, half) for line in self._formats]
+            found.append(("Formats of that step", formats))
         if self._rooms:
             title = telling.room_title(self.question, self._memory or 0)
             found.append((title, [telling.room_cells(room) for room in self._rooms]))
@@ -216,12 +215,8 @@ class ModelStep:
         if stored is not None:
             found.append(("Weights as stored", [telling.type_cells(name, held) for name, held in stored.types.items()]))
         if self._layers:
-            found.append(
-                (
-                    "A layer's operations back to back (on a GPU: one graph), and the sum of their own times",
-                    [*map(telling.layer_cells, self._layers)],
-                )
-            )
+            title = "A layer's operations back to back (on a GPU: one graph), and the sum of their own times"
+            found.append((title, [*map(telling.layer_cells, self._layers)]))
         return found
 
     def notes(self) -> list[str]:

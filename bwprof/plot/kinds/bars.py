@@ -409,7 +409,8 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
     from bwprof.plot.hatches import Bar
 
     rows = plan.rows()
-    drawn = {row["precision"] for row in rows if measurable(row.get("bandwidth_gb_s")) is not None}
+    timed = [row for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
+    drawn = {row["precision"] for row in timed}
     handles: list[Any] = []
     looks = styles(plan.precisions)
     for name in (name for name in plan.precisions if name in drawn):
@@ -419,8 +420,7 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
         else:
             ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
             handles.append(Bar((0, 0), 1, 1, facecolor=look.color, hatch=look.hatch, label=label, **ground))
-    roofs = [_roof(row) for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
-    marked = {arithmetic for roof, arithmetic in roofs if roof and measurable(roof)}
+    marked = {arithmetic for roof, arithmetic in map(_roof, timed) if roof and measurable(roof)}
     told = {False: f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"}
     told[True] = "arithmetic roof, where it is nearer"
     handles += [
@@ -432,7 +432,6 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
     ]  # fmt: skip
     if _peak(plan.groups) is not None:
         handles.append(make_handle(schema.column("peak_gb_s").title, color=colors.soft, **_PEAK_LOOK))
-    timed = [row for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
     empty = why_hollow(timed if plan.dots else [row | {"flags": "", "verified": None} for row in timed])
     if empty:
         mark: dict[str, Any] = {"marker": "o" if plan.dots else "s", "markersize": 5, "linewidth": 0}

@@ -32,27 +32,8 @@ _AROUND_INCHES, _MARGIN_INCHES, _MOST_INCHES, _LEAST_INCHES = 1.05, 1.5, 60.0, 2
 _ROW_INCHES = ((80, 0.21, 8.0), (200, 0.165, 7.0), (math.inf, 0.125, 6.0))  # up to so many rows: height, letters
 _LONGEST_NAME = 60
 _LOGARITHMIC = 1.5  # a ratio from which on the axis is one of factors
-_FACTORS = (
-    1,
-    0.1,
-    10,
-    0.01,
-    100,
-    0.001,
-    1000,
-    0.5,
-    2,
-    0.2,
-    5,
-    0.3,
-    3,
-    0.7,
-    1.5,
-    0.05,
-    20,
-    0.02,
-    50,
-)  # most wanted first
+# Most wanted first.
+_FACTORS = (1, 0.1, 10, 0.01, 100, 0.001, 1000, 0.5, 2, 0.2, 5, 0.3, 3, 0.7, 1.5, 0.05, 20, 0.02, 50)
 _APART = 0.07  # of the axis: two of them closer than this would run into each other
 _NEEDED = ("case", "precision", "verdict", "ratio", "ratio_lo", "ratio_hi", "threshold_pct")
 
