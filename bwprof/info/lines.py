@@ -19,7 +19,9 @@ def about(found: dict[str, Any]) -> list[tuple[str, str]]:
     lines += [("AMD GPU", amd_gpu())] if amd_gpu() else []
     lines += [(name, str(value)) for name, value in found["versions"].items() if name == "python"]
     lines += [(name, value) for name, value in found["packages"].items()]
-    lines += [(f"profiler {name}", _profiler(where)) for name, where in found["profilers"].items()]
+    for name, tool in found["profilers"].items():
+        where = "not found" if tool is None else f"{tool['version'] or 'version unknown'} {tool['path']}"
+        lines.append((f"profiler {name}", where))
     lines += [(f"environment: {name}", value) for name, value in found["environment"].items() if value is not None]
     lines.append(("host", f"{found['host']['platform']}, {found['host']['cpu_count']} CPUs"))
     return lines
@@ -62,15 +64,10 @@ def _roof_lines(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
     return lines
 
 
-def _profiler(found: dict[str, str] | None) -> str:
-    return "not found" if found is None else f"{found['version'] or 'version unknown'} {found['path']}"
-
-
 def _library(found: dict[str, str]) -> str:
     """Version and file, or why there is none."""
-    words = [f"{found['version']} {found['path']}".strip()] if found["path"] else ["none"]
-    words += [f"({found['purpose']})"]
-    return " ".join(words) + (f": {found['note']}" if found["note"] else "")
+    where = f"{found['version']} {found['path']}".strip() if found["path"] else "none"
+    return f"{where} ({found['purpose']})" + (f": {found['note']}" if found["note"] else "")
 
 
 def _said(value: Any) -> str:

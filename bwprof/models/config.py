@@ -109,7 +109,7 @@ def _from_dict(config: object, name: str) -> Architecture:
     tied = found.get("tie_word_embeddings", False)
     if not isinstance(tied, bool):
         raise ValueError(f"tie_word_embeddings is {shown(tied)}: true or false is needed")
-    window = _window(found, rules, layers, size)
+    tokens = found.get("max_position_embeddings", found.get("n_positions"))  # no operation of a step depends on it
     return Architecture(
         name=str(name or config.get("_name_or_path") or family),
         hidden=hidden,
@@ -123,16 +123,10 @@ def _from_dict(config: object, name: str) -> Architecture:
         rotary=rules.get("rotary", True),
         positions=size("n_positions") if "n_positions" in rules.get("defaults", {}) else 0,
         norms=rules.get("norms", 2),
-        max_context=_max_context(found),
+        max_context=tokens if type(tokens) is int and 0 < tokens < 2**31 else 0,
         **_experts(found, rules, ffn, layers, size),
-        **window,
+        **_window(found, rules, layers, size),
     )
-
-
-def _max_context(found: Mapping[str, Any]) -> int:
-    """The tokens that its positions are for; 0 where that is not said. No operation of a step depends on it."""
-    value = found.get("max_position_embeddings", found.get("n_positions"))
-    return value if type(value) is int and 0 < value < 2**31 else 0
 
 
 Size = Callable[..., int]

@@ -6,14 +6,14 @@ Rows are plain dicts with the columns of the schema and those of `bwprof.models.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from bwprof import registry
 from bwprof.costs import cost
 from bwprof.models import steps, storage
 from bwprof.models.question import AS_STORED, LAYER, Question
-from bwprof.models.steps import DECODE, WEIGHTS, Part, Point
+from bwprof.models.steps import DECODE, WEIGHTS, LeftOut, Part, Point
 from bwprof.roofs.limits import no_gain
 
 Row = Mapping[str, Any]
@@ -51,7 +51,7 @@ def steps_of(question: Question, rows: Sequence[Row], memory_bytes: int | None) 
         by_point.setdefault(tuple(row[name] for name in _POINT), []).append(row)
     found = []
     for point in question.points:
-        own = by_point.get((point.phase, point.batch, point.context, point.weights, point.kv))
+        own = by_point.get(astuple(point))
         if own:
             memory = question.memory_bytes or memory_bytes
             found.append(_step(question, point, own, question.fit(point, memory) if memory else None))
@@ -109,10 +109,8 @@ def limiter(row: Row) -> str | None:
 
 def limit_pct(row: Row) -> float | None:
     """A row's share of the roof that applies to it."""
-    found = row.get("pct_limit")
-    if found is None:
-        found = row.get(_SHARES.get(row.get("bound") or "", "pct_attainable"))
-    return found
+    found: float | None = row.get("pct_limit")
+    return row.get(_SHARES.get(row.get("bound") or "", "pct_attainable")) if found is None else found
 
 
 def _weighted(shares: Iterable[float | None], times: Sequence[float]) -> float | None:
@@ -150,7 +148,7 @@ class Layer:
 
 def layers_of(question: Question, found: Sequence[Step], rows: Sequence[Row]) -> list[Layer]:
     """Every layer that was measured in one graph; not those without kernels, which older runs list as skipped."""
-    steps_by = {(step.point.phase, *_key(step.point)): step for step in found}
+    steps_by = {astuple(step.point): step for step in found}
     result = []
     for row in (row for row in rows if row["role"] == LAYER):
         step = steps_by.get(tuple(row[name] for name in _POINT))
@@ -177,10 +175,6 @@ def without_layer(question: Question, found: Sequence[Step], layers: Sequence[La
 
 def _any_predicted(step: Step) -> bool:
     return any(row["status"] == "predicted" for row in step.rows)
-
-
-def _key(point: Point) -> tuple[object, ...]:
-    return point.batch, point.context, point.weights, point.kv
 
 
 # ---- other formats ----
@@ -282,7 +276,8 @@ def _in_formats(
     projected = projected_ms(question, base, pairs, best)
     result = []
     for (weights, kv), other in zip(pairs, projected, strict=True):
-        own = _same(found, base.point, weights, kv)
+        wanted = replace(base.point, weights=weights, kv=kv)
+        own = next((step for step in found if step.point == wanted), None)
         time_ms: float | None
         if own is not None and own.time_ms is not None:
             time_ms, source = own.time_ms, "measured" if (own.measured_pct or 0) > 50 else "predicted"
@@ -301,16 +296,6 @@ def _kv_beside(weights: str, kv: str) -> str:
     if not registry.is_narrow(kv) and (weights in ("fp32", "bf16") or kv == "fp32"):
         return steps.kv_format(weights)
     return kv
-
-
-def _same(found: Sequence[Step], base: Point, weights: str, kv: str) -> Step | None:
-    """The step of these formats that was asked for, else None."""
-    for step in found:
-        point = step.point
-        alike = (point.phase, point.batch, point.context) == (base.phase, base.batch, base.context)
-        if alike and (point.weights, point.kv) == (weights, kv):
-            return step
-    return None
 
 
 def projected_ms(
@@ -352,10 +337,9 @@ def _other_parts(question: Question, base: Step, weights: str, kv: str) -> list[
     """The step's operations in other formats, as its rows have them; None where one does not take its format."""
     if weights == AS_STORED:
         return None
-    point = base.point
-    other = Point(point.phase, point.batch, point.context, weights, kv)
+    other = replace(base.point, weights=weights, kv=kv)
     try:
-        found = steps.parts(question.model, other, question.layout_of(point.weights))
+        found = steps.parts(question.model, other, question.layout_of(base.point.weights))
     except ValueError:
         return None
     by_role = {part.role: part for part in found}
@@ -448,19 +432,9 @@ def rooms_of(question: Question, memory_bytes: int) -> list[Room]:
 # ---- what is left out ----
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What the sum of a step's operations leaves out: launches, bytes, and how long they would take (None: unknown)."""
-
-    what: str
-    count: int
-    bytes: int
-    time_ms: float | None
-
-
 def left_out(
     question: Question, base: Step, bandwidth: Callable[[int, int], float | None] | None = None
-) -> list[Estimate]:
+) -> list[LeftOut]:
     """Each thing that a step does beside its operations, at the bandwidth of a stream of its bytes plus a launch's
     floor; kernels that engines fuse take less.
 
@@ -476,5 +450,5 @@ def left_out(
     for item in steps.left_out(question.model, base.point):
         speed = bandwidth(item.bytes // 2, item.bytes - item.bytes // 2) if bandwidth else peak
         once = item.bytes / speed / 1e6 + (0.0 if bandwidth else floor_ms) if speed else None
-        found.append(Estimate(item.what, item.count, item.bytes, None if once is None else item.count * once))
+        found.append(replace(item, time_ms=None if once is None else item.count * once))
     return found

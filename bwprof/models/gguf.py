@@ -14,20 +14,10 @@ from bwprof.models.architecture import Architecture, windowed_layers
 from bwprof.models.question import Stored
 from bwprof.text import quoted, shown, unknown
 
-# general.architecture -> of every so many layers one attends to all tokens (0: all within the window, if there is one).
-_KNOWN = {
-    "llama": 0,
-    "mistral": 0,
-    "qwen2": 0,
-    "qwen2moe": 0,
-    "qwen3": 0,
-    "qwen3moe": 0,
-    "gemma": 0,
-    "gemma2": 2,
-    "gemma3": 6,
-    "gpt-oss": 2,
-    "gpt2": 0,
-}
+# Values of general.architecture.
+_KNOWN = ("llama", "mistral", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "gemma2", "gemma3", "gpt-oss", "gpt2")
+# Of every so many layers one attends to all tokens; of other architectures all within the window, if there is one.
+_GLOBAL_EVERY = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2}
 _FOUR_NORMS = ("gemma2", "gemma3")
 _BLOCK = re.compile(r"blk\.\d+\.(\w+)\.weight")
 _OUTER = re.compile(r"(output|token_embd)\.weight")
@@ -84,8 +74,7 @@ def _architecture(reader: Any, name: str) -> Architecture:
             if len(set(map(str, value))) != 1:
                 raise ValueError(f"{kind}.{key} differs from layer to layer, which is not known here")
             value = value[0]
-        if value is None:
-            value = fallback
+        value = fallback if value is None else value
         if value is None:
             raise ValueError(f"{kind}.{key} is missing")
         if type(value) is not int:
@@ -114,7 +103,7 @@ def _architecture(reader: Any, name: str) -> Architecture:
         dense_ffn=size("feed_forward_length") if dense else 0,
         shared_ffn=size("expert_shared_feed_forward_length", 0) if experts else 0,
         window=window,
-        window_layers=windowed_layers(layers, _KNOWN[kind]) if window else 0,
+        window_layers=windowed_layers(layers, _GLOBAL_EVERY.get(kind, 0)) if window else 0,
         gated=kind != "gpt2",
         rotary=kind != "gpt2",
         positions=shapes.get("position_embd.weight", [0, 0])[1],

@@ -13,6 +13,7 @@ from bwprof.analysis.forecast.efficiencies import efficiency as learn
 from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY, beside, card_for, model_of, predict_rows
 from bwprof.analysis.forecast.streams import Streams
 from bwprof.analysis.forecast.work import Case
+from bwprof.measuring.spec import Spec
 from bwprof.models.figures import gain, part_of
 from bwprof.models.question import Question
 from bwprof.models.running import Piece, pieces_of
@@ -44,7 +45,7 @@ def card_of_run(run: Mapping[str, Any]) -> Card | None:
 
 def best_ms(parts: Sequence[Part], card: Card) -> list[float]:
     """What parts would take at the device's roofs, a launch each."""
-    cases = [Case(part.operation, part.params, part.precision, more=part.more) for part in parts]
+    cases = [_case(part, part.more) for part in parts]
     return [float(value) for value in predict_rows(cases, card, 1.0)["time_ms"]]
 
 
@@ -72,7 +73,7 @@ def _predicted_on(question: Question, device: str | Roofs, model: float | Effici
     card = card_for(device, model)
     memory = memory_bytes(card)
     pieces = pieces_of(question)
-    whole = predict_rows([_case(piece) for piece in pieces], card, model)
+    whole = predict_rows([_case(piece.spec, piece.more) for piece in pieces], card, model)
     rows = [
         _labelled(row, piece, question, memory) | {"run_id": run_id or None}
         for row, piece in zip(to_rows(whole), pieces, strict=True)
@@ -80,21 +81,20 @@ def _predicted_on(question: Question, device: str | Roofs, model: float | Effici
     known = dict(whole.attrs.get("run", {}))
     known |= {"run_id": run_id, "model": question.to_dict(), "device": card.name}
     known |= {"facts": {"name": card.name, "memory_bytes": memory}}
-    known |= {"roofs": device.to_dict()} if isinstance(device, Roofs) else {"predict_device": _named(device, card)}
+    if isinstance(device, Roofs):
+        known["roofs"] = device.to_dict()
+    else:
+        known["predict_device"] = device if "=" in device else card.name
     if isinstance(device, str) and isinstance(model, Efficiency):
         known["predict_streams"] = model.streams.as_measured.to_dict()
     return from_rows(rows, known)
 
 
-def _named(device: str, card: Card) -> str:
-    return device if "=" in device else card.name
+def _case(work: Part | Spec, more: int) -> Case:
+    return Case(work.operation, work.params, work.precision, more=more)
 
 
-def _case(piece: Piece) -> Case:
-    return Case(piece.spec.operation, piece.spec.params, piece.spec.precision, more=piece.more)
-
-
-def _labelled(row: Row, piece: Piece, question: Question, memory: int | None) -> Row:
+def _labelled(row: Row, piece: Piece[Spec], question: Question, memory: int | None) -> Row:
     reason = (row["reason"] or "").removeprefix("predicted: ") or None
     row = row | {"case": piece.spec.case, "seed": None, "reason": reason} | piece.labels
     known = question.memory_bytes or memory
@@ -144,8 +144,7 @@ def _of_the_driver(found: Row, rows: Sequence[Row]) -> Row:
 
 
 def _predicted(part: Part, roofs: Roofs, efficiency: Any) -> Row:
-    case = Case(part.operation, part.params, part.precision, more=part.more)
-    return to_rows(predict_rows([case], roofs, efficiency))[0]
+    return to_rows(predict_rows([_case(part, part.more)], roofs, efficiency))[0]
 
 
 def _same_shape(row: Row, other: Row) -> bool:

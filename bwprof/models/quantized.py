@@ -159,17 +159,16 @@ class _Names:
         refused = [name for name in plain if re.search(r"experts\.\d", name)] + [*filter(slow.search, others)]
         if refused or len(others) > _MOST_PATTERNS:
             raise LookupError(f"modules by '{(refused or others)[0]}'")
-        self.patterns = [re.compile(name[3:] if name.startswith("re:") else _wild(name)) for name in others]
+        self.patterns = [
+            re.compile(name[3:] if name.startswith("re:") else rf"(.*\.)?{fnmatch.translate(name)[:-2]}(\..*)?$")
+            for name in others
+        ]
 
     def have(self, module: str) -> bool:
         """Say whether a module, or one that it is in, is among them."""
         parts = module.split(".")
         inner = (".".join(parts[low:high]) for low in range(len(parts)) for high in range(low + 1, len(parts) + 1))
         return any(name in self.literal for name in inner) or any(one.match(module) for one in self.patterns)
-
-
-def _wild(name: str) -> str:
-    return rf"(.*\.)?{fnmatch.translate(name)[:-2]}(\..*)?$"
 
 
 def _counted(model: Architecture, plain: _Layout, layout_of: Any, kv: str) -> Stored:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 from bwprof.models import steps, storage
@@ -59,7 +59,7 @@ class Question:
         """A step's operations, or those of one layer: see `steps.parts`."""
         if point.weights != AS_STORED or self.stored is None:
             return steps.parts(self.model, point, self.layout, one_layer=one_layer)
-        plain = Point(point.phase, point.batch, point.context, "fp16", point.kv)
+        plain = replace(point, weights="fp16")
         parts = steps.parts(self.model, plain, self.layout_of(AS_STORED), self.stored.tensors, one_layer=one_layer)
         return [storage.stored_part(part, self.stored.sizes) for part in parts]
 
@@ -90,7 +90,7 @@ class Question:
         stored = self.stored
         return {
             "architecture": self.model.to_dict(),
-            "points": [[p.phase, p.batch, p.context, p.weights, p.kv] for p in self.points],
+            "points": [list(astuple(point)) for point in self.points],
             "layout": self.layout,
             "reserve": self.reserve,
             "memory_bytes": self.memory_bytes,

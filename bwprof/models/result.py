@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bwprof.models import figures, predicting, telling
 from bwprof.models.architecture import Architecture
-from bwprof.models.figures import Estimate, Format, Room, Step
+from bwprof.models.figures import Format, Room, Step
 from bwprof.models.question import LABELS, Question
+from bwprof.models.steps import LeftOut
 from bwprof.text import amount, mapping, pandas_frame, shown
 
 if TYPE_CHECKING:
@@ -117,20 +119,17 @@ class ModelStep:
         return figures.rooms_of(self.question, self._memory) if self._memory else []
 
     @cached_property
-    def _left_out(self) -> list[Estimate]:
-        return figures.left_out(self.question, self._first, self._stream_gb_s)
+    def _left_out(self) -> list[LeftOut]:
+        card = self._card
+        if card is None:
+            return figures.left_out(self.question, self._first)
+        seconds = card.streams.seconds
+        return figures.left_out(self.question, self._first, lambda r, w: (r + w) / float(seconds(r, w)) / 1e9)
 
     @property
     def _best_ms(self) -> figures.Best | None:
         card = self._card
         return None if card is None else lambda parts: predicting.best_ms(parts, card)
-
-    @property
-    def _stream_gb_s(self) -> Callable[[int, int], float] | None:
-        card = self._card
-        if card is None:
-            return None
-        return lambda read, written: (read + written) / float(card.streams.seconds(read, written)) / 1e9
 
     # ---- in a sentence ----
 
@@ -139,16 +138,15 @@ class ModelStep:
         """What limits the first step, how fast it is, and what narrower weights, or a narrower cache, would bring."""
         offers = figures.offers_of(self.question, self._steps, self._first, self._formats, self._best_ms)
         cached = figures.cache_that_fits(self.question, self._steps, self._first, self._formats)
-        return telling.answer(self._first, self.model, self._formats, self._steps, offers, cached)
+        said = telling.answer(self._first, self.model.name, self._formats, self._steps, offers, cached)
+        return said + telling.beyond_context(self.model, self._steps)
 
     # ---- as frames ----
 
     @property
     def steps(self) -> pd.DataFrame:
         """A line per step."""
-        import pandas as pd
-
-        return pd.DataFrame([telling.step_line(self.question, step) for step in self._each_device()])
+        return _frame([telling.step_line(self.question, step) for step in self._each_device()])
 
     def _each_device(self) -> list[Step]:
         """Each step on this device, then on the others."""
@@ -157,36 +155,24 @@ class ModelStep:
     @property
     def operations(self) -> pd.DataFrame:
         """A line per operation of each step, with its share of the step's time."""
-        import pandas as pd
-
-        return pd.DataFrame([line for step in self._steps for line in telling.operation_lines(step)])
+        return _frame([line for step in self._steps for line in telling.operation_lines(step)])
 
     @property
     def formats(self) -> pd.DataFrame:
         """The first step in every format."""
-        import pandas as pd
-
         half = telling.half(self._formats)
+        names = ["weights", "kv", "weight_bytes", "fits", "time_ms", "tokens_s", "speedup_vs_fp16", "source"]
         lines = [
-            {
-                "weights": line.weights,
-                "kv": line.kv,
-                "weight_bytes": line.weight_bytes,
-                "fits": line.fits,
-                "time_ms": line.time_ms,
-                "tokens_s": telling.tokens_s(self._first, line.time_ms),
-                "speedup_vs_fp16": half / line.time_ms if half and line.time_ms else None,
-                "source": line.source,
-            }
+            asdict(line)
+            | {"tokens_s": telling.tokens_s(self._first, line.time_ms)}
+            | {"speedup_vs_fp16": half / line.time_ms if half and line.time_ms else None}
             for line in self._formats
         ]
-        return pd.DataFrame(lines)
+        return _frame(lines, names)
 
     @property
     def room(self) -> pd.DataFrame:
         """What fits the memory: a line per pair of formats and context, or batch."""
-        import pandas as pd
-
         lines: list[dict[str, Any]] = []
         for room in self._rooms:
             formats = {"weights": room.weights, "kv": room.kv}
@@ -196,39 +182,21 @@ class ModelStep:
             ]
             lines += [{**formats, "batch": of, "longest_context": most} for of, most in room.contexts.items()]
         names = ["weights", "kv", "context", "largest_batch", "batch", "longest_context", "token_bytes"]
-        whole = pd.DataFrame(lines, columns=names)
-        return whole.astype(dict.fromkeys(names[2:], "Int64"))
+        return _frame(lines, names).astype(dict.fromkeys(names[2:], "Int64"))
 
     @property
     def left_out(self) -> pd.DataFrame:
         """What the sum leaves out."""
-        import pandas as pd
-
-        names = ("what", "count", "bytes", "time_ms")
-        return pd.DataFrame([{name: getattr(item, name) for name in names} for item in self._left_out])
+        return _frame([asdict(item) for item in self._left_out])
 
     @property
     def layers(self) -> pd.DataFrame:
         """One layer's operations in one graph, measured (together_ms), beside the sum of their own times (sum_ms);
         empty where that was not asked for.
         """
-        import pandas as pd
-
-        lines = [
-            {
-                "phase": layer.point.phase,
-                "batch": layer.point.batch,
-                "context": layer.point.context,
-                "weights": layer.point.weights,
-                "kv": layer.point.kv,
-                "together_ms": layer.together_ms,
-                "sum_ms": layer.sum_ms,
-                "reason": layer.reason or None,
-            }
-            for layer in self._layers
-        ]
         names = ["phase", "batch", "context", "weights", "kv", "together_ms", "sum_ms", "reason"]
-        return pd.DataFrame(lines, columns=names)
+        lines = [asdict(layer) | asdict(layer.point) | {"reason": layer.reason or None} for layer in self._layers]
+        return _frame(lines, names)
 
     # ---- as text ----
 
@@ -238,9 +206,8 @@ class ModelStep:
         if self._first.time_ms is not None:
             half = telling.half(self._formats)
             found.append((f"Operations: {self._first.point.title}", telling.operations_cells(self._first)))
-            found.append(
-                ("Formats of that step", [telling.format_cells(line, self._first, half) for line in self._formats])
-            )
+            formats = [telling.format_cells(line, self._first, half) for line in self._formats]
+            found.append(("Formats of that step", formats))
         if self._rooms:
             title = telling.room_title(self.question, self._memory or 0)
             found.append((title, [telling.room_cells(room) for room in self._rooms]))
@@ -248,12 +215,8 @@ class ModelStep:
         if stored is not None:
             found.append(("Weights as stored", [telling.type_cells(name, held) for name, held in stored.types.items()]))
         if self._layers:
-            found.append(
-                (
-                    "A layer's operations back to back (on a GPU: one graph), and the sum of their own times",
-                    [*map(telling.layer_cells, self._layers)],
-                )
-            )
+            title = "A layer's operations back to back (on a GPU: one graph), and the sum of their own times"
+            found.append((title, [*map(telling.layer_cells, self._layers)]))
         return found
 
     def notes(self) -> list[str]:
@@ -351,3 +314,9 @@ class ModelStep:
             memory_bytes=None if memory is None else amount(memory, "memory_bytes of the frame's facts"),
             card=predicting.card_of_run(run),
         )
+
+
+def _frame(lines: Sequence[Mapping[str, Any]], names: list[str] | None = None) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(lines, columns=names)

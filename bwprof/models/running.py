@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, Generic, TypeVar
 
 from bwprof import registry
 from bwprof.measuring.chain import Chain
@@ -18,12 +18,14 @@ from bwprof.runs.loop import Executor
 from bwprof.runs.plan import Plan
 from bwprof.text import bytes_text
 
+What = TypeVar("What", Spec, Chain)
+
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """An operation of a step, as a run measures it."""
+class Piece(Generic[What]):
+    """An operation of a step, or a layer of it in one graph (a `Chain`), as a run measures it."""
 
-    spec: Spec
+    spec: What
     point: Point
     labels: dict[str, Any]
     more: int = 0  # bytes read beside the operation's: see `bwprof.models.steps.Part`
@@ -48,52 +50,23 @@ class Piece:
         return self.spec.blank_row(context) | self.labels
 
 
-@dataclass(frozen=True, slots=True)
-class LayerPiece:
-    """A layer of a step in one graph, as a run measures it."""
-
-    chain: Chain
-    point: Point
-    repeatable: ClassVar[bool] = False
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        """As a `Piece` has them."""
-        return self.chain.labels
-
-    @property
-    def title(self) -> str:
-        """For progress lines."""
-        return self.chain.title
-
-    @property
-    def cache(self) -> str:
-        """cold, at its begin."""
-        return self.chain.cache
-
-    def blank_row(self, context: Context) -> Row:
-        """Its row before it has run."""
-        return self.chain.blank_row(context)
+AnyPiece = Piece[Spec] | Piece[Chain]
 
 
-AnyPiece = Piece | LayerPiece
-
-
-def pieces_of(question: Question) -> list[Piece]:
+def pieces_of(question: Question) -> list[Piece[Spec]]:
     """Every operation of every step that is asked for, in their order."""
     return [_piece(question, point, part) for point in question.points for part in question.parts(point)]
 
 
-def layers_of(question: Question, backend: str) -> list[LayerPiece]:
+def layers_of(question: Question, backend: str) -> list[Piece[Chain]]:
     """A layer of each step in one graph, where that is asked for and the backend has kernels for it. They come behind
     the pieces: what runs graphs on a second stream may slow all that follows (`bwprof.hardware.open_device`).
     """
     found = [_layer(question, point) for point in question.points] if question.chain else []
-    return [layer for layer in found if not _any_predicted(layer.chain.specs, backend)]
-
-
-def _any_predicted(specs: Sequence[Spec], backend: str) -> bool:
-    return any(registry.is_predicted(spec.operation, spec.precision, backend) for spec in specs)
+    predicted = registry.is_predicted
+    return [
+        one for one in found if not any(predicted(spec.operation, spec.precision, backend) for spec in one.spec.specs)
+    ]
 
 
 def items_of(question: Question, backend: str) -> list[AnyPiece]:
@@ -101,14 +74,14 @@ def items_of(question: Question, backend: str) -> list[AnyPiece]:
     return [*pieces_of(question), *layers_of(question, backend)]
 
 
-def _layer(question: Question, point: Point) -> LayerPiece:
+def _layer(question: Question, point: Point) -> Piece[Chain]:
     parts = question.parts(point, one_layer=True)
     specs = [_piece(question, point, part).spec for part in parts for _ in range(part.count)]
     labels = _labels(question, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
-    return LayerPiece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, tuple(specs), labels), point)
+    return Piece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, tuple(specs), labels), point, labels)
 
 
-def _piece(question: Question, point: Point, part: Part) -> Piece:
+def _piece(question: Question, point: Point, part: Part) -> Piece[Spec]:
     case = f"{point.title} {part.role}"  # the formats are no part of it, so that FP16 is compared with FP32
     spec = Spec(case, part.operation, part.precision, part.params, None, None, DEFAULT_CACHE, 0)
     return Piece(spec, point, _labels(question, point, part.role, part.count), part.more)
@@ -127,7 +100,7 @@ def _labels(question: Question, point: Point, role: str, count: int) -> dict[str
     }
 
 
-def plan_of(pieces: Sequence[Piece], *, max_seconds: float | None = None) -> Plan:
+def plan_of(pieces: Sequence[Piece[Spec]], *, max_seconds: float | None = None) -> Plan:
     """The cases, as a run's file keeps them."""
     return Plan(tuple(piece.spec for piece in pieces), None, None, max_seconds)
 
@@ -202,9 +175,9 @@ class PiecesExecutor:
         refused = self._why_not(piece.point)
         if refused:
             return unmeasured(piece, self._context, "skipped", refused)
-        if isinstance(piece, LayerPiece):
-            return self._inner.measure(piece.chain, max_seconds, deadline)
         spec = piece.spec
+        if isinstance(spec, Chain):
+            return self._inner.measure(spec, max_seconds, deadline)
         shape = _shape(spec.operation, spec.precision, spec.params)
         key = key_of(piece.labels)
         again = self._owner.get(shape) == key
@@ -218,8 +191,7 @@ class PiecesExecutor:
                 self._found[shape] = outcome
         if outcome.row["status"] != "skipped":
             self._owner.setdefault(shape, key)  # also of a run before: its second try is one
-        row = dict(outcome.row) | {"case": spec.case} | piece.labels
-        return replace(outcome, row=row, fatal=outcome.fatal)
+        return replace(outcome, row=dict(outcome.row) | {"case": spec.case} | piece.labels)
 
     def close(self) -> None:
         """Give the device back."""

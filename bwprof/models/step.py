@@ -145,6 +145,7 @@ def model_step(
     elsewhere = predicted_on(device, how.roofs, predict=truth(predict, "predict"))
     if elsewhere is not None:
         from bwprof.results import save
+        from bwprof.results.files import holds_something
 
         used = how.roofs == "auto" or how.roofs is elsewhere[0]
         refuse_measuring(
@@ -160,7 +161,9 @@ def model_step(
         )
         frame = predicting.predicted(asked, elsewhere, 0.9 if efficiency is None else efficiency)
         if output is not None:
-            refuse_replacing(Path(output), force=force)
+            if not force and holds_something(Path(output)):
+                said = "exists already: name another file, or replace it with force=True"
+                raise FileExistsError(errno.EEXIST, said, str(Path(output)))
             save(frame, output)
         return ModelStep.from_frame(frame)
     if efficiency is not None:
@@ -236,16 +239,6 @@ def _is_elsewhere(device: str) -> bool:
             raise ValueError(f"{error}; for a prediction: {other}") from None
         return True
     return False
-
-
-def refuse_replacing(path: Path, *, force: bool) -> None:
-    """FileExistsError for a file that holds something, unless it may be replaced."""
-    from bwprof.results.files import holds_something
-
-    if not force and holds_something(path):
-        raise FileExistsError(
-            errno.EEXIST, "exists already: name another file, or replace it with force=True", str(path)
-        )
 
 
 def ask(

@@ -69,11 +69,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a step does beside its operations: launches, and bytes that they must move."""
+    """What a step does beside its operations: launches, bytes that they must move, and how long that would take (None:
+    unknown).
+    """
 
     what: str
     count: int
     bytes: int
+    time_ms: float | None = None
 
 
 def check_format(given: object, role: str) -> str:

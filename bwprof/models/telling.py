@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from bwprof.analysis.forecast.cards import GIVEN
 from bwprof.models import figures
 from bwprof.models.architecture import Architecture
-from bwprof.models.figures import BOTH, Estimate, Format, Layer, Offer, Room, Step
+from bwprof.models.figures import BOTH, Format, Layer, Offer, Room, Step
 from bwprof.models.question import AS_STORED, Question
-from bwprof.models.steps import DECODE, PREFILL, Point
+from bwprof.models.steps import DECODE, PREFILL, LeftOut, Point
 from bwprof.text import figure_text, short
 
 _BOUND = {
@@ -30,21 +31,7 @@ def may_fit(step: Step) -> bool:
 # ---- the answer ----
 
 
-def answer(
-    step: Step,
-    model: Architecture,
-    formats: Sequence[Format],
-    steps: Sequence[Step],
-    offers: Sequence[Offer],
-    cached: Format | None,
-) -> str:
-    """What limits a step, how fast it is, and what narrower formats would bring; or that it, or others, do not fit; and
-    which contexts the model was not made for.
-    """
-    return _of_first(step, model.name, formats, steps, offers, cached) + _too_long(model, steps)
-
-
-def _too_long(model: Architecture, steps: Sequence[Step]) -> str:
+def beyond_context(model: Architecture, steps: Sequence[Step]) -> str:
     """The contexts beyond what the model was made for, which are computed all the same."""
     beyond = sorted({step.point.context for step in steps if 0 < model.max_context < step.point.context})
     if not beyond:
@@ -54,7 +41,7 @@ def _too_long(model: Architecture, steps: Sequence[Step]) -> str:
     return f" {which} beyond the {model.max_context} tokens that {model.name} was made for (max_position_embeddings)."
 
 
-def _of_first(
+def answer(
     step: Step,
     name: str,
     formats: Sequence[Format],
@@ -62,6 +49,7 @@ def _of_first(
     offers: Sequence[Offer],
     cached: Format | None,
 ) -> str:
+    """What limits a step, how fast it is, and what narrower formats would bring; or that it, or others, do not fit."""
     point = step.point
     if step.fit is not None and not may_fit(step):
         return _does_not_fit(step, name, formats, cached)
@@ -159,25 +147,14 @@ def _does_not_fit(step: Step, name: str, formats: Sequence[Format], cached: Form
 
 def step_line(question: Question, step: Step) -> dict[str, Any]:
     """A step's line of a frame."""
-    point = step.point
-    weights = question.weight_bytes(point.weights)
-    kv = step.fit.kv if step.fit is not None else question.fit(point, 1).kv
+    figure_names = ("time_ms", "tokens_s", "mbu_pct", "limit_pct", "limiter", "measured_pct")
     return {
         "model": question.model.name,
         "device": _device(step) or None,
-        "phase": point.phase,
-        "batch": point.batch,
-        "context": point.context,
-        "weights": point.weights,
-        "kv": point.kv,
-        "time_ms": step.time_ms,
-        "tokens_s": step.tokens_s,
-        "mbu_pct": step.mbu_pct,
-        "limit_pct": step.limit_pct,
-        "limiter": step.limiter,
-        "measured_pct": step.measured_pct,
-        "weight_bytes": weights,
-        "kv_bytes": kv,
+        **asdict(step.point),
+        **{name: getattr(step, name) for name in figure_names},
+        "weight_bytes": question.weight_bytes(step.point.weights),
+        "kv_bytes": (step.fit or question.fit(step.point, 1)).kv,
         "read_bytes": step.read_bytes,
         "moved_bytes": step.moved_bytes,
         "fits": None if step.fit is None else step.fit.fits,
@@ -187,21 +164,14 @@ def step_line(question: Question, step: Step) -> dict[str, Any]:
 
 def operation_lines(step: Step) -> list[dict[str, Any]]:
     """The lines of its operations."""
-    point = step.point
     lines = []
     for row in step.rows:
         once = row["time_ms"]
         every = None if once is None else int(row["count"]) * once
         lines.append(
             {
-                "phase": point.phase,
-                "batch": point.batch,
-                "context": point.context,
-                "weights": point.weights,
-                "kv": point.kv,
-                "role": row["role"],
-                "operation": row["operation"],
-                "precision": row["precision"],
+                **asdict(step.point),
+                **{name: row[name] for name in ("role", "operation", "precision")},
                 "count": int(row["count"]),
                 "time_ms": once,
                 "step_ms": every,
@@ -237,14 +207,8 @@ _SPARE = (
 
 def spare(grid: object) -> list[str]:
     """Those of a table: one that tells its lines apart is none of them."""
-    told = {
-        str(column.header) for column in getattr(grid, "columns", ()) if column.header == "context" and _differ(column)
-    }
-    return [name for name in _SPARE if name not in told]
-
-
-def _differ(column: Any) -> bool:
-    return len(set(column.cells)) > 1
+    contexts = next((set(one.cells) for one in getattr(grid, "columns", ()) if one.header == "context"), set())
+    return [name for name in _SPARE if name != "context" or len(contexts) < 2]
 
 
 # Headings whose columns are words.
@@ -256,13 +220,8 @@ WORDS = {
 
 def step_cells(step: Step, *, with_device: bool = False) -> dict[str, str]:
     """A step's line of a table."""
-    point = step.point
     return ({"device": _device(step)} if with_device else {}) | {
-        "phase": point.phase,
-        "batch": str(point.batch),
-        "context": str(point.context),
-        "weights": format_name(point.weights),
-        "cache": format_name(point.kv),
+        **_point_cells(step.point),
         "ms": _number(step.time_ms),
         "tokens/s": "-" if step.tokens_s is None else _figure(step.tokens_s),
         "MBU %": _percent(step.mbu_pct),
@@ -272,6 +231,11 @@ def step_cells(step: Step, *, with_device: bool = False) -> dict[str, str]:
         "measured %": _percent(step.measured_pct),
         "fits": "-" if step.fit is None else "yes" if step.fit.fits else "no",
     }
+
+
+def _point_cells(point: Point) -> dict[str, str]:
+    sizes = {"phase": point.phase, "batch": str(point.batch), "context": str(point.context)}
+    return sizes | {"weights": format_name(point.weights), "cache": format_name(point.kv)}
 
 
 def operations_cells(step: Step) -> list[dict[str, str]]:
@@ -347,13 +311,9 @@ def type_cells(name: str, held: Mapping[str, int]) -> dict[str, str]:
 
 def layer_cells(layer: Layer) -> dict[str, str]:
     """A line of a layer in one graph."""
-    point, together, total = layer.point, layer.together_ms, layer.sum_ms
+    together, total = layer.together_ms, layer.sum_ms
     return {
-        "phase": point.phase,
-        "batch": str(point.batch),
-        "context": str(point.context),
-        "weights": format_name(point.weights),
-        "cache": format_name(point.kv),
+        **_point_cells(layer.point),
         "us together": "-" if together is None else _number(together * 1e3),
         "us, sum": "-" if total is None else _number(total * 1e3),
         "together / sum": f"{short(together / total, '.3f')}" if together and total else "-",
@@ -361,7 +321,7 @@ def layer_cells(layer: Layer) -> dict[str, str]:
     }
 
 
-def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[str]:
+def notes(question: Question, step: Step, left_out: Sequence[LeftOut]) -> list[str]:
     """What the figures assume, and what they leave out."""
     model = question.model
     notes = [

@@ -44,9 +44,9 @@ def works(a: str, b: str, options: Options, backend: str) -> list[tuple[Work, Wo
     ValueError
         For what is neither, two that do different work, and anything unknown or out of range.
     """
+    known = [row["name"] for row in registry.operations()]
     for side, text in (("A", a), ("B", b)):
         if not is_operation(text) and not is_call(text):
-            known = [row["name"] for row in registry.operations()]
             said = unknown("operation", text.partition(":")[0], known)
             raise ValueError(f"side {side}: {said}; or a function, as module:function or file.py:function")
     operations = [text.partition(":")[0] if is_operation(text) else None for text in (a, b)]
@@ -56,21 +56,15 @@ def works(a: str, b: str, options: Options, backend: str) -> list[tuple[Work, Wo
             for one, text in zip(operations, (a, b), strict=True)
         ]
         for side, text, operation in zip("AB", (a, b), operations, strict=True):
-            if operation is None:
-                _check_spelling(side, text)
+            head = text.partition(":")[0]
+            if operation is None and nearest(head, known, likeness=0.7) is not None:
+                raise ValueError(f"side {side}: {unknown('operation', head, known)}")
         raise ValueError(f"A is {named[0]} and B {named[1]}: a ratio of times needs two sides that do the same work")
     registry.check_timer(options.timer, backend)
     if operations[0] is None:
         return list(zip(_calls(a, options), _calls(b, options), strict=True))
     sides = [_specs(text, options, backend) for text in (a, b)]
     return list(zip(*sides, strict=True))
-
-
-def _check_spelling(side: str, text: str) -> None:
-    """ValueError for a function whose module is nearly an operation's name, where the other side is one."""
-    known = [row["name"] for row in registry.operations()]
-    if nearest(text.partition(":")[0], known, likeness=0.7) is not None:
-        raise ValueError(f"side {side}: {unknown('operation', text.partition(':')[0], known)}")
 
 
 def _specs(text: str, options: Options, backend: str) -> list[Work]:

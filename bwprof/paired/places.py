@@ -49,11 +49,6 @@ class Wanted:
         object.__setattr__(self, "python", tuple(found))
 
     @property
-    def differ(self) -> bool:
-        """Whether the two sides run in different places."""
-        return len(set(self.python)) == 2 or len(set(self.revision)) == 2
-
-    @property
     def apart(self) -> bool:
         """Whether either side needs an interpreter or a folder of its own."""
         return bool(self.python or self.revision)

@@ -7,7 +7,8 @@ import io
 import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
+import statistics as numbers
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ VERSION = 1  # of the JSON document
 Row = dict[str, Any]
 
 # The columns, and the type of each in a frame.
-COLUMNS = {
+COLUMNS: dict[str, Any] = {
     "case": "object",
     "operation": "object",
     "precision": "object",
@@ -86,7 +87,9 @@ class Table:
         """The rows; ``attrs["run"]`` is the metadata, ``attrs["pairs"]`` what each row comes from."""
         import pandas as pd
 
-        made = pd.DataFrame({name: pd.Series([row[name] for row in self.rows], dtype=_kind(name)) for name in COLUMNS})
+        made = pd.DataFrame(
+            {name: pd.Series([row[name] for row in self.rows], dtype=kind) for name, kind in COLUMNS.items()}
+        )
         made.attrs = {"run": plain(self.run), "pairs": plain(self.details)}
         return made
 
@@ -105,10 +108,6 @@ class Table:
         return out.getvalue()
 
 
-def _kind(name: str) -> Any:
-    return COLUMNS[name]
-
-
 def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -119,7 +118,7 @@ def row_of(found: Found, run: Mapping[str, Any], told: Mapping[str, Any], *, ver
     """The row of a comparison; `told` says which: case, cache, a, b and both environments."""
     ratio = found.ratio
     opened = found.opened[0] if found.opened else None
-    times = [_median(one) for one in found.times]
+    times = [numbers.median(one) / 1e6 if one else None for one in found.times]
     moved = [one.bytes_moved for one in found.opened] or [None, None]
     verdict = statistics.verdict_of(ratio, found.how.gate) if found.stopped != session.FAILED else statistics.UNDECIDED
     known = not math.isnan(ratio.value)
@@ -159,14 +158,6 @@ def row_of(found: Found, run: Mapping[str, Any], told: Mapping[str, Any], *, ver
         "driver": run.get("facts", {}).get("driver") or None,
         "bwprof_version": _core.__version__,
     }
-
-
-def _median(times_ns: Sequence[float]) -> float | None:
-    if not times_ns:
-        return None
-    ordered = sorted(times_ns)
-    half = len(ordered) // 2
-    return (ordered[half] + ordered[~half]) / 2e6
 
 
 def _why(found: Found, verdict: str) -> str:

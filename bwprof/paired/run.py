@@ -93,20 +93,18 @@ def measure(
 
 def same_work(opened: Sequence[Opened]) -> None:
     """SideError where two sides say that they do different work."""
-    one, other = opened
     for name in ("operation", "precision", "shape"):
         values = [getattr(side, name) for side in opened]
         if None not in values and values[0] != values[1]:
             said = [tuple(value) if isinstance(value, list) else value for value in values]
             what = "returns an array of shape" if name == "shape" else f"measures the {name}"
             raise SideError(f"A {what} {said[0]}, B {said[1]}: a ratio of times needs two sides that do the same work")
-    for name in (one.params or {}).keys() & (other.params or {}).keys():
-        assert one.params is not None
-        assert other.params is not None
-        if one.params[name] != other.params[name]:
+    one, other = (side.params or {} for side in opened)
+    for name in one.keys() & other.keys():
+        if one[name] != other[name]:
             raise SideError(
-                f"A measures {name} = {one.params[name]}, B {name} = {other.params[name]}: a ratio of times needs two "
-                "sides that do the same work"
+                f"A measures {name} = {one[name]}, B {name} = {other[name]}: a ratio of times needs two sides that do "
+                "the same work"
             )
 
 

@@ -218,11 +218,6 @@ class _Comparison:
             self._into.stopped = OUT_OF_TIME
 
 
-def titles(found: Found, given: Sequence[str]) -> list[str]:
-    """What the sides are called: as they say themselves, else as they were asked for."""
-    return [one.title for one in found.opened] if len(found.opened) == 2 else list(given)
-
-
 def plain(found: Found) -> dict[str, Any]:
     """The units and orders, for a file."""
     return {

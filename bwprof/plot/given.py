@@ -89,14 +89,8 @@ def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 def why_hollow(rows: Iterable[Mapping[str, Any]]) -> str:
     """What a legend says of the marks without a filling; "" where there are none."""
     marked = [row for row in rows if hollow(row)]
-    reasons = [
-        word
-        for word, there in (
-            ("predicted", any(predicted(row) for row in marked)),
-            ("see flags", any(doubted(row) for row in marked)),
-        )
-        if there
-    ]
+    kinds = {"predicted": predicted, "see flags": doubted}
+    reasons = [word for word, is_so in kinds.items() if any(map(is_so, marked))]
     return f"hollow: {', or '.join(reasons)}" if reasons else ""
 
 

@@ -23,6 +23,35 @@ def add_title(ax: Axes, head: str, notes: Sequence[str], room: Inches, *, points
     ax.set_title("\n".join(lines), loc="left", fontsize=size, parse_math=False)
 
 
+def make_handle(label: str, **look: Any) -> Any:
+    """Make the entry of a legend for a line, or for a mark where `linewidth` is 0."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **look)
+
+
+def make_ring(label: str, color: str, **look: Any) -> Any:
+    """Make the entry of a legend for hollow marks."""
+    ring = {"linewidth": 0, "marker": "o", "markersize": 5, "color": "none", "markeredgecolor": color}
+    return make_handle(label, **ring | look)
+
+
+def draw_marks(
+    ax: Axes, points: Sequence[tuple[float, float]], hollow: Sequence[bool], color: str, **look: Any
+) -> None:
+    """Draw marks, some of them without a filling."""
+    for empty, fill in ((False, color), (True, ink(ax).ground)):
+        own = [point for point, is_empty in zip(points, hollow, strict=True) if is_empty == empty]
+        xs, ys = [x for x, _ in own], [y for _, y in own]
+        ax.plot(xs, ys, color=fill, markeredgecolor=color, linewidth=0, **look)
+
+
+def write_behind(ax: Axes, text: str, end: tuple[float, float], color: str, *, apart: float = 4.0, **how: Any) -> None:
+    """Write a text behind the end of a bar, some points apart."""
+    place: dict[str, Any] = {"xytext": (apart, 0), "textcoords": "offset points", "va": "center_baseline"}
+    ax.annotate(text, end, color=color, parse_math=False, **place | how)
+
+
 def add_legend(ax: Axes, handles: Sequence[Any], **where: Any) -> Any:
     """A legend on the ground of its axes, whose words are no formulas."""
     from matplotlib.legend_handler import HandlerPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import sys
 import textwrap
@@ -41,6 +42,8 @@ def _import_matplotlib() -> None:
 if os.environ.get("MPLBACKEND") and "matplotlib" not in sys.modules:
     with contextlib.suppress(ImportError):  # whatever draws says that it is missing
         _import_matplotlib()
+
+log = logging.getLogger("bwprof.plot")
 
 Inches = tuple[float, float]  # width and height
 # Of pictures with a line for each case: those beyond are left out, which is said, as nobody reads so many.
@@ -99,6 +102,14 @@ def check_axes(ax: Any) -> None:
 def lines_in(height: float) -> int:
     """How many cases stand below each other in so many inches, and can be read."""
     return max(1, min(MOST_LINES, int(height / LEAST_INCHES + 1e-6)))
+
+
+def note_left_out(shown: int, count: int, what: str) -> list[str]:
+    """Say, in a title and in the log, where there is room for the first ones alone; [] where all are shown."""
+    said = [] if shown == count else [f"the first {shown} of {count} {what}"]
+    for words in said:
+        log.warning("the picture shows %s", words)
+    return said
 
 
 def cut(text: str, most: int) -> str:

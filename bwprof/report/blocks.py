@@ -34,16 +34,10 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and what they are."""
+    """Names and what they are; a `lead` holds the few figures that stand above all others."""
 
     pairs: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The few figures that stand above all others: each with what it counts."""
-
-    pairs: tuple[tuple[str, str], ...]
+    lead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ class Picture:
     caption: str = ""
 
 
-Block = Words | Items | Facts | Figures | Code | Table | Picture
+Block = Words | Items | Facts | Code | Table | Picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +151,7 @@ def table(
     wordy: bool = False,
 ) -> Table | None:
     """A table of text; None of one without lines."""
-    found = tuple(tuple(cell_text(cell) for cell in line) for line in lines)
+    found = tuple(tuple(NOTHING if is_missing(cell) or cell == "" else str(cell) for cell in line) for line in lines)
     return Table(tuple(headings), found, frozenset(numbers), caption, tools, wordy) if found else None
 
 
@@ -167,11 +161,6 @@ def of_frame(
     """A table of a frame of words; None of an empty one."""
     lines = data.itertuples(index=False, name=None)
     return table(list(map(str, data.columns)), lines, numbers=numbers, caption=caption, tools=tools, wordy=wordy)
-
-
-def cell_text(value: object) -> str:
-    """What a cell says: `NOTHING` of what is missing."""
-    return NOTHING if is_missing(value) or value == "" else str(value)
 
 
 def shown(text: str) -> str:

@@ -63,6 +63,11 @@ class Run:
         found = self.data.attrs.get("run")
         return found if isinstance(found, Mapping) else {}
 
+    @property
+    def minute(self) -> str:
+        """The minute in which it began; "" where that is not known."""
+        return min(self.each("timestamp"), default=str(self.told.get("started") or ""))[:16].replace("T", " ")
+
     def part(self, name: str) -> Mapping[str, Any]:
         """A part of that which is a mapping; {} where there is none."""
         found = self.told.get(name)

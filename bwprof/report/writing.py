@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 KINDS = ("run", "optimisation")
 ENDINGS = (".html", ".htm", ".md", ".markdown")
-_OTHER_SPELLING = {"optimization": "optimisation"}
 _NAMED_SO = "optimisation_report"  # a file that is called so is one
 
 Kind = Literal["run", "optimisation"]
@@ -117,8 +116,7 @@ def write_report(
     """
     target = path_of(path, "path")
     check_ending(target)
-    replace = truth(force, "force")
-    if not replace:
+    if not truth(force, "force"):
         check_free(target)
     check_folder(target)
     chosen = check_kind(kind, target)
@@ -135,7 +133,7 @@ def write_report(
             if given is not None:
                 raise ValueError(f"{name} is of an optimisation: kind='optimisation' is needed, or leave it out")
         document = document_of_runs(found, title)
-    return Report(target, _write(document, target, force=replace), judged)
+    return Report(target, _write(document, target, force=force), judged)
 
 
 def check_ending(target: Path) -> None:
@@ -174,10 +172,9 @@ def check_kind(kind: str | None, target: Path) -> Kind:
         return "optimisation" if called == _NAMED_SO else "run"
     if not isinstance(kind, str):
         raise TypeError(f"kind is {shown(kind)}: allowed are {', '.join(KINDS)}")
-    meant = _OTHER_SPELLING.get(kind, kind)
-    if meant not in KINDS:
+    if kind not in (*KINDS, "optimization"):
         raise ValueError(unknown("kind", kind, KINDS))
-    return "optimisation" if meant == "optimisation" else "run"
+    return "run" if kind == "run" else "optimisation"
 
 
 def document_of_runs(runs: Sequence[Run], title: str | None = None) -> Document:
@@ -186,11 +183,9 @@ def document_of_runs(runs: Sequence[Run], title: str | None = None) -> Document:
     on = f" on {', '.join(devices[:3])}" if devices else ""
     if len(runs) == 1:
         run = runs[0]
-        model = (run.part("model").get("architecture") or {}) if run.part("model") else {}
-        about = (
-            f"{model.get('name')}{on}" if isinstance(model, Mapping) and model.get("name") else f"Memory bandwidth{on}"
-        )
-        return Document(title or about, _subtitle(run), there(_sections(run)))
+        model = run.part("model").get("architecture")
+        name = model.get("name") if isinstance(model, Mapping) else ""
+        return Document(title or f"{name or 'Memory bandwidth'}{on}", _subtitle(run), there(_sections(run)))
     sections = [several.in_short(runs), *several.against_first(runs)]
     for number, run in enumerate(runs, 1):
         parts = (_renamed(part, f"run{number}-") for part in there(_sections(run)))
@@ -200,9 +195,7 @@ def document_of_runs(runs: Sequence[Run], title: str | None = None) -> Document:
 
 
 def _subtitle(run: Run) -> str:
-    said = [run.name]
-    when = min(run.each("timestamp"), default=str(run.told.get("started") or ""))[:16].replace("T", " ")
-    said += [f"{when} UTC"] if when else []
+    said = [run.name, *([f"{run.minute} UTC"] if run.minute else [])]
     version = ", ".join(run.each("bwprof_version")) or run.part("versions").get("bwprof")
     said += [f"measured by bwprof {version}"] if version else []
     return " · ".join(said)
@@ -223,18 +216,11 @@ def _sections(run: Run) -> list[Section | None]:
     ]
 
 
-def _renamed(found: Section, prefix: str) -> Section:
+def _renamed(block: Any, prefix: str) -> Any:
     """The same with names that no other run's sections have."""
-    blocks = tuple(
-        _renamed(block, prefix) if isinstance(block, Section) else _apart(block, prefix) for block in found.blocks
-    )
-    return Section(f"{prefix}{found.name}", found.title, blocks)
-
-
-def _apart(block: Any, prefix: str) -> Any:
-    if not isinstance(block, Picture):
-        return block
-    return Picture(f"{prefix}{block.name}", block.svg, block.text, block.caption)
+    if isinstance(block, Section):
+        block = replace(block, blocks=tuple(_renamed(part, prefix) for part in block.blocks))
+    return replace(block, name=f"{prefix}{block.name}") if isinstance(block, (Section, Picture)) else block
 
 
 def _write(document: Document, target: Path, *, force: bool) -> tuple[Path, ...]:

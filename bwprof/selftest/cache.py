@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bwprof import _core
-from bwprof.selftest.part import Bench, Report, Value, fits
+from bwprof.selftest.part import Bench, Report, Value, figure, fits
 from bwprof.text import bytes_text
 
 NAME = "cache"
@@ -86,17 +86,14 @@ def _cases(bench: Bench) -> list[tuple[str, str, int, str]]:
 
 def _row(case: _core.Case, label: str, bench: Bench, *, by_kernels: bool) -> Mapping[str, Value]:
     """One case by every method: with the timer that each has, or by the kernels' own timestamps."""
-    row: dict[str, Value] = {"case": label, "timed_by": "kernel" if by_kernels else _timed_by(bench)}
+    single = "cupti" if by_kernels else "events" if "events" in bench.timers else None  # of launches behind a flush
+    timed_by = "kernel" if by_kernels else "graph, events" if single else bench.timers[0]
+    row: dict[str, Value] = {"case": label, "timed_by": timed_by}
     for name, method in _METHODS.items():
         flushed = "flush" in method
-        timer = None
-        if flushed and by_kernels:
-            timer = "cupti"
-        elif flushed and "events" in bench.timers:
-            timer = "events"
         found = case.measure(
             **method,
-            timer=timer,
+            timer=single if flushed else None,
             trace=by_kernels and not flushed,
             max_seconds=SECONDS,
             verify_budget_s=0.0,
@@ -105,19 +102,12 @@ def _row(case: _core.Case, label: str, bench: Bench, *, by_kernels: bool) -> Map
         if not found["verified"]:
             raise RuntimeError(f"{label}: wrong result: {found['reason']}")
         row[name] = found["kernel_span_ns" if by_kernels else "median_ns"] / 1e3
-    row["memset_excess"] = f"{_value(row, 'memset_flush_us') / _value(row, 'read_flush_us') - 1:+.0%}"
+    ours, flush = figure(row, "rotation_us"), figure(row, "read_flush_us")
+    row["memset_excess"] = f"{figure(row, 'memset_flush_us') / flush - 1:+.0%}"
     judged = by_kernels and not case.cost["bytes_written"]
-    row["agrees"] = ("yes" if _agree(row) else "NO") if judged else ""
+    agrees = abs(ours - flush) <= max(RELATIVE * ours, ABSOLUTE_US)
+    row["agrees"] = ("yes" if agrees else "NO") if judged else ""
     return row
-
-
-def _timed_by(bench: Bench) -> str:
-    return "graph, events" if "events" in bench.timers else bench.timers[0]
-
-
-def _agree(row: Mapping[str, Value]) -> bool:
-    ours, theirs = _value(row, "rotation_us"), _value(row, "read_flush_us")
-    return abs(ours - theirs) <= max(RELATIVE * ours, ABSOLUTE_US)
 
 
 def _report(bench: Bench, rows: list[Mapping[str, Value]], left_out: str) -> Report:
@@ -134,7 +124,3 @@ def _report(bench: Bench, rows: list[Mapping[str, Value]], left_out: str) -> Rep
         gate = f"reads, by kernel timestamps: rotation within {RELATIVE:.0%} or {ABSOLUTE_US} us of the read flush"
     passed = all(row["agrees"] == "yes" for row in judged) if judged else None
     return Report(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, left_out)
-
-
-def _value(row: Mapping[str, Value], name: str) -> float:
-    return float(row[name] or 0.0)

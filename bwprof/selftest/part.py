@@ -60,3 +60,8 @@ class Report:
 def fits(case: _core.Case) -> bool:
     """Whether there is memory for a cold measurement."""
     return bool(case.memory_needed("cold")["fits"])
+
+
+def figure(row: Mapping[str, Value], name: str) -> float:
+    """Read a figure of a row; 0 where there is none."""
+    return float(row[name] or 0.0)

@@ -113,19 +113,19 @@ def _gate_text(gate: float) -> str:
 def _row(where: str, gate: float, pairs: Sequence[tuple[Row, Row]]) -> Mapping[str, Value]:
     quiet = [pair for pair in pairs if all(map(comparable, pair))]
     positives = sum(differ(one, other, gate=gate) for one, other in quiet)
-    low, high = wilson(positives, len(quiet)) if quiet else (None, None)
-    differences = sorted(map(_difference, quiet))
-    return {
+    shares = {}
+    if quiet:
+        low, high = wilson(positives, len(quiet))
+        differences = sorted(map(_difference, quiet))
+        shares = {"rate": positives / len(quiet), "rate_low": low, "rate_high": high}
+        shares |= {"median_difference": differences[len(differences) // 2], "worst_difference": differences[-1]}
+    return dict.fromkeys(_COLUMNS) | {
         "where": where,
         "gate": _gate_text(gate),
         "pairs": len(pairs),
         "disturbed": len(pairs) - len(quiet),
         "false_positives": positives,
-        "rate": _percent(positives / len(quiet) if quiet else None),
-        "rate_low": _percent(low),
-        "rate_high": _percent(high),
-        "median_difference": _percent(differences[len(differences) // 2] if quiet else None),
-        "worst_difference": _percent(differences[-1] if quiet else None),
+        **{name: 100 * share for name, share in shares.items()},
     }
 
 
@@ -133,10 +133,6 @@ def _difference(pair: tuple[Row, Row]) -> float:
     """Of the medians, relative to the smaller one."""
     low, high = sorted(row["time_ms"] for row in pair)
     return float(high / low - 1)
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from typing import Any
 from bwprof import _core
 from bwprof.measuring.grade import throttle_reasons
 from bwprof.measuring.spec import Spec
-from bwprof.selftest.part import Bench, Report, Value, fits
+from bwprof.selftest.part import Bench, Report, Value, figure, fits
 
 NAME = "timers"
 RELATIVE = 0.03
@@ -68,12 +68,8 @@ def _row(spec: Spec, case: _core.Case, bench: Bench) -> Mapping[str, Value]:
     def measured(timer: str, *, trace: bool = False) -> dict[str, Any]:
         return case.measure(timer=timer, trace=trace, max_seconds=SECONDS, verify_budget_s=0.0, poll=bench.poll)
 
-    before, traced, kernels, after = (
-        measured("graph"),
-        measured("graph", trace=True),
-        measured("cupti"),
-        measured("graph"),
-    )
+    before, traced = measured("graph"), measured("graph", trace=True)
+    kernels, after = measured("cupti"), measured("graph")
     if not all(one["verified"] for one in (before, traced, kernels, after)):
         raise RuntimeError(f"{spec.title}: wrong result: {before['reason'] or traced['reason'] or kernels['reason']}")
     graph = (before["median_ns"] + after["median_ns"]) / 2e3
@@ -99,7 +95,7 @@ def _tolerance(us: float) -> float:
 
 def _near(rows: list[Mapping[str, Value]], name: str) -> int:
     """Cases whose graph is within the tolerance of another figure alone."""
-    return sum(abs(_number(row, "graph_us") - _number(row, name)) <= _tolerance(_number(row, name)) for row in rows)
+    return sum(abs(figure(row, "graph_us") - figure(row, name)) <= _tolerance(figure(row, name)) for row in rows)
 
 
 def _report(rows: list[Mapping[str, Value]], left_out: str) -> Report:
@@ -116,14 +112,10 @@ def _report(rows: list[Mapping[str, Value]], left_out: str) -> Report:
         count = f"{len(rows) - len(judged)} of {len(rows)}"
         summary.append(f"not judged, as the clock was held down and is higher while watched: {count} cases: {held}")
     if judged:
-        worst = max(judged, key=lambda row: abs(_number(row, "difference_us")) / _tolerance(_number(row, "span_us")))
-        difference = _number(worst, "difference_us")
+        worst = max(judged, key=lambda row: abs(figure(row, "difference_us")) / _tolerance(figure(row, "span_us")))
+        difference = figure(worst, "difference_us")
         summary.append(
-            f"furthest from the span: {difference:+.2f} us ({difference / _number(worst, 'span_us'):+.1%}), "
+            f"furthest from the span: {difference:+.2f} us ({difference / figure(worst, 'span_us'):+.1%}), "
             f"{worst['case']} {worst['precision']}"
         )
     return Report(NAME, _TITLE, _COLUMNS, rows, gate, agreeing == len(judged) if judged else None, summary, left_out)
-
-
-def _number(row: Mapping[str, Value], name: str) -> float:
-    return float(row[name] or 0.0)

@@ -6,7 +6,6 @@ height, headings of families among them, below a band for the legend.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import registry
 from bwprof.analysis.summary import PAIR, ordered_precisions
 from bwprof.plot.given import doubted, hollow, predicted, remarks, rows_of, why_hollow
-from bwprof.plot.legends import add_title, legend_over_lines
+from bwprof.plot.legends import add_title, legend_over_lines, make_handle
 from bwprof.plot.looks import Ink, Style, dress, ink, readable, styles
 from bwprof.plot.paper import (
     LEAST_INCHES,
@@ -29,6 +28,7 @@ from bwprof.plot.paper import (
     cut,
     endings,
     lines_in,
+    note_left_out,
     told_apart,
     width_of,
 )
@@ -41,8 +41,6 @@ from bwprof.text import figure_text, measurable, short, unknown
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-_log = logging.getLogger("bwprof.plot")
 
 PAGE, SLIDE = "page", "slide"
 _MOST_BARS = 20  # cases: more are dots
@@ -88,10 +86,6 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes
         Where to draw; a new figure of pyplot's, of a fitting size, when left out: a notebook shows it.
     layout : {"page", "slide"}
         As long as it takes, or 16:9 with the cases by family.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -162,13 +156,8 @@ def _family(operation: str) -> str:
         return _OTHERS
 
 
-def _bar_inches(precisions: int) -> float:
-    """Of a case with a bar for each precision."""
-    return max(0.34, 0.17 * precisions + 0.10)
-
-
 def _page_inches(cases: int, precisions: int) -> float:
-    each = _bar_inches(precisions) if cases <= _MOST_BARS else _DOT_INCHES
+    each = max(0.34, 0.17 * precisions + 0.10) if cases <= _MOST_BARS else _DOT_INCHES
     return _AROUND_INCHES + 3 * _LINE_INCHES + min(cases, MOST_LINES) * each
 
 
@@ -184,9 +173,7 @@ def _plan(lines: Sequence[str | Group], precisions: list[str], *, slide: bool, h
 
 
 def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
-    left_out = f"the first {len(plan.groups)} of {count} cases" if len(plan.groups) < count else ""
-    if left_out:
-        _log.warning("the picture shows %s", left_out)
+    omitted = note_left_out(len(plan.groups), count, "cases")
     handles, written = _handles(plan, ink(ax)), 10.0 if plan.slide else 8.0
     gains = any(_gain(group) for group in plan.groups)
     more = 2.2 * written / 72 if gains else 0.0  # the heading of the gains
@@ -209,7 +196,7 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
     ax.set_yticks(range(len(plan.lines)), labels, parse_math=False)
     ax.set_xlim(0, reach)
     ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=written + 2)
-    head, notes = "Effective memory bandwidth by precision", [*_devices(plan), *filter(None, (shared, left_out))]
+    head, notes = "Effective memory bandwidth by precision", [*_devices(plan), *filter(None, (shared, *omitted))]
     notes += [note for note in remarks(plan.rows()) if not note.startswith("not drawn")]  # which stand in their lines
     add_title(ax, head, notes, room, points=14 if plan.slide else 11)
     if gains:
@@ -267,15 +254,8 @@ class _Canvas:
         tag = {"facecolor": color, "edgecolor": "none", "pad": 0.8}  # the bar without its hatch
         if value > width * 1.6 + 2 * gap:  # within the bar, at its end, or before a mark that the bar goes beyond
             covered = roof is not None and max(value - width - 2 * gap, width + 2 * gap) < roof < value
-            self._write(
-                (roof - gap if covered and roof is not None else value) - gap,
-                center,
-                said,
-                points,
-                readable(color),
-                ha="right",
-                bbox=tag,
-            )
+            end = (roof - gap if covered and roof is not None else value) - gap
+            self._write(end, center, said, points, readable(color), ha="right", bbox=tag)
         elif hidden and roof is not None:
             self._write(roof + 2 * gap, center, said, points, self.ink.text)  # without a ground: that is a longer bar
         else:
@@ -299,6 +279,8 @@ class _Canvas:
 
     def dots(self) -> None:
         """Every case's values, a dot each, and the way that is left to their roofs."""
+        from matplotlib.collections import LineCollection
+
         size = min(5.0, 72 * self.each * 0.8 / len(self.plan.precisions) * 1.15)
         marks: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
         cases = [(line, self.heights(line, at)) for at, line in enumerate(self.plan.lines) if isinstance(line, Group)]
@@ -319,7 +301,7 @@ class _Canvas:
                 if roof is not None and measurable(roof) is not None:
                     ways.append([(value, y), (roof, y)])
                     marks[arithmetic].append((roof, y))
-            self._way(ways, look.color)
+            self.ax.add_collection(LineCollection(ways, colors=look.color, linewidths=0.9, alpha=0.6), autolim=False)
             for empty, points in found.items():
                 if points:
                     xs, ys = zip(*points, strict=True)
@@ -354,11 +336,6 @@ class _Canvas:
             if ends and min(ends) < start + (width_of(said, points) + 0.1) / self.inches:  # not over a dot
                 start = max(ends) + 0.1 / self.inches
             self._write(start, center, said, points, self.ink.soft)
-
-    def _way(self, ways: Any, color: str) -> None:
-        from matplotlib.collections import LineCollection
-
-        self.ax.add_collection(LineCollection(ways, colors=color, linewidths=0.9, alpha=0.6), autolim=False)
 
     def gain(self, group: Group, place: int) -> None:
         """At the right: how much faster FP16 is in time."""
@@ -430,43 +407,40 @@ def _peak(groups: Sequence[Group]) -> float | None:
 
 def _handles(plan: _Plan, colors: Ink) -> list[Any]:
     """The legend's entries: of what is drawn, and of nothing else."""
-    from matplotlib.lines import Line2D
-
     from bwprof.plot.hatches import Bar
 
     rows = plan.rows()
-    drawn = {row["precision"] for row in rows if measurable(row.get("bandwidth_gb_s")) is not None}
+    timed = [row for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
+    drawn = {row["precision"] for row in timed}
     handles: list[Any] = []
     looks = styles(plan.precisions)
     for name in (name for name in plan.precisions if name in drawn):
         look, label = looks[name], cut(name, _LONGEST_PRECISION).upper()
         if plan.dots:
-            handles.append(Line2D([], [], color=look.color, marker=look.marker, linewidth=0, markersize=5, label=label))
+            handles.append(make_handle(label, color=look.color, marker=look.marker, linewidth=0, markersize=5))
         else:
             ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
             handles.append(Bar((0, 0), 1, 1, facecolor=look.color, hatch=look.hatch, label=label, **ground))
-    roofs = [_roof(row) for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
-    marked = {arithmetic for roof, arithmetic in roofs if roof and measurable(roof)}
+    marked = {arithmetic for roof, arithmetic in map(_roof, timed) if roof and measurable(roof)}
     told = {False: f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"}
     told[True] = "arithmetic roof, where it is nearer"
     handles += [
-        Line2D(
-            [], [], color=colors.alarm if arithmetic else colors.text, linewidth=0, markeredgewidth=1.6,
-            marker="D" if arithmetic else "|", markersize=4 if arithmetic else 9, label=told[arithmetic],
+        make_handle(
+            told[arithmetic], color=colors.alarm if arithmetic else colors.text, linewidth=0, markeredgewidth=1.6,
+            marker="D" if arithmetic else "|", markersize=4 if arithmetic else 9,
         )
         for arithmetic in sorted(marked)
     ]  # fmt: skip
     if _peak(plan.groups) is not None:
-        handles.append(Line2D([], [], color=colors.soft, label=schema.column("peak_gb_s").title, **_PEAK_LOOK))
-    timed = [row for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
+        handles.append(make_handle(schema.column("peak_gb_s").title, color=colors.soft, **_PEAK_LOOK))
     empty = why_hollow(timed if plan.dots else [row | {"flags": "", "verified": None} for row in timed])
     if empty:
-        ring: dict[str, Any] = {"marker": "o" if plan.dots else "s", "markersize": 5, "markerfacecolor": colors.ground}
-        handles.append(Line2D([], [], linewidth=0, markeredgecolor=colors.text, label=empty, **ring))
+        mark: dict[str, Any] = {"marker": "o" if plan.dots else "s", "markersize": 5, "linewidth": 0}
+        handles.append(make_handle(empty, markerfacecolor=colors.ground, markeredgecolor=colors.text, **mark))
     doubts = Counter(flag for row in rows if doubted(row) for flag in str(row["flags"] or "wrong result").split(";"))
     if doubts and not plan.dots:
         label = cut(", ".join(name for name, _ in doubts.most_common()), _LONGEST_DOUBTS)
-        handles.append(Line2D([], [], linewidth=0, marker="$*$", color=colors.text, label=f"{label}: see flags"))
+        handles.append(make_handle(f"{label}: see flags", linewidth=0, marker="$*$", color=colors.text))
     return handles
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.given import facts_of, frame_of
-from bwprof.plot.legends import add_title, legend_above
+from bwprof.plot.legends import add_title, draw_marks, legend_above, make_handle, make_ring
 from bwprof.plot.looks import dress, ink, part_look
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results import load
@@ -34,10 +34,6 @@ def roofs(data: Any, ax: Axes | None = None) -> Axes:
         Roofs, a frame or the folder or file of a run that measured them, or a file of `bwprof roofs export`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of pyplot's when left out.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -83,24 +79,21 @@ def _given(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
 
 
 def _draw(ax: Axes, found: Roofs, facts: Mapping[str, Any], room: Inches) -> None:
-    from matplotlib.lines import Line2D
-
     colors = ink(ax)
     names = list(dict.fromkeys(point.stream for point in (*found.points, *found.hot_points)))
     looks = {name: (part_look(place)[0], _MARKERS[place % len(_MARKERS)]) for place, name in enumerate(names)}
     for points, hot in ((found.points, False), (found.hot_points, True)):
         for name in names:
             own = sorted((point for point in points if point.stream == name), key=lambda point: point.total_bytes)
-            _curve(ax, own, looks[name], colors.ground, hot=hot)
+            _curve(ax, own, looks[name], hot=hot)
     handles = [
-        Line2D([], [], color=color, marker=marker, markersize=4.5, label=cut(name, 24))
+        make_handle(cut(name, 24), color=color, marker=marker, markersize=4.5)
         for name, (color, marker) in looks.items()
     ]
     if found.hot_points:
-        handles.append(Line2D([], [], color=colors.text, linestyle=_HOT_DASH, label="in the cache"))
+        handles.append(make_handle("in the cache", color=colors.text, linestyle=_HOT_DASH))
     if any(point.doubt for point in (*found.points, *found.hot_points)):
-        ring: dict[str, Any] = {"marker": "o", "markersize": 4.5, "color": "none", "markeredgecolor": colors.text}
-        handles.append(Line2D([], [], linewidth=0, label="hollow: in doubt", **ring))
+        handles.append(make_ring("hollow: in doubt", colors.text, markersize=4.5))
     _axes(ax, found)
     handles += _lines(ax, facts, colors.soft)
     legend_above(ax, handles, room)
@@ -112,28 +105,14 @@ def _draw(ax: Axes, found: Roofs, facts: Mapping[str, Any], room: Inches) -> Non
     dress(ax, grid="both")
 
 
-def _curve(ax: Axes, points: Sequence[RoofPoint], look: tuple[str, str], ground: str, *, hot: bool) -> None:
+def _curve(ax: Axes, points: Sequence[RoofPoint], look: tuple[str, str], *, hot: bool) -> None:
     color, marker = look
-    ax.plot(
-        [point.total_bytes for point in points],
-        [point.gb_s for point in points],
-        color=color,
-        linewidth=1.1 if hot else 1.5,
-        linestyle=_HOT_DASH if hot else "-",
-        zorder=2.5 if hot else 3,
-    )
-    for doubted, fill in ((False, color), (True, ground)):
-        own = [point for point in points if bool(point.doubt) == doubted]
-        ax.plot(
-            [point.total_bytes for point in own],
-            [point.gb_s for point in own],
-            linewidth=0,
-            marker=marker,
-            markersize=3.5 if hot else 4.5,
-            color=fill,
-            markeredgecolor=color,
-            zorder=3.1,
-        )
+    at = [(float(point.total_bytes), point.gb_s) for point in points]
+    line: dict[str, Any] = {"linewidth": 1.1, "linestyle": _HOT_DASH, "zorder": 2.5}
+    xs, ys = [x for x, _ in at], [y for _, y in at]
+    ax.plot(xs, ys, color=color, **line if hot else {"linewidth": 1.5, "linestyle": "-", "zorder": 3})
+    doubts = [bool(point.doubt) for point in points]
+    draw_marks(ax, at, doubts, color, marker=marker, markersize=3.5 if hot else 4.5, zorder=3.1)
 
 
 def _axes(ax: Axes, found: Roofs) -> None:
@@ -153,20 +132,15 @@ def _axes(ax: Axes, found: Roofs) -> None:
 
 def _lines(ax: Axes, facts: Mapping[str, Any], color: str) -> list[Any]:
     """The theoretical peak, and the size of the cache."""
-    from matplotlib.lines import Line2D
-
     handles = []
     left, right = ax.get_xlim()
     peak, cache = measurable(facts.get("peak_gb_s")), measurable(facts.get("cache_bytes"))
     if peak:
-        dash: Any = (0, (5, 3))
-        ax.axhline(peak, color=color, linewidth=1, linestyle=dash, zorder=1)
-        handles.append(
-            Line2D([], [], color=color, linewidth=1, linestyle=dash, label=f"theoretical peak: {peak:.4g} GB/s")
-        )
+        dash: dict[str, Any] = {"color": color, "linewidth": 1, "linestyle": (0, (5, 3))}
+        ax.axhline(peak, zorder=1, **dash)
+        handles.append(make_handle(f"theoretical peak: {peak:.4g} GB/s", **dash))
     if cache and left < cache < right:
-        dash = (0, (1, 1.5))
-        ax.axvline(cache, color=color, linewidth=1, linestyle=dash, zorder=1)
-        label = f"size of the cache ({bytes_text(cache)})"
-        handles.append(Line2D([], [], color=color, linewidth=1, linestyle=dash, label=label))
+        dots: dict[str, Any] = {"color": color, "linewidth": 1, "linestyle": (0, (1, 1.5))}
+        ax.axvline(cache, zorder=1, **dots)
+        handles.append(make_handle(f"size of the cache ({bytes_text(cache)})", **dots))
     return handles

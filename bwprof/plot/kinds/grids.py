@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -14,14 +13,12 @@ from bwprof.plot.given import device_of, doubted, need, number_column, predicted
 from bwprof.plot.kinds.series import axis_label, column_of, count_formatter, varying
 from bwprof.plot.legends import add_title
 from bwprof.plot.looks import dress, ink, readable
-from bwprof.plot.paper import Inches, Picture, cut, width_of
+from bwprof.plot.paper import Inches, Picture, cut, note_left_out, width_of
 from bwprof.results.schema import Column, Row
 from bwprof.text import counted, figure_text, measurable, quoted, shown, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_log = logging.getLogger("bwprof.plot")
 
 _COLORS = "cividis"  # made for people with colour-blindness, too
 _CELL = (0.72, 0.42)  # inches
@@ -71,10 +68,6 @@ def heatmap(
         What is drawn: bandwidth_gb_s, time_ms, pct_limit or another column of numbers.
     precision : str, optional
         Of which precision; when left out the first one with the most rows.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -134,9 +127,7 @@ def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | 
     axes = []
     for place, name in enumerate(names):
         found = sorted({key[place] for key in fastest})
-        if len(found) > _MOST_CELLS:
-            words.append(f"the first {_MOST_CELLS} of {len(found)} values of {name}")
-            _log.warning("the picture shows %s", words[-1])
+        words += note_left_out(min(len(found), _MOST_CELLS), len(found), f"values of {name}")
         axes.append(found[:_MOST_CELLS])
     cells = {key: float(row[value]) for key, row in fastest.items()}
     one = (chosen[0]["operation"], chosen[0]["precision"])
@@ -213,15 +204,9 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     known = grid[np.isfinite(grid)]
     low, high = (0.0, 100.0) if plan.value.unit == "%" else (float(known.min()), float(known.max()))
     norm, colors = Normalize(low, max(high, low + 1e-12 * abs(low) + 1e-300)), colormaps[_COLORS]
-    image = ax.pcolormesh(
-        np.arange(len(plan.xs) + 1) - 0.5,
-        np.arange(len(plan.ys) + 1) - 0.5,
-        np.ma.masked_invalid(grid),
-        norm=norm,
-        cmap=colors,
-        edgecolors=ink(ax).ground,
-        linewidth=0.5,
-    )
+    columns, lines = (np.arange(len(values) + 1) - 0.5 for values in (plan.xs, plan.ys))
+    look: dict[str, Any] = {"norm": norm, "cmap": colors, "edgecolors": ink(ax).ground, "linewidth": 0.5}
+    image = ax.pcolormesh(columns, lines, np.ma.masked_invalid(grid), **look)
     _marks(ax, plan, room, lambda found: readable(colors(norm(found))))
     at = {(x, y): (row, place) for row, y in enumerate(plan.ys) for place, x in enumerate(plan.xs)}
     crossed = {at[key] for key in plan.predicted if key in at}
@@ -268,7 +253,8 @@ def _marks(ax: Axes, plan: _Plan, room: Inches, color: Any) -> None:
 
 def _numbers(ax: Axes, grid: Any, room: Inches, color: Any, crossed: Collection[tuple[int, int]]) -> None:
     """Each cell's value, in letters that fit it, if they can be read; where a line crosses the cell, in a gap of it."""
-    texts = [[_number(found) for found in line] for line in grid.tolist()]
+    numbers = grid.tolist()
+    texts = [["" if math.isnan(found) else figure_text(found, whole_from=100) for found in line] for line in numbers]
     width, height = room[0] / grid.shape[1], room[1] / grid.shape[0]
     widest = max(width_of(text, 10.0) for line in texts for text in line)
     points = min(_POINTS, 10.0 * 0.85 * width / widest, 72 * height * 0.6)
@@ -281,12 +267,6 @@ def _numbers(ax: Axes, grid: Any, room: Inches, color: Any, crossed: Collection[
                 gap = {"facecolor": paint, "edgecolor": "none", "pad": 1.0} if (row, place) in crossed else None
                 how: dict[str, Any] = {"fontsize": points, "color": readable(paint), "bbox": gap}
                 ax.text(place, row, text, ha="center", va="center_baseline", **how)
-
-
-def _number(found: float) -> str:
-    if math.isnan(found):
-        return ""
-    return figure_text(found, whole_from=100)
 
 
 def _scale(ax: Axes, image: Any, plan: _Plan) -> None:

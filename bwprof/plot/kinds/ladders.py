@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.given import need_columns
-from bwprof.plot.legends import legend_over_lines
+from bwprof.plot.legends import legend_over_lines, make_handle, write_behind
 from bwprof.plot.looks import Ink, dress, ink, style
-from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, save_one
+from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, note_left_out, save_one
 from bwprof.results.others import ladder
 from bwprof.results.schema import is_missing
 from bwprof.text import gain_text, measurable, short
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_log = logging.getLogger(__name__)
 _PEER = "#777777"
 _TIMES = "\u00d7"
 _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.34, 1.7, 9.0
@@ -40,10 +38,6 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
         From `bwprof.ablation`, or the file that ``bwprof ablation --json`` (or ``--csv``) wrote.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of pyplot's, of a fitting size, when left out: a notebook shows it.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -110,29 +104,31 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
 
     colors = ink(ax)
     rows = every[: lines_in(room[1])]
-    left_out = f"the first {len(rows)} of {len(every)} rungs" if len(rows) < len(every) else ""
-    if left_out:
-        _log.warning("the picture shows %s", left_out)
+    notes = note_left_out(len(rows), len(every), "rungs")
     if not any(_speed(row) for row in rows):
-        raise ValueError(f"there are no rungs to draw: none of {left_out} ran with a right result")
+        raise ValueError(f"there are no rungs to draw: none of {notes[0]} ran with a right result")
     predicted = _predictions(rows)
     speeds = [_speed(row) for row in rows]
     base, near = _axis(ax, [value for value in (*speeds, *predicted) if value])
-    handles = [_mark(colors)] if any(guess is not None for guess in predicted) else []
+    guessed = any(guess is not None for guess in predicted)
+    handles = [make_handle("predicted, over the rung before", **_mark_look(colors))] if guessed else []
     flags = {name for row in rows if _speed(row) for name in _flags(row).split(";") if name}
-    handles += [_star(flags, colors)] if flags else []
+    if flags:
+        label = cut(", ".join(sorted(flags)), _LONGEST_REASON)
+        handles.append(make_handle(f"{label}: see flags", linewidth=0, marker="$*$", color=colors.text))
     if handles:
         legend_over_lines(ax, handles, len(rows), room)
     else:
         ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.plot([1.0, 1.0], [-0.5, len(rows) - 0.5], color=colors.text, linewidth=0.8, zorder=0.9)
     ground = {"facecolor": colors.ground, "edgecolor": "none", "pad": 1.0}  # the line of one would strike words
+    look: dict[str, Any] = {"apart": 6, "va": "center", "bbox": ground}
     for place, (row, speed, guess) in enumerate(zip(rows, speeds, predicted, strict=True)):
         if speed is None:
-            _write(ax, _why_not(row), (base, place), colors.soft, fontsize=7.5, style="italic", bbox=ground)
+            write_behind(ax, _why_not(row), (base, place), colors.soft, fontsize=7.5, style="italic", **look)
             continue
-        look = style(str(row["precision"]))
-        color, hatch = (_PEER, "") if row["kind"] == "peer" else (look.color, look.hatch)
+        own = style(str(row["precision"]))
+        color, hatch = (_PEER, "") if row["kind"] == "peer" else (own.color, own.hatch)
         bar(ax, base, place, speed - base, 0.66, facecolor=color, hatch=hatch, edgecolor=colors.ground, linewidth=0)
         end = max(speed, base)
         if guess is not None:
@@ -141,13 +137,13 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
         words = f"{short(speed, '.2f' if speed < 10 else '.0f')}{_TIMES}{'*' if _flags(row) else ''}"
         gain = measurable(row.get("measured_gain"))
         words += "" if gain is None else f" ({gain_text(gain, times=_TIMES)})"
-        _write(ax, words, (end, place), colors.text, fontsize=8, bbox=ground)
+        write_behind(ax, words, (end, place), colors.text, fontsize=8, **look)
     names = [cut(str(row["version"]), _LONGEST_NAME) for row in rows]
     ax.set_yticks(range(len(rows)), names, fontsize=9, parse_math=False)
     first = next(name for name, speed in zip(names, speeds, strict=True) if speed)
     gains = any(measurable(row.get("measured_gain")) is not None for row in rows)
     ax.set_xlabel(f"times as fast as {first}{' (and over the rung before)' if gains else ''}", parse_math=False)
-    ax.set_title(_title(rows[0], left_out), loc="left", fontsize=11, parse_math=False)
+    ax.set_title(_title(rows[0], notes), loc="left", fontsize=11, parse_math=False)
     dress(ax, grid="x")
     ax.tick_params(axis="y", length=0)
 
@@ -170,21 +166,15 @@ def _axis(ax: Axes, values: Sequence[float]) -> tuple[float, Callable[[float], f
     return 1.0, lambda speed: float(speed * (right / left) ** _NEAR)  # a bar of factors begins where nothing changed
 
 
-def _write(ax: Axes, words: str, at: tuple[float, float], color: str, **how: Any) -> None:
-    """Words behind a place."""
-    where: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
-    ax.annotate(words, at, color=color, parse_math=False, **where, **how)
-
-
 def _why_not(row: Mapping[str, Any]) -> str:
     said = {"ok": "not verified", "skipped": "does not run here"}.get(row["status"], str(row["status"]))
     return cut(said if is_missing(row.get("reason")) else f"{said}: {row['reason']}", _LONGEST_REASON)
 
 
-def _title(row: Mapping[str, Any], left_out: str) -> str:
+def _title(row: Mapping[str, Any], notes: Sequence[str]) -> str:
     told = [row.get(name) for name in ("operation", "precision", "shape", "device")]
     words = [str(value) for value in told if not is_missing(value)]
-    head, rest = " ".join(words[:2]), ", ".join([*([left_out] if left_out else []), *words[2:]])
+    head, rest = " ".join(words[:2]), ", ".join([*notes, *words[2:]])
     return cut(f"The ladder of {head}", _LONGEST_TITLE) + (f"\n{cut(rest, _LONGEST_TITLE)}" if rest else "")
 
 
@@ -192,21 +182,6 @@ def _flags(row: Mapping[str, Any]) -> str:
     return "" if is_missing(row.get("flags")) else str(row["flags"])
 
 
-def _star(flags: set[str], colors: Ink) -> Any:
-    """The legend's entry of rungs in doubt."""
-    from matplotlib.lines import Line2D
-
-    label = cut(", ".join(sorted(flags)), _LONGEST_REASON)
-    return Line2D([], [], linewidth=0, marker="$*$", color=colors.text, label=f"{label}: see flags")
-
-
 def _mark_look(colors: Ink) -> dict[str, Any]:
     look = {"marker": "D", "markersize": 5.5, "color": colors.alarm, "markerfacecolor": colors.ground}
     return {**look, "linewidth": 0}
-
-
-def _mark(colors: Ink) -> Any:
-    """The legend's entry of a prediction."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label="predicted, over the rung before", **_mark_look(colors))

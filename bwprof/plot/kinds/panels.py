@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.looks import style
-from bwprof.plot.paper import cut, write_panels
+from bwprof.plot.paper import cut, note_left_out, write_panels
 from bwprof.results import schema
 from bwprof.text import figure_text, spelt
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 MOST = 60  # panels that somebody looks at; which are left out is said
 _COLUMNS = 3
 _LONGEST = 40  # letters of a panel's title
-
-_log = logging.getLogger("bwprof.plot")
 
 
 def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -> None:
@@ -34,9 +31,8 @@ def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -
     """
     if not means:
         raise ValueError("there are no rows to draw")
-    if len(means) > MOST:
-        _log.warning("the picture shows the first %d of %d cases", MOST, len(means))
     cases = list(means)[:MOST]
+    note_left_out(len(cases), len(means), "cases")
     columns = min(_COLUMNS, len(cases))
     lines = math.ceil(len(cases) / columns)
 

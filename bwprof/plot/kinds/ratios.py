@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import numbers
 from collections.abc import Sequence
@@ -12,17 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.given import need_columns
-from bwprof.plot.legends import legend_over_lines
+from bwprof.plot.legends import legend_over_lines, make_handle
 from bwprof.plot.looks import Ink, dress, ink
-from bwprof.plot.paper import Inches, Picture, beside, cut, save_one
+from bwprof.plot.paper import Inches, Picture, beside, cut, log, save_one
 from bwprof.results import schema
 from bwprof.text import counted, measurable
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-_log = logging.getLogger("bwprof.plot")
 
 # Okabe and Ito's colours, and marks that tell without them.
 _LOOKS = {
@@ -62,10 +59,6 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of pyplot's, of a fitting size, when left out.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     ValueError
@@ -90,8 +83,9 @@ def picture(data: pd.DataFrame, *, most: int | None = None) -> Picture:
     """The same as a picture to be drawn or written, of the `most` largest changes."""
     data = need_columns(data, *_NEEDED, what="a comparison, which bwprof.compare makes")
     lines, left_out = _lines(data, most)
-    width, height = _size(lines)
-    inner = (width - beside((line.name for line in lines), _row(len(lines))[1]), height - _AROUND_INCHES)
+    each, points = _row(len(lines))
+    width, height = 9.0, max(_LEAST_INCHES, _MARGIN_INCHES + len(lines) * each)
+    inner = (width - beside((line.name for line in lines), points), height - _AROUND_INCHES)
     return Picture((width, height), inner, lambda ax, room: _draw(ax, lines, left_out, data.attrs, room))
 
 
@@ -118,7 +112,7 @@ def _lines(data: pd.DataFrame, wanted: int | None) -> tuple[list[_Line], str]:
         return found, ", ".join(words)
     left_out = f"the {len(kept)} largest changes of {len(found)}"
     if wanted is None:
-        _log.warning("the picture shows %s", left_out)
+        log.warning("the picture shows %s", left_out)
     return sorted(kept, key=lambda line: -line.ratio), ", ".join([left_out, *words])
 
 
@@ -130,10 +124,6 @@ def _number(value: Any) -> float:
 def _row(count: int) -> tuple[float, float]:
     """Inches of a row, and points of its letters."""
     return next((height, letters) for most, height, letters in _ROW_INCHES if count <= most)
-
-
-def _size(lines: Sequence[_Line]) -> tuple[float, float]:
-    return 9.0, max(_LEAST_INCHES, _MARGIN_INCHES + len(lines) * _row(len(lines))[0])
 
 
 def _draw(ax: Axes, lines: Sequence[_Line], left_out: str, attrs: Any, room: Inches) -> None:
@@ -201,7 +191,6 @@ def _axis(ax: Axes, attrs: Any, *, factors: bool) -> None:
 
 def _handles(lines: Sequence[_Line], colors: Ink) -> list[Any]:
     """The legend's entries."""
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Any] = []
@@ -209,5 +198,5 @@ def _handles(lines: Sequence[_Line], colors: Ink) -> list[Any]:
         count = sum(line.verdict == verdict for line in lines)
         if count:
             look: dict[str, Any] = {"color": color or colors.soft, "marker": mark, "linewidth": 1.4}
-            handles.append(Line2D([], [], label=f"{verdict} ({count})", **look))
+            handles.append(make_handle(f"{verdict} ({count})", **look))
     return [*handles, Patch(facecolor=colors.grid, label="taken for noise")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis import values
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import device_of, hollow, predicted, remarks, rows_of, why_hollow
-from bwprof.plot.legends import add_legend, add_title
+from bwprof.plot.legends import add_legend, add_title, make_handle, make_ring
 from bwprof.plot.looks import Style, dress, ink, styles
-from bwprof.plot.paper import Inches, Picture, cut, in_lines, told_apart, width_of
+from bwprof.plot.paper import Inches, Picture, cut, in_lines, log, told_apart, width_of
 from bwprof.results import compare, schema
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import ridge
@@ -24,8 +23,6 @@ from bwprof.text import figure_text, measurable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_log = logging.getLogger("bwprof.plot")
 
 _SIZE = (9.5, 6.4)
 _MOST_NAMES = 30  # of cases; those that take longest get one
@@ -96,10 +93,6 @@ def roofline(data: Any, ax: Axes | None = None) -> Axes:
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of pyplot's when left out.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     ValueError
@@ -138,7 +131,7 @@ def _plan(rows: Sequence[Row]) -> _Plan:
     notes += [f"the first of {len(devices)} devices"] if len(devices) > 1 else []
     if len({point.case for point in points}) > _MOST_NAMES:
         notes.append(f"named: of the {_MOST_NAMES} cases that take longest those with room")
-        _log.warning("of the picture's cases those %d have a name that take longest", _MOST_NAMES)
+        log.warning("of the picture's cases those %d have a name that take longest", _MOST_NAMES)
     notes += remarks(own)
     with_points = [row for row in timed if _point(row, "") is not None]
     copies = dict.fromkeys(name for row, name in zip(timed, names, strict=True) if _point(row, "") is None)
@@ -313,25 +306,17 @@ def _points(
     ground = ink(ax).ground
     marks: dict[tuple[int, str, bool], list[_Point]] = {}  # by how many are within it
     for spot in spots:
-        there = sorted(
-            {(point.precision, point.doubted) for point in spot}, key=lambda one: plan.precisions.index(one[0])
-        )
+        looks_there = {(point.precision, point.doubted) for point in spot}
+        there = sorted(looks_there, key=lambda one: plan.precisions.index(one[0]))
         for within, (name, doubted) in enumerate(reversed(there)):
             first = next(point for point in spot if (point.precision, point.doubted) == (name, doubted))
             marks.setdefault((within, name, doubted), []).append(first)
     for (within, name, doubted), own in marks.items():
         look = looks[name]
-        ax.plot(
-            [p.intensity for p in own],
-            [p.tflops for p in own],
-            linewidth=0,
-            marker=look.marker,
-            markersize=_MARK + _RING * within,
-            color=ground if doubted else look.color,
-            markeredgecolor=look.color,
-            markeredgewidth=1.1,
-            zorder=3 - within / 100,
-        )
+        xs, ys = [point.intensity for point in own], [point.tflops for point in own]
+        how: dict[str, Any] = {"marker": look.marker, "markersize": _MARK + _RING * within, "zorder": 3 - within / 100}
+        how |= {"color": ground if doubted else look.color, "markeredgecolor": look.color, "markeredgewidth": 1.1}
+        ax.plot(xs, ys, linewidth=0, **how)
     return [(point.intensity, point.tflops) for point in plan.points]
 
 
@@ -355,12 +340,10 @@ def _counts(spots: Sequence[Sequence[_Point]], color: str) -> list[tuple[str, tu
 
 def _spot_handles(spots: Sequence[Sequence[_Point]], color: str) -> list[Any]:
     """The legend's entry of what lies on one spot."""
-    from matplotlib.lines import Line2D
-
     said = ["marks inside each other"] if any(len({point.precision for point in spot}) > 1 for spot in spots) else []
     said += ["\u00d7n: n rows"] if any(map(_alike, spots)) else []
     label = f"on one spot: {', '.join(said)}"
-    return [Line2D([], [], linewidth=0, color=color, label=label)] if said else []
+    return [make_handle(label, linewidth=0, color=color)] if said else []
 
 
 def _ridge_names(
@@ -398,8 +381,6 @@ def _case_names(plan: _Plan, color: str) -> list[tuple[str, tuple[float, float],
 
 
 def _precision_handles(plan: _Plan, looks: Mapping[str, Style]) -> list[Any]:
-    from matplotlib.lines import Line2D
-
     handles = []
     for name in plan.precisions:
         said = [cut(name, _LONGEST_PRECISION).upper()]
@@ -409,40 +390,23 @@ def _precision_handles(plan: _Plan, looks: Mapping[str, Style]) -> list[Any]:
         ]
         said += [f"{', '.join(told)} (TFLOP/s)"] if told else []
         look = looks[name]
-        handles.append(
-            Line2D([], [], color=look.color, marker=look.marker, markersize=5, linewidth=1.2, label=": ".join(said))
-        )
+        handles.append(make_handle(": ".join(said), color=look.color, marker=look.marker, markersize=5, linewidth=1.2))
     return handles
 
 
 def _roof_handles(plan: _Plan, color: str) -> list[Any]:
-    from matplotlib.lines import Line2D
-
     handles = []
     for roof, word, look in ((plan.measured, plan.word(), _MEASURED), (plan.theory, plan.theory_word, _THEORY)):
         if roof.gb_s or roof.tflops:
             memory = f": memory {figure_text(roof.gb_s, whole_from=100)} GB/s" if roof.gb_s else ""
-            handles.append(Line2D([], [], color=color, label=f"roof {word}{memory}", **look))
+            handles.append(make_handle(f"roof {word}{memory}", color=color, **look))
     if plan.why_hollow:
-        handles.append(
-            Line2D(
-                [],
-                [],
-                linewidth=0,
-                marker="o",
-                markersize=5,
-                color="none",
-                markeredgecolor=color,
-                label=plan.why_hollow,
-            )
-        )
+        handles.append(make_ring(plan.why_hollow, color))
     return handles
 
 
 def _copy_handles(plan: _Plan) -> list[Any]:
     """Cases that only move bytes."""
-    from matplotlib.lines import Line2D
-
     if not plan.copies:
         return []
     named = [cut(name, _LONGEST_COPY) for name in plan.copies[:_MOST_COPIES]]
@@ -453,4 +417,4 @@ def _copy_handles(plan: _Plan) -> list[Any]:
             lines[-1] += f", {name}"
         else:
             lines.append(name)
-    return [Line2D([], [], linewidth=0, label=",\n".join(lines) + (f" and {more} more" if more else ""))]
+    return [make_handle(",\n".join(lines) + (f" and {more} more" if more else ""), linewidth=0)]

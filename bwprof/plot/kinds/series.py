@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from bwprof.analysis.causes.cliffs import along
 from bwprof.analysis.causes.losses import STEP
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import device_of, facts_of, hollow, need, number_column, remarks, rows_of, why_hollow
-from bwprof.plot.legends import add_title, legend_above
+from bwprof.plot.legends import add_title, draw_marks, legend_above, make_handle, make_ring
 from bwprof.plot.looks import dress, ink, styles
-from bwprof.plot.paper import Inches, Picture, cut
+from bwprof.plot.paper import Inches, Picture, cut, note_left_out
 from bwprof.results import schema
 from bwprof.results.compare import moved_bytes
 from bwprof.results.schema import Column, Row
@@ -24,8 +23,6 @@ from bwprof.text import bytes_text, measurable, quoted, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_log = logging.getLogger("bwprof.plot")
 
 _SIZE = (9.0, 5.2)
 _MOST_LINES = 12
@@ -84,10 +81,6 @@ def lines(data: Any, ax: Axes | None = None, *, x: str | None = None, y: str = "
     y : str
         What is drawn: bandwidth_gb_s, time_ms or another column of numbers.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     ValueError
@@ -142,11 +135,9 @@ def _plan(data: Any, x: str | None, y: str) -> _Plan:
     name = _chosen(usable, x, choice)
     drawn = [row for row in need(usable, name) if row[name] is not None]
     found = _lines(drawn, name, choice)
-    notes = []
     if len(found) > _MOST_LINES:
         found.sort(key=lambda line: len(line.rows) < 2)
-        notes.append(f"the first {_MOST_LINES} of {len(found)} lines")
-        _log.warning("the picture shows %s", notes[0])
+    notes = note_left_out(min(len(found), _MOST_LINES), len(found), "lines")
     notes += remarks([row for row in rows if row["status"] not in ("ok", "predicted")] + drawn)
     devices = device_of(drawn)
     operations = list(dict.fromkeys(str(row["operation"]) for row in drawn))
@@ -217,26 +208,21 @@ def _told(name: str, value: Any, choice: Mapping[str, int]) -> str:
 
 
 def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
-    from matplotlib.lines import Line2D
-
     colors, looks = ink(ax), styles(line.precision for line in plan.lines)
     aparts = list(dict.fromkeys(line.apart for line in plan.lines))
     for line in plan.lines:
         look, dash = looks[line.precision], _dash(aparts.index(line.apart))
         points = plan.points(line)
-        empty = [hollow(row) for row in line.rows]
         ax.plot(*_split(points), color=look.color, linewidth=1.5, linestyle=dash, zorder=2.8)
-        marks: dict[str, Any] = {"linewidth": 0, "marker": look.marker, "markersize": 5, "zorder": 3.2}
-        for without, fill in ((False, look.color), (True, colors.ground)):
-            chosen = [point for point, is_empty in zip(points, empty, strict=True) if is_empty == without]
-            ax.plot(*_split(chosen), color=fill, markeredgecolor=look.color, **marks)
+        marks: dict[str, Any] = {"marker": look.marker, "markersize": 5, "zorder": 3.2}
+        draw_marks(ax, points, [hollow(row) for row in line.rows], look.color, **marks)
     handles: list[Any] = [
-        Line2D([], [], color=look.color, marker=look.marker, markersize=5, label=cut(name, 16).upper())
+        make_handle(cut(name, 16).upper(), color=look.color, marker=look.marker, markersize=5)
         for name, look in looks.items()
     ]
     if len(aparts) > 1:
         handles += [
-            Line2D([], [], color=colors.text, linestyle=_dash(place), label=name or "(without)")
+            make_handle(name or "(without)", color=colors.text, linestyle=_dash(place))
             for place, name in enumerate(aparts)
         ]
     handles += _attainable(ax, plan, looks, colors.soft)
@@ -244,8 +230,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     _axes(ax, plan)
     handles += _capacity(ax, plan, looks, colors.soft)
     if reason := why_hollow(row for line in plan.lines for row in line.rows):
-        ring: dict[str, Any] = {"marker": "o", "markersize": 5, "color": "none", "markeredgecolor": colors.text}
-        handles.append(Line2D([], [], linewidth=0, label=reason, **ring))
+        handles.append(make_ring(reason, colors.text))
     legend_above(ax, handles, room)
     if len(aparts) > len(_DASHES):
         _end_names(ax, plan, colors.text)
@@ -280,8 +265,6 @@ def _split(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[flo
 
 def _attainable(ax: Axes, plan: _Plan, looks: Mapping[str, Any], color: str) -> list[Any]:
     """What plain streams of the same bytes attain, as a bandwidth or a time."""
-    from matplotlib.lines import Line2D
-
     if plan.y.name != "bandwidth_gb_s" and plan.y.unit != _TIMES:
         return []
     drawn = False
@@ -294,7 +277,7 @@ def _attainable(ax: Axes, plan: _Plan, looks: Mapping[str, Any], color: str) -> 
             ax.plot(*_split(points), color=looks[line.precision].color, linewidth=1.0, linestyle=":", zorder=2.5)
             drawn = True
     label = f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"
-    return [Line2D([], [], color=color, linewidth=1.0, linestyle=":", label=label)] if drawn else []
+    return [make_handle(label, color=color, linewidth=1.0, linestyle=":")] if drawn else []
 
 
 def _stream(row: Row, plan: _Plan) -> tuple[float, float] | None:
@@ -359,8 +342,6 @@ def count_formatter(values: Sequence[float]) -> Callable[[float], str]:
 
 def _capacity(ax: Axes, plan: _Plan, looks: Mapping[str, Any], color: str) -> list[Any]:
     """Where what a launch touches fills the cache."""
-    from matplotlib.lines import Line2D
-
     if plan.cache_bytes is None:
         return []
     drawn: list[float] = []
@@ -371,7 +352,7 @@ def _capacity(ax: Axes, plan: _Plan, looks: Mapping[str, Any], color: str) -> li
             own = looks[line.precision].color
             ax.axvline(at, color=own, linewidth=1.0, linestyle=(0, (1, 1.5)), alpha=0.9, zorder=1)
     label = f"bytes fill the cache ({bytes_text(plan.cache_bytes)})"
-    return [Line2D([], [], color=color, linewidth=1.0, linestyle=(0, (1, 1.5)), label=label)] if drawn else []
+    return [make_handle(label, color=color, linewidth=1.0, linestyle=(0, (1, 1.5)))] if drawn else []
 
 
 def _crossing(line: _Line, x: str, capacity: float) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.improvement import Pair, named, pairs, precisions_of
 from bwprof.plot.given import device_of, doubted, frame_of, need_columns, predicted, remarks
-from bwprof.plot.legends import add_title, legend_over_lines
+from bwprof.plot.legends import add_title, legend_over_lines, make_handle, write_behind
 from bwprof.plot.looks import Ink, dress, ink, part_look, readable, style
-from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, told_apart, width_of
+from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, note_left_out, told_apart, width_of
 from bwprof.results.frame import to_rows
 from bwprof.results.schema import Row
 from bwprof.text import counted, figure_text, measurable, seconds_text, short, unknown, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_log = logging.getLogger("bwprof.plot")
 
 _WIDTH = 9.5
 _AROUND_INCHES, _LINE_INCHES = 1.05, 0.17
@@ -45,14 +42,6 @@ def _cases(ax: Axes, names: Sequence[str], each: float) -> None:
     ax.tick_params(axis="y", length=0, labelsize=min(_NAME_POINTS, 72 * each * 0.8))
 
 
-def _said(shown: int, count: int, what: str) -> list[str]:
-    """What is said of those for which there is no room."""
-    if shown == count:
-        return []
-    _log.warning("the picture shows the first %d of %d %s", shown, count, what)
-    return [f"the first {shown} of {count} {what}"]
-
-
 # ---- what a narrower precision gains ----
 
 
@@ -70,10 +59,6 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
         Where to draw; a new figure of pyplot's when left out.
     from_, to : str, optional
         The precisions compared: FP32 and FP16, where the data have them, else the first two.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -162,16 +147,8 @@ def _draw_gains(
     for place, (pair, total, promised) in enumerate(zip(found, totals, promises, strict=True)):
         parts = f" = {short(promised, '.2f')} \u00d7 {short(pair.bandwidth_ratio, '.2f')}"
         parts += "*" if doubted(pair.wide) or doubted(pair.narrow) else ""
-        ax.annotate(
-            f"{short(total, '.2f')}\u00d7{parts}",
-            (max(total, promised, 1.0), place),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center_baseline",
-            fontsize=points,
-            color=colors.text,
-            annotation_clip=True,
-        )
+        text, end = f"{short(total, '.2f')}\u00d7{parts}", (max(total, promised, 1.0), place)
+        write_behind(ax, text, end, colors.text, fontsize=points, annotation_clip=True)
     _gain_axis(ax, low, high, room[0])
     ax.axvline(1, color=colors.soft, linewidth=0.9)
     shared, labels = _labels(found)
@@ -181,20 +158,20 @@ def _draw_gains(
     words = [cut(name, _LONGEST) for name in device_of([pair.wide for pair in found])[:1]]
     words += [shared] if shared else []
     first = f"{narrow} against {wide}: ratio of bytes \u00d7 ratio of bandwidths"
-    add_title(ax, first, [*words, *_said(len(found), count, "cases"), *notes], room)
+    add_title(ax, first, [*words, *note_left_out(len(found), count, "cases"), *notes], room)
     dress(ax, grid="x")
 
 
 def _marks(rows: Sequence[Row], colors: Ink) -> list[Any]:
     """The legend's entries of what is only predicted, and of what is doubted."""
-    from matplotlib.lines import Line2D
-
     found: list[Any] = []
     if any(predicted(row) for row in rows):
-        ring: dict[str, Any] = {"marker": "s", "markersize": 5, "markerfacecolor": colors.ground}
-        found.append(Line2D([], [], linewidth=0, markeredgecolor=colors.text, label="hollow: predicted", **ring))
+        square: dict[str, Any] = {"marker": "s", "markersize": 5, "linewidth": 0}
+        found.append(
+            make_handle("hollow: predicted", markerfacecolor=colors.ground, markeredgecolor=colors.text, **square)
+        )
     if any(doubted(row) for row in rows):
-        found.append(Line2D([], [], linewidth=0, marker="$*$", color=colors.text, label="see flags"))
+        found.append(make_handle("see flags", linewidth=0, marker="$*$", color=colors.text))
     return found
 
 
@@ -273,10 +250,6 @@ def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> Axe
         Where to draw; a new figure of pyplot's when left out.
     phase : str, optional
         "decode", where each sequence gets a token, or "prefill"; when left out the first that the data have.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -381,33 +354,18 @@ def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[st
             bar(ax, left, place, time, 0.72, hatch=hatch, **look | {"linewidth": 0.6})
             said = figure_text(time, whole_from=100)
             if time / reach * room[0] > width_of(said, points * 0.85) * 1.5:
-                ax.text(
-                    left + time / 2,
-                    place,
-                    said,
-                    ha="center",
-                    va="center_baseline",
-                    fontsize=points * 0.85,
-                    color=readable(look["facecolor"]),
-                    bbox={"facecolor": look["facecolor"], "edgecolor": "none", "pad": 0.6},
-                )
+                tag = {"facecolor": look["facecolor"], "edgecolor": "none", "pad": 0.6}
+                how: dict[str, Any] = {"fontsize": points * 0.85, "color": readable(look["facecolor"]), "bbox": tag}
+                ax.text(left + time / 2, place, said, ha="center", va="center_baseline", **how)
             left += time
-        ax.annotate(
-            ends[place],
-            (left, place),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center_baseline",
-            fontsize=points,
-            color=colors.text,
-        )
+        write_behind(ax, ends[place], (left, place), colors.text, fontsize=points)
     ax.set_xlim(0, reach)
     _cases(ax, [step.name for step in found], each)
     one = found[0].phase == _ONE_TOKEN
     xlabel = "time per token (ms)" if one else f"time of a {cut(found[0].phase, 24)} step (ms)"
     ax.set_xlabel(xlabel, parse_math=False)
     head = "Time per token by operation: a step gives each sequence one" if one else "Time of a step by operation"
-    add_title(ax, head, [*words, *_said(len(found), count, "steps")], room)
+    add_title(ax, head, [*words, *note_left_out(len(found), count, "steps")], room)
     dress(ax, grid="x")
 
 

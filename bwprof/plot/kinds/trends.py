@@ -48,10 +48,6 @@ def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of pyplot's when left out.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     ValueError
@@ -176,14 +172,8 @@ def _panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any
     _room(ax, least=1.0 if relative else 0.01 * float(rows["time_ms"].median()) * scale)
     ax.tick_params(labelsize=8, labelbottom=True)
     dress(ax, grid="both")
-    add_legend(
-        ax,
-        ax.get_legend_handles_labels()[0],
-        fontsize=7.5,
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        borderaxespad=0.2,
-    )
+    beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
+    add_legend(ax, ax.get_legend_handles_labels()[0], fontsize=7.5, **beside)
 
 
 def _date_axis(ax: Axes) -> None:
@@ -233,16 +223,8 @@ def _line(ax: Axes, line: pd.DataFrame, scale: float, color: str, look: dict[str
         )
     flags = line["flags"].tolist() if "flags" in line else [""] * len(line)  # a category of nothing has no text
     doubted = [not is_missing(found) and bool(str(found)) for found in flags]
-    ax.plot(
-        when[doubted],
-        time[doubted],
-        linewidth=0,
-        marker=marks["marker"],
-        markersize=marks["markersize"],
-        color=colors.ground,
-        markeredgecolor=color,
-        zorder=3,
-    )
+    rings = {name: marks[name] for name in ("marker", "markersize")}
+    ax.plot(when[doubted], time[doubted], linewidth=0, color=colors.ground, markeredgecolor=color, zorder=3, **rings)
     for word, shape, shade in (("slower", "^", colors.alarm), ("faster", "v", _FASTER)):
         changed = (line["change"] == word).to_numpy()
         ax.plot(when[changed], time[changed], linewidth=0, marker=shape, markersize=7.5, color=shade, zorder=4)
@@ -267,16 +249,8 @@ def _vertical(ax: Axes, rows: pd.DataFrame, *, words: bool) -> None:
             told = "\n".join(cut(_after(part), _LONGEST) for part in dict.fromkeys("; ".join(texts).split("; ")))
             height = -2 - 9 * (number % 3)  # neighbours' words stand below each other
             place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-            ax.annotate(
-                told,
-                (naive, 1.0),
-                xytext=(2, height),
-                fontsize=6.5,
-                color=ink(ax).text,
-                va="top",
-                parse_math=False,
-                **place,
-            )
+            look: dict[str, Any] = {"fontsize": 6.5, "color": ink(ax).text, "va": "top", "parse_math": False}
+            ax.annotate(told, (naive, 1.0), xytext=(2, height), **place, **look)
 
 
 def _after(mark: str) -> str:

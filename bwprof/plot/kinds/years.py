@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.plot.given import predicted, rows_of
-from bwprof.plot.legends import add_title, legend_above
+from bwprof.plot.legends import add_title, draw_marks, legend_above, make_handle, make_ring
 from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results.schema import Row
@@ -53,10 +53,6 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
         Where to draw; a new figure of pyplot's when left out.
     precisions : sequence of str, optional
         Of which arithmetic; FP32, FP16 and FP8 when left out.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -130,7 +126,6 @@ def _ridges(entry: Entry, precisions: Sequence[str]) -> dict[str, float]:
 
 def _draw(ax: Axes, found: Sequence[_Device], precisions: Sequence[str], room: Inches) -> None:
     from matplotlib.collections import LineCollection
-    from matplotlib.lines import Line2D
 
     from bwprof.plot.labels import name_points
 
@@ -138,30 +133,26 @@ def _draw(ax: Axes, found: Sequence[_Device], precisions: Sequence[str], room: I
     ways = [[(device.x, min(ends)), (device.x, max(ends))] for device in found if (ends := [*device.ridges.values()])]
     ax.add_collection(LineCollection(ways, colors=colors.soft, linewidths=0.6, alpha=0.7, zorder=1.5), autolim=False)
     points: list[tuple[float, float]] = []
-    marks: dict[str, Any] = {"linewidth": 0, "markersize": 6, "zorder": 3}
     for name, look in looks.items():
-        for doubted, fill in ((False, look.color), (True, colors.ground)):
-            own = [d for d in found if name in d.ridges and (name in d.unconfirmed) == doubted]
-            xs, ys = [d.x for d in own], [d.ridges[name] for d in own]
-            ax.plot(xs, ys, color=fill, marker=look.marker, markeredgecolor=look.color, **marks)
-            points += zip(xs, ys, strict=True)
-        since = min(round(d.x) for d in found if name in d.ridges)
-        if since == round(found[0].x):  # of younger arithmetic there are too few years
-            _trend(ax, [(d.x, d.ridges[name]) for d in found if name in d.ridges], look.color)
+        own = [device for device in found if name in device.ridges]
+        at = [(device.x, device.ridges[name]) for device in own]
+        doubts = [name in device.unconfirmed for device in own]
+        draw_marks(ax, at, doubts, look.color, marker=look.marker, markersize=6, zorder=3)
+        points += at
+        if min(round(x) for x, _ in at) == round(found[0].x):  # of younger arithmetic there are too few years
+            _trend(ax, at, look.color)
     handles: list[Any] = [
-        Line2D([], [], color=look.color, marker=look.marker, linewidth=0, markersize=6, label=name.upper())
+        make_handle(name.upper(), color=look.color, marker=look.marker, linewidth=0, markersize=6)
         for name, look in looks.items()
     ]
-    ring: dict[str, Any] = {"linewidth": 0, "color": "none", "markeredgecolor": colors.text}
     if any(d.unconfirmed for d in found):
-        handles.append(Line2D([], [], marker="o", markersize=6, label="hollow: not confirmed by a data sheet", **ring))
+        handles.append(make_ring("hollow: not confirmed by a data sheet", colors.text, markersize=6))
     measured = [(d.x, value, looks[name].color) for d in found for name, value in d.measured.items()]
+    cross: dict[str, Any] = {"marker": "x", "markersize": 7, "markeredgewidth": 2}
     for x, value, color in measured:
-        ax.plot(x, value, marker="x", markersize=7, color=color, markeredgewidth=2, zorder=3.5)
-    if measured:
-        cross: dict[str, Any] = {"marker": "x", "markersize": 7, "markeredgewidth": 2, "linewidth": 0}
-        handles.append(Line2D([], [], color=colors.text, label="measured", **cross))
-    handles.append(Line2D([], [], color=colors.soft, linewidth=1, linestyle=(0, (4, 3)), label="trend"))
+        ax.plot(x, value, color=color, zorder=3.5, **cross)
+    handles += [make_handle("measured", color=colors.text, linewidth=0, **cross)] if measured else []
+    handles.append(make_handle("trend", color=colors.soft, linewidth=1, linestyle=(0, (4, 3))))
     ax.set_yscale("log")
     years = sorted({round(d.x) for d in found})
     ax.set_xlim(years[0] - 0.5, years[-1] + 0.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from bwprof.plot.looks import ON_DARK
@@ -26,8 +26,7 @@ _SPACES = re.compile(r"\s+")
 _VARIABLES = {light.lower(): f"--ink{number}" for number, light in enumerate(ON_DARK)}  # of a page, by the colour
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(NamedTuple):
     """A picture for a page: its SVG, and the width in which it is drawn (px)."""
 
     svg: str
@@ -50,15 +49,11 @@ def drawing(svg: str, prefix: str) -> Drawing:
         raise ValueError(f"the picture is no SVG: it is <{root.tag}>")
     _, _, width, height = (float(part) for part in root.get("viewBox", "0 0 0 0").split())
     used = {name for element in root.iter() for name in _references(element)}
-    names = {name: f"{prefix}{number}" for number, name in enumerate(dict.fromkeys(_ids(root, used)))}
+    ids = dict.fromkeys(name for element in root.iter() if (name := element.get("id", "")) in used)
+    names = {name: f"{prefix}{number}" for number, name in enumerate(ids)}
     _clean(root, names)
     root.attrib = {"viewBox": f"0 0 {width:g} {height:g}", "aria-hidden": "true"}
-    text = ElementTree.tostring(root, encoding="unicode")
-    return Drawing(text, width * 4 / 3)
-
-
-def _ids(root: ElementTree.Element, used: set[str]) -> Iterator[str]:
-    return (name for element in root.iter() if (name := element.get("id")) in used and name is not None)
+    return Drawing(ElementTree.tostring(root, encoding="unicode"), width * 4 / 3)
 
 
 def _references(element: ElementTree.Element) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from bwprof.report.blocks import Block, Code, Document, Facts, Figures, Items, Picture, Section, Table, Words, shown
+from bwprof.report.blocks import Block, Code, Document, Facts, Items, Picture, Section, Table, Words, shown
 
 _HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=[A-Za-z#])")  # what begins a tag, or stands for a letter
 _TICKS = re.compile(r"`+")
@@ -36,12 +36,8 @@ def _text(text: str) -> str:
     said = _HTML.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;", said)
     said = _SPECIAL.sub(r"\\\g<0>", said)
     said = _UNDERSCORE.sub(r"\\_", said)
-    return _LINK.sub(_unlinked, said)
-
-
-def _unlinked(found: re.Match[str]) -> str:
-    """An address as text: what was measured makes no links."""
-    return found[0].replace(":", "&#58;").replace(".", "&#46;").replace("@", "&#64;")
+    # An address is text: what was measured makes no links.
+    return _LINK.sub(lambda found: found[0].translate({ord(letter): f"&#{ord(letter)};" for letter in ":.@"}), said)
 
 
 def _line(text: str) -> str:
@@ -54,7 +50,7 @@ def _block(block: Block, link: Callable[[Picture], str]) -> str:
         return _line(block.text)
     if isinstance(block, Items):
         return "\n".join(f"{f'{n}.' if block.numbered else '*'} {_line(line)}" for n, line in enumerate(block.lines, 1))
-    if isinstance(block, (Facts, Figures)):
+    if isinstance(block, Facts):
         return "\n".join(f"* {_text(name)}: {_text(value)}" for name, value in block.pairs)
     if isinstance(block, Code):
         lines = [shown(line) for line in block.text.splitlines()]

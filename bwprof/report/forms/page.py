@@ -9,20 +9,7 @@ from html import escape
 from pathlib import Path
 
 from bwprof import _core
-from bwprof.report.blocks import (
-    NOTHING,
-    Block,
-    Code,
-    Document,
-    Facts,
-    Figures,
-    Items,
-    Picture,
-    Section,
-    Table,
-    Words,
-    shown,
-)
+from bwprof.report.blocks import NOTHING, Block, Code, Document, Facts, Items, Picture, Section, Table, Words, shown
 from bwprof.report.forms.drawing import Drawing, drawing, inks
 
 _LONGEST_WORD = 32  # letters of a cell that is never broken into lines
@@ -35,9 +22,10 @@ def page(document: Document) -> str:
     """The whole page. Whatever a report holds is text in it."""
     drawn = {id(picture): drawing(picture.svg, f"p{n}-") for n, picture in enumerate(document.pictures())}
     script = _part("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; "
-        f"script-src 'sha256-{_digest(script)}'; img-src data:; base-uri 'none'; form-action 'none'"
+        f"script-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
     style = [
         _part("page.css"),
@@ -82,10 +70,6 @@ def _part(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
 def _text(text: str) -> str:
     return escape(shown(text))
 
@@ -110,20 +94,16 @@ def _block(block: Block, drawn: dict[int, Drawing]) -> str:
     if isinstance(block, Items):
         tag = "ol" if block.numbered else "ul"
         return f"<{tag}>{''.join(f'<li>{_text(line)}</li>' for line in block.lines)}</{tag}>"
-    if isinstance(block, (Facts, Figures)):
-        name = "facts" if isinstance(block, Facts) else "figures"
-        around = ("", "") if isinstance(block, Facts) else ("<div>", "</div>")
-        pairs = (f"{around[0]}<dt>{_text(n)}</dt><dd>{_text(v)}</dd>{around[1]}" for n, v in block.pairs)
+    if isinstance(block, Facts):
+        name, begin, end = ("figures", "<div>", "</div>") if block.lead else ("facts", "", "")
+        pairs = (f"{begin}<dt>{_text(n)}</dt><dd>{_text(v)}</dd>{end}" for n, v in block.pairs)
         return f'<dl class="{name}">{"".join(pairs)}</dl>'
     if isinstance(block, Code):
-        return f"<pre>{escape(_lines(block.text))}</pre>"
+        lines = "\n".join(map(_text, block.text.splitlines()))
+        return f"<pre>{lines}</pre>"
     if isinstance(block, Table):
         return _table(block)
-    return _picture(block, drawn[id(block)])
-
-
-def _lines(text: str) -> str:
-    return "\n".join(shown(line) for line in text.splitlines())
+    return _picture(block, *drawn[id(block)])
 
 
 def _table(found: Table) -> str:
@@ -153,11 +133,11 @@ def _cell(text: str, of: str, right: bool) -> str:
     return f"<td{kind}{said}>{_text(text)}</td>"
 
 
-def _picture(picture: Picture, found: Drawing) -> str:
+def _picture(picture: Picture, svg: str, width: float) -> str:
     caption = f"<figcaption>{_text(picture.caption)}</figcaption>" if picture.caption else ""
     label = _text(picture.text)
     return (
         f'<figure><div class="scroll" role="region" tabindex="0" aria-label="{label}">'
-        f'<div class="drawing" role="img" aria-label="{label}" style="max-width: {found.width:.0f}px">{found.svg}</div>'
+        f'<div class="drawing" role="img" aria-label="{label}" style="max-width: {width:.0f}px">{svg}</div>'
         f"</div>{caption}</figure>"
     )

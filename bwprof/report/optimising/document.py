@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bwprof import registry
 from bwprof.analysis.causes.ranking import listed
 from bwprof.report.blocks import Block, Document, Section, facts, items, of_frame, section, table, there, words
 from bwprof.report.optimising.goals import FIXED, SPEEDUP, VERIFIED, VS_TORCH, Goal, read_goals
-from bwprof.report.optimising.steps import Step, Story, number_of, story_of
+from bwprof.report.optimising.steps import Step, Story, number_of, story_of, variants_of
 from bwprof.report.parts import several
 from bwprof.report.runs import Run
 from bwprof.results import schema
@@ -207,18 +206,14 @@ def _key_change(step: Step) -> str:
 def _fix(step: Step) -> Section | None:
     figure, finding = step.figure, step.finding
     gap = f", gap {short(figure.gap_pct, '.0f')} %" if not math.isnan(figure.gap_pct) and figure.gap_pct else ""
-    cause = (
-        "not known: its roof is reached, or not known"
-        if finding is None
-        else f"{finding.issue}. Evidence: {finding.evidence}"
-    )
+    cause = "not known: its roof is reached, or not known"
+    if finding is not None:
+        cause = f"{finding.issue}. Evidence: {finding.evidence}"
     changed = "; ".join(f"{name}: {before} to {after}" for name, before, after in step.changes)
     text = _variant_text(step.after) if step.before.get("variant") != step.after.get("variant") else ""
-    made = (
-        f"{changed}{f'. {text}' if text else ''}"
-        if changed
-        else "not recorded: variant, commit and version are the same in both runs"
-    )
+    made = f"{changed}{f'. {text}' if text else ''}"
+    if not changed:
+        made = "not recorded: variant, commit and version are the same in both runs"
     return section(
         f"fix{step.number}",
         f"Fix {step.number}: {step.name}",
@@ -253,11 +248,8 @@ def _correct(row: Row) -> str:
         return "whether the result is right was not checked"
     if not row["verified"]:
         return "the result is wrong, or was not checked to the end"
-    rows = (
-        f", {row['rows_checked']} of {row['rows_total']} rows"
-        if row.get("rows_checked") and row.get("rows_total")
-        else ""
-    )
+    counts = [row.get(name) for name in ("rows_checked", "rows_total")]
+    rows = f", {counts[0]} of {counts[1]} rows" if all(counts) else ""
     error, limit = number_of(row, "max_error"), number_of(row, "tolerance")
     beside = f", error {error:.2g} of the {limit:.2g} allowed" if not math.isnan(error + limit) else ""
     return f"verified against float64{rows}{beside}"
@@ -298,10 +290,11 @@ def _final(story: Story, goals: Sequence[Goal]) -> Section | None:
 
 
 def _learnings(story: Story) -> Section | None:
-    lines = [
-        (step.name, _foretold(step), _x(step.possible, most=True), _by_bytes(step), _times(step.speedup), _learnt(step))
-        for step in story.steps
-    ]
+    lines = []
+    for step in story.steps:
+        by_bytes = "the same bytes" if step.same_bytes else _x(step.by_bytes)
+        before = (_foretold(step), _x(step.possible, most=True), by_bytes)
+        lines.append((step.name, *before, _times(step.speedup), _learnt(step)))
     headings = ("Fix", "Predicted before", "Predicted by the roof", "Predicted by bytes", "Measured", "Learnt")
     return section("learnings", "Key Learnings", table(headings, lines, wordy=True))
 
@@ -312,18 +305,12 @@ def _foretold(step: Step) -> str:
     return "-" if math.isnan(step.foretold) else f"{_times(step.foretold)}{at}"
 
 
-def _by_bytes(step: Step) -> str:
-    return "the same bytes" if step.same_bytes else _x(step.by_bytes)
-
-
 def _learnt(step: Step) -> str:
     """What a step's figures say; nothing that they do not."""
-    if step.judged.verdict not in ("faster", "slower", "same"):
-        return f"nothing: {step.judged.verdict.replace('_', ' ')}"
-    said = {"faster": "it helped", "slower": "it made it slower", "same": "no difference beyond noise"}[
-        step.judged.verdict
-    ]
-    if step.judged.verdict == "faster" and step.possible > 1:
+    verdict = step.judged.verdict
+    words = {"faster": "it helped", "slower": "it made it slower", "same": "no difference beyond noise"}
+    said = words.get(verdict, f"nothing: {verdict.replace('_', ' ')}")
+    if verdict == "faster" and step.possible > 1:
         part = 100 * (1 - 1 / step.speedup) / (1 - 1 / step.possible)
         said += f": {short(min(part, 999), '.0f')} % of the time that was lost is won back"
     return said
@@ -334,7 +321,7 @@ def _references(story: Story) -> Section | None:
     for run in story.runs:
         versions = ", ".join(run.each("bwprof_version"))
         commit = run.told.get("git_commit") or run.told.get("commit")
-        lines.append((run.name, ", ".join(run.each("run_id")), _when(run), versions, commit, run.source))
+        lines.append((run.name, ", ".join(run.each("run_id")), run.minute, versions, commit, run.source))
     headings = ("Run", "Run id", "When", "bwprof", "Commit", "File")
     return section("references", "References", table(headings, lines, wordy=True), _profiles(story))
 
@@ -392,11 +379,7 @@ def _variant(row: Row) -> str:
 
 def _variant_text(row: Row) -> str:
     """A variant's own words; "" for one that the registry does not know."""
-    try:
-        rows = registry.operation(str(row.get("operation")))["variants"].get(str(row.get("backend")), [])
-    except ValueError:
-        return ""
-    return next((str(found["text"]) for found in rows if found["name"] == row.get("variant")), "")
+    return next((str(found["text"]) for found in variants_of(row) if found["name"] == row.get("variant")), "")
 
 
 def _kernel(row: Row) -> str:
@@ -428,12 +411,11 @@ def _occupancy(row: Row) -> str:
 
 
 def _predicted(step: Step) -> str:
-    said = (
-        f"Predicted: up to {_times(step.possible)} at the roof"
-        if step.possible > 1
-        else "Predicted: nothing, as no roof is known or it is reached"
-    )
-    return f"{said}{f'; {_times(step.by_bytes)} by fewer bytes' if not math.isnan(step.by_bytes) else ''}"
+    said = f"up to {_times(step.possible)} at the roof"
+    if not step.possible > 1:
+        said = "nothing, as no roof is known or it is reached"
+    fewer = "" if math.isnan(step.by_bytes) else f"; {_times(step.by_bytes)} by fewer bytes"
+    return f"Predicted: {said}{fewer}"
 
 
 def _x(value: float, *, most: bool = False) -> str:
@@ -445,9 +427,4 @@ def _times(value: float) -> str:
 
 
 def _dated(run: Run) -> str:
-    when = _when(run)
-    return f"{run.name} ({when})" if when else run.name
-
-
-def _when(run: Run) -> str:
-    return min(run.each("timestamp"), default=str(run.told.get("started") or ""))[:16].replace("T", " ")
+    return f"{run.name} ({run.minute})" if run.minute else run.name

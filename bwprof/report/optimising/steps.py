@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.analysis.causes.ranking import Finding, ranked
-from bwprof.analysis.causes.rules import AT_ROOF, Facts, Rule
+from bwprof.analysis.causes.rules import AT_ROOF, Facts
 from bwprof.analysis.values import as_frame
 from bwprof.records.comparing.comparison import Comparison, compared
 from bwprof.records.comparing.pairs import join
@@ -134,11 +134,7 @@ class Step:
     @cached_property
     def rung(self) -> Mapping[str, Any]:
         """The variant after, as the registry has it, if the one before is the rung below it; {} where it is not."""
-        row = self.after
-        try:
-            ladder = registry.operation(str(row.get("operation")))["variants"].get(str(row.get("backend")), [])
-        except ValueError:  # a function of the caller's
-            return {}
+        row, ladder = self.after, variants_of(self.after)
         names = [variant["name"] for variant in ladder]
         place = names.index(row["variant"]) if row.get("variant") in names else 0
         below = place > 0 and names[place - 1] == self.before.get("variant")
@@ -184,7 +180,7 @@ class Step:
         rule = next((rule for rule in rules if rule.id in FIGURES), None)
         if rule is not None and rules[0] is rule:
             name, unit = FIGURES[rule.id]
-            before, after = (_measured(rule, row) for row in (self.before, self.after))
+            before, after = (float(rule.applies(Facts(as_frame([row])))[1][0]) for row in (self.before, self.after))
             return Figure(name, unit, before, after, rule.threshold, _OTHER_SIDE[rule.compare])
         shares = [number_of(row, "pct_limit") for row in (self.before, self.after)]
         if not math.isnan(shares[0]):
@@ -324,6 +320,15 @@ def _timed(row: Row) -> bool:
     return row.get("status") in ("ok", "predicted") and time is not None and time > 0
 
 
+def variants_of(row: Row) -> Sequence[Mapping[str, Any]]:
+    """List the variants that the registry has of a row's operation; none of a function of the caller's."""
+    try:
+        found: Mapping[str, Any] = registry.operation(str(row.get("operation")))["variants"]
+    except ValueError:
+        return []
+    return found.get(str(row.get("backend")), [])  # type: ignore[no-any-return]
+
+
 def number_of(row: Row, name: str) -> float:
     """A number that may have been measured; NaN for anything else."""
     return measured_or_nan(row.get(name))
@@ -333,10 +338,6 @@ def _stored(row: Row) -> float:
     return number_of(row, "algorithmic_bytes_read") + number_of(row, "algorithmic_bytes_written")
 
 
-def _measured(rule: Rule, row: Row) -> float:
-    return float(rule.applies(Facts(as_frame([row])))[1][0])
-
-
 def _is_peer(other: Row, row: Row) -> bool:
     """Whether a row is PyTorch's of the same work: the same bytes in the same precision."""
     named = any(str(other.get(name) or "").lower().startswith(_PEERS) for name in ("variant", "case", "operation"))
@@ -344,15 +345,7 @@ def _is_peer(other: Row, row: Row) -> bool:
     return named and same and _timed(other) and bool(row.get("bytes_read"))
 
 
-def _same(one: object, other: object) -> bool:
-    return str(one) == str(other)
-
-
 def _digits(value: float) -> str:
-    return (
-        short(value, ".0f")
-        if value == round(value)
-        else figure_text(value, whole_from=1000)
-        if value > 0.01
-        else f"{value:.3g}"
-    )
+    if value == round(value):
+        return short(value, ".0f")
+    return figure_text(value, whole_from=1000) if value > 0.01 else f"{value:.3g}"

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from bwprof.analysis.narrowing import roofs_of
 from bwprof.report.blocks import Block, Code, Section, facts, items, section, table, words
 from bwprof.report.runs import Run
 from bwprof.results import unfinished
 from bwprof.results.schema import FLAGS, is_missing
-from bwprof.roofs.model import Roofs
 from bwprof.text import bytes_text, counted, figure_text, measurable, seconds_text
 
 _MOST_NAMED = 12  # rows that a line names; more are counted
@@ -25,7 +25,7 @@ def measured(run: Run) -> Section | None:
     states = Counter(str(row["status"]) for row in rows)
     cases = len({(row["case"], row["operation"]) for row in rows})
     told = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    memory = measurable(device.get("memory_bytes"))
+    memory, caches = measurable(device.get("memory_bytes")), measurable(device.get("cache_bytes"))
     return section(
         "measured",
         "What was measured on what",
@@ -36,7 +36,7 @@ def measured(run: Run) -> Section | None:
                 ("Memory's peak", _peak(run) if memory is None else None),
                 ("Measured ceilings", _ceilings(run)),
                 ("Arithmetic peaks", _arithmetic(run)),
-                ("Caches", _bytes(device.get("cache_bytes"))),
+                ("Caches", bytes_text(caches) if caches else None),
                 ("Driver", ", ".join(run.each("driver"))),
                 ("Host", _host(run)),
                 ("Rows", f"{counted(len(rows), 'row')} of {counted(cases, 'case')}: {told}"),
@@ -57,11 +57,6 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _bytes(value: object) -> str | None:
-    found = measurable(value)
-    return bytes_text(found) if found else None
-
-
 def _peak(run: Run) -> str:
     rows = [row for row in run.rows if measurable(row.get("peak_gb_s"))]
     peaks = sorted({row["peak_gb_s"] for row in rows if row["status"] == "ok"} or {row["peak_gb_s"] for row in rows})
@@ -73,15 +68,8 @@ def _peak(run: Run) -> str:
     return f"{said} ({source})" if source and len(peaks) == 1 else said
 
 
-def _roofs(run: Run) -> Roofs | None:
-    try:
-        return Roofs.from_dict(dict(run.part("roofs"))) if run.part("roofs") else None
-    except (AttributeError, KeyError, TypeError, ValueError):  # damaged, or of a later version
-        return None
-
-
 def _ceilings(run: Run) -> str:
-    found = _roofs(run)
+    found = roofs_of(run.data)
     points = [] if found is None else found.ceilings()
     return ", ".join(f"{point.stream} {figure_text(point.gb_s, whole_from=100)} GB/s" for point in points)
 
@@ -171,10 +159,7 @@ def _label(row: Mapping[str, Any]) -> str:
 
 
 def _held(names: Sequence[str], total: int) -> str:
-    if len(names) == total > 1:
-        return f"all {total}"
-    rest = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"all {total}" if len(names) == total > 1 else _few(names)
 
 
 def _numbers(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
@@ -250,7 +235,7 @@ def method(run: Run) -> Section | None:
 def _about_roofs(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not any(row.get("attainable_gb_s") for row in rows):
         return ["No roofs are beside the rows: what they could have reached is not known."] if rows else []
-    found = _roofs(run)
+    found = roofs_of(run.data)
     said = [
         "The limit of a row is the nearer of two roofs: what a plain stream of the same bytes and mix reaches on the "
         "same device (attainable), and the best arithmetic rate. Below half of both, the kernel limits."

@@ -9,7 +9,7 @@ from bwprof.analysis.causes.rules import AT_ROOF, at_a_roof
 from bwprof.analysis.improvement import improvement_table, precisions_of, why_the_same
 from bwprof.analysis.summary import PAIR
 from bwprof.analysis.values import once
-from bwprof.report.blocks import Block, Figures, Section, Table, Words, items, of_frame, section, table, words
+from bwprof.report.blocks import Block, Facts, Section, Words, items, of_frame, section, table, words
 from bwprof.report.parts import pictures
 from bwprof.report.runs import Run
 from bwprof.results.frame import to_rows
@@ -29,20 +29,15 @@ _NUMBERS = ("time, ms", "GB/s", "% of limit", "launches")
 def answer(run: Run) -> Section | None:
     """What it all says in a few sentences, and the figures that tell how far to trust it."""
     lines = run.answer.lines()
-    if _doubtful(run):  # how sure all of it is before all else
+    timed = _timed(run)
+    if sum(bool(row["flags"]) for row in timed) > len(timed) / 2:  # how sure all of it is before all else
         lines = [*lines[-1:], *lines[:-1]]
     if run.told.get("model") is not None:
         from bwprof.report.parts.models import answer as of_model
 
         lines = [*of_model(run), *lines]
     told = [Words(sentence(line), lead=True) for line in lines]
-    return section("answer", "The answer", *told, _figures(run))
-
-
-def _doubtful(run: Run) -> bool:
-    """Whether most of what was measured has flags."""
-    timed = _timed(run)
-    return sum(bool(row["flags"]) for row in timed) > len(timed) / 2
+    return section("answer", "The answer", *told, _figures(run, timed))
 
 
 def _timed(run: Run) -> list[Row]:
@@ -63,8 +58,7 @@ def sentence(line: str) -> str:
     return begun if begun.endswith((".", "!", "?")) else f"{begun}."
 
 
-def _figures(run: Run) -> Figures | None:
-    timed = _timed(run)
+def _figures(run: Run, timed: Sequence[Row]) -> Facts | None:
     if not timed:
         return None
     cases = len({(row["case"], row["operation"]) for row in run.rows})
@@ -81,10 +75,9 @@ def _figures(run: Run) -> Figures | None:
         ("flagged: to be read with care", str(flagged)),
     ]
     if best is not None:
-        pairs.insert(
-            1, (f"GB/s at most: {best['case']} {best['precision']}", figure_text(_speed(best), whole_from=100))
-        )
-    return Figures(tuple(pairs))
+        name = f"GB/s at most: {best['case']} {best['precision']}"
+        pairs.insert(1, (name, figure_text(_speed(best), whole_from=100)))
+    return Facts(tuple(pairs), lead=True)
 
 
 def _speed(row: Row) -> float:
@@ -145,24 +138,15 @@ def losses(run: Run) -> Section | None:
 
     data = run.answer.bottlenecks()
     lost = of_frame(data, wordy=True)
-    strong = items(map(_cut, grouped_strengths(run.answer.measured)))
-    known = bool((run.answer.limits.limiter > 0).any())
-    none = (
-        "No row falls short of its roof by a twentieth or more."
-        if known
-        else "Not known: no roofs are beside the rows."
+    strong = items(
+        line if len(line) <= _LONGEST_LIST else f"{line[:_LONGEST_LIST].rpartition(', ')[0]} and more"
+        for line in grouped_strengths(run.answer.measured)
     )
-    return section(
-        "bottlenecks",
-        "Where time is lost, and what helps",
-        lost or words(none),
-        section("strengths", "What needs no work", strong),
-    )
-
-
-def _cut(line: str) -> str:
-    """A line of names, of which nobody reads hundreds."""
-    return line if len(line) <= _LONGEST_LIST else f"{line[:_LONGEST_LIST].rpartition(', ')[0]} and more"
+    none = "Not known: no roofs are beside the rows."
+    if (run.answer.limits.limiter > 0).any():
+        none = "No row falls short of its roof by a twentieth or more."
+    strengths = section("strengths", "What needs no work", strong)
+    return section("bottlenecks", "Where time is lost, and what helps", lost or words(none), strengths)
 
 
 def every_row(run: Run) -> Section | None:
@@ -180,16 +164,11 @@ def every_row(run: Run) -> Section | None:
         line = [row["case"], row["precision"], *(row.get(name) for name in (*several, *own)), row["variant"]]
         line += [
             _time(row["time_ms"]),
-            _number(row["bandwidth_gb_s"]),
+            number_text(row["bandwidth_gb_s"]),
             None if grade is None else short(grade[0], ".0f"),
         ]
         lines.append([*line, row["limiter"], *(row[name] for name in (*counted, *state)), _remarks(row)])
-    numbers = [heading for heading in headings if heading in _NUMBERS]
-    return section("rows", "All rows", _table(headings, lines, numbers))
-
-
-def _table(headings: Sequence[str], lines: Sequence[Sequence[object]], numbers: Sequence[str]) -> Table | None:
-    return table(headings, lines, numbers=numbers, tools=True)
+    return section("rows", "All rows", table(headings, lines, numbers=_NUMBERS, tools=True))
 
 
 def _remarks(row: Row) -> str:
@@ -203,5 +182,6 @@ def _time(value: float | None) -> str | None:
     return None if value is None else f"{value:.4g}" if 1e-3 <= value < 1e4 else f"{value:.3g}"
 
 
-def _number(value: float | None) -> str | None:
+def number_text(value: float | None) -> str | None:
+    """A number in a table; None where there is none."""
     return None if value is None else figure_text(value, whole_from=100)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.report.blocks import Block, Section, items, section, table, words
 from bwprof.report.parts import pictures
-from bwprof.report.parts.findings import sentence
+from bwprof.report.parts.findings import number_text, sentence
 from bwprof.report.runs import Run
-from bwprof.text import figure_text, finite_number, short
+from bwprof.text import finite_number, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,23 +63,12 @@ def against(base: Run, new: Run, number: int) -> Section | None:
 def _line(row: Mapping[Hashable, Any]) -> list[object]:
     found = {name: finite_number(row[name]) for name in ("base_ms", "new_ms", "speedup", "base_gb_s", "new_gb_s")}
     times = [_said(found[name], ".4g") for name in ("base_ms", "new_ms")]
-    speeds = [
-        None if value is None else figure_text(value, whole_from=100)
-        for value in (found["base_gb_s"], found["new_gb_s"])
-    ]
+    speeds = [number_text(found[name]) for name in ("base_gb_s", "new_gb_s")]
     ratio = None if found["speedup"] is None else f"{short(found['speedup'], '.2f')}x"
     change = _said(finite_number(row["change_pct"]), "+.1f")
     named = " ".join(str(row[name]) for name in ("case", "parameters") if isinstance(row[name], str) and row[name])
-    return [
-        named,
-        row["precision"],
-        row["variant"],
-        str(row["verdict"]).replace("_", " "),
-        *times,
-        ratio,
-        *speeds,
-        change,
-    ]
+    verdict = str(row["verdict"]).replace("_", " ")
+    return [named, row["precision"], row["variant"], verdict, *times, ratio, *speeds, change]
 
 
 def _said(value: float | None, spec: str) -> str | None:
