@@ -12,7 +12,7 @@ from rows import row
 
 import bwprof
 from bwprof.analysis import speed_of_light, strengths, utilization_table
-from bwprof.analysis.answer import Answer
+from bwprof.analysis.answer import Answer, with_peak
 from bwprof.results import frame
 
 GB = 10**9
@@ -115,8 +115,8 @@ def test_more_than_the_peak_is_impossible() -> None:
     assert strengths(row).empty
     answer = Answer(pd.DataFrame([row]))
     assert any("impossible" in line or "cannot be" in line for line in answer.lines())
-    with_peak = Answer(pd.DataFrame([{**row, "peak_gb_s": None}]), peak_gb_s=80.0)
-    assert any("impossible" in line for line in with_peak.lines())
+    rated = Answer(with_peak(pd.DataFrame([{**row, "peak_gb_s": None}]), 80.0, "rows"))
+    assert any("impossible" in line for line in rated.lines())
 
 
 @pytest.mark.parametrize("name", ["duration_s", "peak_gb_s"])

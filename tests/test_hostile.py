@@ -166,7 +166,7 @@ def wait_until_it_waits(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize(
     ("option", "number"),
-    [("--csv", signal.SIGINT), ("--json", signal.SIGHUP), ("--suite", signal.SIGTERM)],
+    [("--csv", signal.SIGINT), ("--json", signal.SIGHUP), ("--csv", signal.SIGTERM)],
 )
 def test_a_signal_ends_the_wait_for_a_pipe(tmp_path: Path, option: str, number: signal.Signals) -> None:
     os.mkfifo(tmp_path / "pipe.toml")

@@ -42,7 +42,7 @@ def long_names() -> pd.DataFrame:
 @cache
 def drawn(kind: str, example: str = "") -> Axes:
     """A picture of an example, or of the long names, once for all tests."""
-    given = {"x": "kv_len"} if kind == "lines" else {}
+    given = {"x": "M"} if kind == "lines" else {}
     return render(plot.KINDS[kind].picture(bwprof.load_example(example) if example else long_names(), **given))
 
 
@@ -96,7 +96,7 @@ def test_names_stand_in_the_axes_and_no_way_to_one_goes_through_another(example:
 
 @pytest.mark.parametrize("kind", ["roofline", "ridge", "lines"])
 def test_a_name_covers_lines_and_no_mark(kind: str) -> None:
-    axes = drawn(kind, "" if kind == "lines" else "h200")
+    axes = drawn(kind, "h200_llama" if kind == "lines" else "h200")
     marked = [line for line in axes.lines if line.get_marker() not in ("None", "|") and not hollow(line)]
     plain = [line for line in axes.lines if line.get_marker() == "None"]
     assert marked

@@ -244,6 +244,6 @@ def test_a_reader_that_has_gone_before_the_first_row(
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", Gone(0))
         patched.setattr("bwprof.cli.shared.guard._silence", lambda number: None)
-        assert main([*TINY, "--csv", "-", "--output", str(tmp_path)]) == 3
+        assert main([*TINY, "--csv", "-", "--output", str(tmp_path)]) == 141
     assert "results cannot be written to the standard output: Broken pipe" in capsys.readouterr().err
     assert not list(tmp_path.iterdir()), "no folder without rows"

@@ -282,6 +282,8 @@ class Profiler(hardware.Holder, Scheduled):
 
         times, median = runs.times_ms, _median(runs.times_ms)
         flags = ["near_timer_floor"] if median < FLOOR_FACTOR * floor_ms else []
+        if runs.varied:
+            flags.append("bytes_vary")
         return {
             "range": name,
             "count": len(times),
@@ -292,7 +294,7 @@ class Profiler(hardware.Holder, Scheduled):
             "bytes_read": runs.moved and runs.moved[0],
             "bytes_written": runs.moved and runs.moved[1],
             "bandwidth_gb_s": runs.bandwidth_gb_s,
-            "flags": ";".join([*flags, "bytes_vary"] if runs.varied else flags),
+            "flags": ";".join(flags),
         }
 
     def report(self, style: str = "table") -> str:

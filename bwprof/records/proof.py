@@ -84,6 +84,8 @@ class BandwidthReport:
         if not hasattr(row, "keys") or type(row).__name__ == "DataFrame":
             raise TypeError(f"row is {shown(row)}: a row is needed, of bwprof.measure or bwprof.rows(frame)")
         values = schema.normalise_row({str(name): row[name] for name in row.keys()})  # noqa: SIM118 - pandas' iterates values
+        if values["time_ms"] is None and not schema.is_missing(row.get("time_ms")):
+            _check_figures({**values, "time_ms": row["time_ms"]})
         if values["time_ms"] is None or values["bandwidth_gb_s"] is None:
             told = [quoted(values[name]) for name in ("status", "reason") if values[name]]
             lacks = f"the row has no {'time' if values['time_ms'] is None else 'bandwidth'}"
@@ -143,7 +145,7 @@ def _checked(report: BandwidthReport) -> dict[str, Any]:
 
 
 def _check_figures(values: Mapping[str, Any]) -> None:
-    """ValueError for a time or a bandwidth that nothing has; a bandwidth of 0 may be, where nothing moves."""
+    """Raise ValueError for a time or a bandwidth that nothing has; a report made by hand may have a bandwidth of 0."""
     for name, least in _FIGURES.items():
         found = measurable(values[name])
         if found is None or found < 0 or (found == 0 and name == "time_ms"):

@@ -19,7 +19,7 @@ static const double slow_share = 0.75;   /* of the time from memory */
 static const double probe_most_s = 0.15; /* no third size is tried after that */
 
 /* The last answer, for other handles of this process: MiB reported above, MiB held below. */
-static _Atomic uint64_t known;
+static _Atomic uint64_t bw_cpu_cache_known;
 
 static bool throw_out(const char *line) {
 #if defined(__x86_64__)
@@ -125,12 +125,12 @@ static int64_t measure_usable(bw_device *device, int64_t reported_bytes, int64_t
 int64_t bw_cache_usable_bytes(bw_device *device, int64_t reported_bytes, int caches) {
     int64_t believed_bytes = bw_max64(1, caches) * BELIEVED_BYTES;
     if (reported_bytes <= believed_bytes) return reported_bytes;
-    uint64_t seen = atomic_load(&known), reported_mib = (uint64_t)reported_bytes >> 20;
+    uint64_t seen = atomic_load(&bw_cpu_cache_known), reported_mib = (uint64_t)reported_bytes >> 20;
     if (seen >> 32 != reported_mib) {
         bw_pool_enter(device->pool);
         seen = reported_mib << 32 | (uint64_t)measure_usable(device, reported_bytes, believed_bytes) >> 20;
         bw_pool_leave(device->pool);
-        atomic_store(&known, seen);
+        atomic_store(&bw_cpu_cache_known, seen);
     }
     uint64_t usable_mib = seen & UINT32_MAX;
     return usable_mib < reported_mib ? (int64_t)usable_mib << 20 : reported_bytes;

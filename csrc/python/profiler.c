@@ -337,12 +337,15 @@ static PyObject *profiler_move(PyObject *object, PyObject *args) {
     profiler_object *self = (profiler_object *)object;
     PyObject *name, *read, *written;
     int64_t bytes_read, bytes_written;
-    if (!PyArg_ParseTuple(args, "UOO", &name, &read, &written) || check_open(self) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "UOO", &name, &read, &written)) return NULL;
     if (core_read_int64(NULL, "bytes_read", read, &bytes_read) < 0) return NULL;
     if (core_read_int64(NULL, "bytes_written", written, &bytes_written) < 0) return NULL;
     const bw_moved moved = {(uint64_t)bytes_read, (uint64_t)bytes_written, true};
     PyObject *plain = plain_name(name);
-    if (!plain) return NULL;
+    if (!plain || check_open(self) < 0) { /* last: reading the numbers may run code that closes it */
+        Py_XDECREF(plain);
+        return NULL;
+    }
     PyObject *known = PyDict_GetItemWithError(self->ids, plain), *pair = NULL;
     if (known) {
         int64_t id = PyLong_AsLongLong(known);

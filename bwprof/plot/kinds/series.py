@@ -119,12 +119,13 @@ def _own_names(rows: Sequence[Row]) -> list[str]:
     return [name for name in schema.more_names(rows) if name not in ("count", "role", *STEP) or "model" not in rows[0]]
 
 
-def _spans(rows: Sequence[Row], label: str, x: str) -> bool:
-    """Whether a value of a label stands at several places along the parameter, and so is a line's own."""
-    places: dict[object, set[object]] = {}
+def _tells_apart(rows: Sequence[Row], label: str, where: Sequence[str], x: str) -> bool:
+    """Whether lines by the columns `where` would join values of a label of which one stands at several places."""
+    lines: dict[tuple[object, ...], dict[object, set[object]]] = {}
     for row in rows:
-        places.setdefault(row.get(label), set()).add(row[x])
-    return any(len(found) > 1 for found in places.values())
+        line = lines.setdefault((row["precision"], *(row.get(name) for name in where)), {})
+        line.setdefault(row.get(label), set()).add(row[x])
+    return any(len(line) > 1 and any(len(places) > 1 for places in line.values()) for line in lines.values())
 
 
 def _plan(data: Any, x: str | None, y: str) -> _Plan:
@@ -173,13 +174,15 @@ def axis_label(column: Column) -> str:
 
 def _lines(rows: Sequence[Row], x: str, choice: Mapping[str, int]) -> list[_Line]:
     """Rows by precision, and by what else tells them apart, each along the parameter."""
-    labels = [name for name in ("case", *_own_names(rows)) if _spans(rows, name, x)]
-    names = dict.fromkeys((*choice, *schema.all_param_names(), *labels, *_APART))
+    names = dict.fromkeys((*choice, *schema.all_param_names(), *_APART))
     apart = [name for name in names if name != x and len({row.get(name) for row in rows}) > 1]
     where = [name for name in apart if name not in _SELDOM]
     for name in (name for name in apart if name in _SELDOM):  # a variant changes along a line: it is no line's own
         keys = [(row["precision"], row[x], *(row.get(other) for other in where)) for row in rows]
         if len(set(keys)) < len(keys):
+            where.append(name)
+    for name in ("case", *_own_names(rows)):
+        if name not in (x, *where) and _tells_apart(rows, name, where, x):
             where.append(name)
     apart = where
     found: dict[tuple[object, ...], list[Row]] = {}

@@ -283,7 +283,7 @@ def _line(device: _Device, operation: str, tally: _Tally, devices: int, gate: fl
         "slower": sum(ratios[name] > 0 for name in tally.apart),
         "faster": sum(ratios[name] < 0 for name in tally.apart),
         "failed": tally.failed,
-        "slow_pct": _percent(median(ratios.values())) if ratios else None,
+        "slow_pct": median(map(_percent, ratios.values())) if ratios else None,
         "worst_pct": _percent(ratios[worst]) if worst is not None else None,
         "worst_case": worst,
         "smallest_pct": max(100 * gate, _percent(tally.bound)) if math.isfinite(tally.bound) else None,
