@@ -27,8 +27,8 @@ def mutable_globals(listing: str) -> list[str]:
     Not counted: what CPython, C++ and nvcc insist on, which are definitions of modules and types, names of keyword
     arguments, references to a run-time, and handles to a file's kernels; and CUPTI: its buffer callbacks carry no
     pointer of ours, so where kernel records go cannot be in a handle; NVTX, whose header asks the tool once for a
-    process; what was measured of the last-level cache, once a process; and in the C library the text of a thread's last failure, which C has no other place for, and the table
-    that tells a handle from one that was destroyed."""
+    process; what was measured of the last-level cache, once a process; and in the C library the text of a thread's last
+    failure, which C has no other place for, and the table that tells a handle from one that was destroyed."""
     insisted = re.compile(
         r"(_methods|_slots|_spec|_members|_getset|_module|^names)(\.\d+)?$"
         r"|^bw_cupti_sink$|^bw_cpu_cache_known$|^(nvtxGlobals_v\d+|InitializeInjectionNvtx2_fnptr)$|^bw_api_(said|handles)$"
