@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from bwprof import _core
+from bwprof import _core, registry
 from bwprof.results.columns import (
     CLASSIC_NAMES,
     COMPARISON_NAMES,
@@ -188,14 +188,8 @@ def _simpler(value: Any) -> Any:
 
 
 def precision_text(given: str, *, bare: bool = False) -> str:
-    """A precision's name: of those that bwprof has in lower case, and of a `bare` file all; a caller's own as it is."""
-    lowered = given.strip().lower()
-    return lowered if bare or lowered in _precisions() else given
-
-
-@cache
-def _precisions() -> frozenset[str]:
-    return frozenset(found["name"] for found in _core.precisions())
+    """A precision's name, however it is spelt; of a `bare` file all in lower case, else a caller's own as it is."""
+    return registry.precision_name(given.strip().lower() if bare else given)
 
 
 def normalise(value: Any, kind: Kind) -> Any:
