@@ -228,6 +228,29 @@ def variant_names(operation_name: str, backend: str, precision: str | None = Non
     return [row["name"] for row in rows if precision is None or precision in row["precisions"]]
 
 
+def check_kernels(cases: Iterable[tuple[str, str | None, str, str]]) -> None:
+    """Raise ValueError where no case (operation, variant if one is named, precision, backend) has a kernel."""
+
+    def runs(name: str, variant: str | None, precision: str, backend: str) -> bool:
+        names = variant_names(name, backend, precision)
+        return variant in names if variant else bool(names)
+
+    every = list(dict.fromkeys(cases))
+    if any(runs(*case) for case in every):
+        return
+    takes: dict[tuple[str, str], dict[str, None]] = {}
+    for name, variant, _, backend in every:
+        there = [one for one in operation(name)["precisions"] if runs(name, variant, one, backend)]
+        takes.setdefault((backend, ", ".join(there) or "none"), {})[f"{name} {variant or ''}".strip()] = None
+    lines = [
+        f"{', '.join(names)} on {backend} run{'s' if len(names) == 1 else ''} in {there}"
+        for (backend, there), names in takes.items()
+    ]
+    precisions = ", ".join(dict.fromkeys(case[2] for case in every))
+    told = f"{'; '.join(lines)} (bytes and FLOPs alone: --dry-run, bwprof.cost)"
+    raise ValueError(f"no kernel takes {precisions}: {told}")
+
+
 @cache
 def flag_names() -> frozenset[str]:
     """The parameters that are 0 or 1, which True and False say as well."""

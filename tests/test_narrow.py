@@ -304,6 +304,30 @@ def test_a_precision_that_no_case_has_a_kernel_for(
         bwprof.sweep("gemm", precision="int8", device="cpu")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ab", "gemm:naive", "gemm:gemv"],
+        ["ablation", "gemm"],
+        ["variants", "gemm"],
+        ["sweep", "stream_read", "kv_append", "kv_copy", "gemm"],
+    ],
+)
+def test_no_kernel_is_one_line_in_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the device is opened; operations with the same precisions stand together."""
+    assert main([*words, "--precision", "int8", "--device", "cpu"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("bwprof: error: no kernel takes int8: ")
+    assert "q4_0 (bytes and FLOPs alone" in err
+    assert err.count("fp32, fp16, bf16") == (2 if words[0] == "sweep" else 1)
+
+
+def test_variants_of_a_precision_with_kernels_beside_one_without(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["variants", "gemm", "--precision", "int8,fp16", "--device", "cpu"]) == 0
+    assert "not in this precision" in capsys.readouterr().out
+
+
 # ---- a caller's arrays ----
 
 

@@ -63,6 +63,8 @@ def works(a: str, b: str, options: Options, backend: str) -> list[tuple[Work, Wo
     if operations[0] is None:
         return list(zip(_calls(a, options), _calls(b, options), strict=True))
     sides = [_specs(text, options, backend) for text in (a, b)]
+    for side in sides:
+        registry.check_kernels((spec.operation, spec.variant, spec.precision, backend) for spec in side)
     return list(zip(*sides, strict=True))
 
 
@@ -73,7 +75,7 @@ def _check_spelling(side: str, text: str) -> None:
         raise ValueError(f"side {side}: {unknown('operation', text.partition(':')[0], known)}")
 
 
-def _specs(text: str, options: Options, backend: str) -> list[Work]:
+def _specs(text: str, options: Options, backend: str) -> list[Spec]:
     operation, _, variant = text.partition(":")
     if ":" in text and variant not in registry.variant_names(operation, backend):
         known = registry.variant_names(operation, backend)
