@@ -63,8 +63,8 @@ def works(a: str, b: str, options: Options, backend: str) -> list[tuple[Work, Wo
     if operations[0] is None:
         return list(zip(_calls(a, options), _calls(b, options), strict=True))
     sides = [_specs(text, options, backend) for text in (a, b)]
-    for side in sides:
-        registry.check_kernels((spec.operation, spec.variant, spec.precision, backend) for spec in side)
+    for specs in sides:
+        registry.check_kernels((spec.operation, spec.variant, spec.precision, backend) for spec in specs)
     return list(zip(*sides, strict=True))
 
 
