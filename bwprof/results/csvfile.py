@@ -74,9 +74,9 @@ def classic_text(rows: Iterable[Row]) -> str:
     not apply.
     """
     lines = [_line(schema.CLASSIC_NAMES)]
-    whole = [row for row in map(schema.normalise_row, rows) if row["status"] in (None, "ok")]
-    timed = [row for row in whole if row["time_ms"] is not None]
-    groups = compare.groups(timed)
+    every = [schema.normalise_row(row) for row in rows]
+    timed = [row for row in every if row["status"] in (None, "ok") and row["time_ms"] is not None]
+    groups = compare.groups(timed, every)
     names = zip(compare.labels(groups, hot=False), groups, strict=True)
     named = {id(row): name for name, group in names for row in group.rows.values()}
     for row in timed:
