@@ -161,7 +161,8 @@ def check_backend(name: str) -> str:
     """The canonical (lower-case) name; ValueError with the nearest one when there is none."""
     lowered = str(name).strip().lower()
     if lowered not in backend_names():
-        raise ValueError(unknown("backend", str(name), backend_names()))
+        gpus = [found for found in backend_names() if not _core.backend_facts(found)["runs_on_host"]]
+        raise ValueError(unknown("backend", str(name), backend_names(), meant=gpus[0] if lowered == "gpu" else None))
     return lowered
 
 

@@ -568,6 +568,10 @@ def test_a_precision_has_one_name_however_it_is_spelt(
         (["roofline", "x.json"], "'plot roofline'"),
         (["heatmap", "x.json"], "'plot heatmap'"),
         (["bench"], "'sweep'"),
+        (["demo"], "'show h200'"),
+        (["rocprof", "x.csv"], "'diagnose'"),
+        (["list"], "'sweep --list'"),
+        (["sweep", "gemm", "--backend", "gpu", "--dry-run"], "'cuda'"),
         (["analyse", "x.json"], "'analyze'"),
     ],
 )
