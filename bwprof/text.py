@@ -164,13 +164,7 @@ def check_frame(data: Any, name: str = "") -> None:
 
 
 def as_pandas(data: Any) -> Any:
-    """Convert a frame of another library (polars, Arrow, modin, Spark, dask); leave anything else as it is.
-
-    Raises
-    ------
-    TypeError
-        Where that library lacks a package that it converts with.
-    """
+    """Convert a frame of another library; leave anything else as it is. TypeError where a package of its is missing."""
     lazy = ["collect", "compute"] if type(data).__name__.endswith("Frame") else []
     names = ["to_pandas", "_to_pandas", "toPandas", *lazy]
     convert = next((name for name in names if callable(getattr(data, name, None))), "")
@@ -179,8 +173,7 @@ def as_pandas(data: Any) -> Any:
     try:
         made = getattr(data, convert)()
     except ImportError as error:
-        kind = f"{type(data).__module__}.{type(data).__qualname__}"
-        said = f"{convert}() of {kind} fails: {quoted(error)}"
+        said = f"{convert}() of {type(data).__module__}.{type(data).__qualname__} fails: {quoted(error)}"
         raise TypeError(f"{said}; install it, or hand over a pandas.DataFrame") from error
     return as_pandas(made) if convert == "collect" else made
 

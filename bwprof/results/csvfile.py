@@ -93,7 +93,7 @@ def classic_precision(given: str) -> str:
     >>> classic_precision("fp16"), classic_precision("fp16 of mine")
     ('FP16', 'fp16 of mine')
     """
-    return given.upper() if schema.precision_text(given.upper()) != given.upper() else given
+    return given.upper() if registry.precision_name(given.upper()) != given.upper() else given
 
 
 def _line(values: Sequence[str]) -> str:
@@ -339,7 +339,7 @@ def completed(row: Row, *, bare: bool, source: str) -> Row:
         row["precision"] = ""  # a caller's function need not have one
     if not row["operation"] or row["precision"] is None:
         raise ValueError("operation and precision must not be empty")
-    row["precision"] = schema.precision_text(row["precision"], bare=bare)
+    row["precision"] = registry.precision_name(row["precision"].strip().lower() if bare else row["precision"])
     if row["status"] is not None and row["status"] not in schema.STATUSES:
         raise ValueError(f"unknown status '{row['status'][:100]}': allowed are {', '.join(schema.STATUSES)}")
     if bare:

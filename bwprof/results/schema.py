@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from bwprof import _core, registry
+from bwprof import _core
 from bwprof.results.columns import (
     CLASSIC_NAMES,
     COMPARISON_NAMES,
@@ -60,7 +60,6 @@ __all__ = [
     "normalise_row",
     "normalised",
     "param_columns",
-    "precision_text",
     "said",
 ]
 
@@ -185,11 +184,6 @@ def _json_text(value: Any) -> str:
 
 def _simpler(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def precision_text(given: str, *, bare: bool = False) -> str:
-    """A precision's name, however it is spelt; of a `bare` file all in lower case, else a caller's own as it is."""
-    return registry.precision_name(given.strip().lower() if bare else given)
 
 
 def normalise(value: Any, kind: Kind) -> Any:
