@@ -77,18 +77,26 @@ def precision_names() -> list[str]:
     return list(_precision_names())
 
 
-# What people call a precision, and what comes nearest of those that there are not.
+# What people call a precision, and what comes nearest of those that there are not; without marks between.
 _SPELLINGS = {
-    **dict.fromkeys(("fp8", "e4m3", "fp8_e4m3fn", "float8_e4m3", "float8_e4m3fn"), "fp8_e4m3"),
-    **{"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "tfloat32": "tf32", "q4": "q4_0"},
-    **dict.fromkeys(("float", "single", "float32"), "fp32"),
+    **dict.fromkeys(("fp8", "f8", "float8", "e4m3", "e4m3fn", "fp8e4m3fn", "f8e4m3", "f8e4m3fn"), "fp8_e4m3"),
+    **dict.fromkeys(("float8e4m3", "float8e4m3fn"), "fp8_e4m3"),
+    **{"half": "fp16", "float16": "fp16", "f16": "fp16", "bfloat16": "bf16", "tfloat32": "tf32", "q4": "q4_0"},
+    **dict.fromkeys(("float", "single", "float32", "f32"), "fp32"),
+    **dict.fromkeys(("i8", "s8"), "int8"),
 }
 _NEAREST = {
-    **dict.fromkeys(("int4", "uint4", "i4", "w4a16", "nf4", "fp4", "mxfp4", "nvfp4", "awq", "gptq", "q4_1"), "q4_0"),
-    **dict.fromkeys(("e5m2", "fp8_e5m2", "float8_e5m2", "fp6"), "fp8_e4m3"),
-    **dict.fromkeys(("uint8", "i8", "w8a8", "q8_0"), "int8"),
-    **dict.fromkeys(("fp64", "double", "float64"), "fp32"),
+    **dict.fromkeys(("int4", "uint4", "i4", "w4a16", "nf4", "fp4", "mxfp4", "nvfp4", "awq", "gptq", "q41"), "q4_0"),
+    **dict.fromkeys(("4bit", "w4a8", "e2m1"), "q4_0"),
+    **dict.fromkeys(("e5m2", "fp8e5m2", "float8e5m2", "fp6"), "fp8_e4m3"),
+    **dict.fromkeys(("uint8", "w8a8", "w8a16", "q80", "8bit"), "int8"),
+    **dict.fromkeys(("fp64", "double", "float64", "f64"), "fp32"),
 }
+
+
+def _plain(word: str) -> str:
+    """Leave out of a precision's name what people write differently."""
+    return re.sub(r"[-_. ]", "", str(word).strip().lower().removeprefix("torch."))
 
 
 def precision_name(word: str) -> str:
@@ -99,9 +107,9 @@ def precision_name(word: str) -> str:
     >>> [precision_name(word) for word in ("FP8", "bfloat16", "torch.float16", "mine")]
     ['fp8_e4m3', 'bf16', 'fp16', 'mine']
     """
-    lowered = str(word).strip().lower().removeprefix("torch.").replace("-", "_")
-    found = _SPELLINGS.get(lowered, lowered)
-    return found if found in _precision_names() else str(word)
+    names = {_plain(name): name for name in _precision_names()}
+    found = _plain(word)
+    return names.get(found) or _SPELLINGS.get(found) or str(word)
 
 
 def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str = "precision", where: str = "") -> str:
@@ -116,7 +124,7 @@ def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str =
     names = precision_names() if allowed is None else allowed
     found = precision_name(name)
     if found not in names:
-        meant = _NEAREST.get(found.strip().lower(), found if found in _precision_names() else None)
+        meant = _NEAREST.get(_plain(found), found if found in _precision_names() else None)
         meant = "" if meant and meant not in names else meant
         raise ValueError(unknown(kind, str(name), names, where=where, meant=meant))
     return found
@@ -153,7 +161,8 @@ def check_backend(name: str) -> str:
     """The canonical (lower-case) name; ValueError with the nearest one when there is none."""
     lowered = str(name).strip().lower()
     if lowered not in backend_names():
-        raise ValueError(unknown("backend", str(name), backend_names()))
+        gpus = [found for found in backend_names() if not _core.backend_facts(found)["runs_on_host"]]
+        raise ValueError(unknown("backend", str(name), backend_names(), meant=gpus[0] if lowered == "gpu" else None))
     return lowered
 
 
@@ -218,6 +227,29 @@ def variant_names(operation_name: str, backend: str, precision: str | None = Non
     """The operation's variants on a backend, cheapest rung first; only those of `precision` when it is given."""
     rows = operation(operation_name)["variants"].get(backend, [])
     return [row["name"] for row in rows if precision is None or precision in row["precisions"]]
+
+
+def check_kernels(cases: Iterable[tuple[str, str | None, str, str]]) -> None:
+    """Raise ValueError where no case (operation, variant if one is named, precision, backend) has a kernel."""
+
+    def runs(name: str, variant: str | None, precision: str, backend: str) -> bool:
+        names = variant_names(name, backend, precision)
+        return variant in names if variant else bool(names)
+
+    every = list(dict.fromkeys(cases))
+    if any(runs(*case) for case in every):
+        return
+    takes: dict[tuple[str, str], dict[str, None]] = {}
+    for name, variant, _, backend in every:
+        there = [one for one in operation(name)["precisions"] if runs(name, variant, one, backend)]
+        takes.setdefault((backend, ", ".join(there) or "none"), {})[f"{name} {variant or ''}".strip()] = None
+    lines = [
+        f"{', '.join(names)} on {backend} run{'s' if len(names) == 1 else ''} in {there}"
+        for (backend, there), names in takes.items()
+    ]
+    precisions = ", ".join(dict.fromkeys(case[2] for case in every))
+    told = f"{'; '.join(lines)} (bytes and FLOPs alone: --dry-run, bwprof.cost)"
+    raise ValueError(f"no kernel takes {precisions}: {told}")
 
 
 @cache

@@ -183,9 +183,18 @@ def check_frame(data: Any, name: str = "") -> None:
 
 
 def as_pandas(data: Any) -> Any:
-    """Convert what has `to_pandas()`, such as a frame of polars or a table of Arrow; leave anything else as it is."""
-    convert = getattr(data, "to_pandas", None)
-    return convert() if callable(convert) and not isinstance(data, type) else data
+    """Convert a frame of another library; leave anything else as it is. TypeError where a package of its is missing."""
+    lazy = ["collect", "compute"] if type(data).__name__.endswith("Frame") else []
+    names = ["to_pandas", "_to_pandas", "toPandas", *lazy]
+    convert = next((name for name in names if callable(getattr(data, name, None))), "")
+    if isinstance(data, type) or not convert or type(data).__module__.startswith("pandas."):
+        return data
+    try:
+        made = getattr(data, convert)()
+    except ImportError as error:
+        said = f"{convert}() of {type(data).__module__}.{type(data).__qualname__} fails: {quoted(error)}"
+        raise TypeError(f"{said}; install it, or hand over a pandas.DataFrame") from error
+    return as_pandas(made) if convert == "collect" else made
 
 
 def pandas_frame(data: Any) -> Any:

@@ -235,7 +235,7 @@ def test_a_rung_in_another_precision_is_a_row_too() -> None:
         ({"vs": "tensorflow"}, "vs 'tensorflow'"),
         ({"variant": "tild"}, "variant of gemm on cpu"),
         ({"precision": "fp33"}, "fp33"),
-        ({"precision": "int8"}, "no variant of gemm on cpu takes int8"),
+        ({"precision": "int8"}, "no kernel takes int8: gemm on cpu runs in fp32, fp16, bf16, q4_0"),
         ({"Q": 3}, "Q"),
         ({"cache": "warm"}, "warm"),
         ({"cache": "both"}, "unknown cache 'both': .*Allowed: cold, hot"),

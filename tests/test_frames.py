@@ -32,6 +32,31 @@ class Converted:
         return self._data
 
 
+class Modin(Converted):
+    """One whose conversion has another name, as modin's."""
+
+    to_pandas = None  # type: ignore[assignment]
+
+    def _to_pandas(self) -> pd.DataFrame:
+        return self._data
+
+
+class Spark(Modin):
+    def toPandas(self) -> pd.DataFrame:  # noqa: N802 (Spark's name)
+        return self._data
+
+    _to_pandas = None  # type: ignore[assignment]
+
+
+class LazyFrame(Converted):
+    """One that is computed first, as polars' lazy frame and dask's."""
+
+    to_pandas = None  # type: ignore[assignment]
+
+    def collect(self) -> Converted:
+        return Converted(self._data)
+
+
 SAME: dict[str, Callable[[pd.DataFrame], Any]] = {
     "duplicates": lambda data: data.set_axis([0] * len(data)),
     "levels": lambda data: data.set_axis(
@@ -44,6 +69,9 @@ SAME: dict[str, Callable[[pd.DataFrame], Any]] = {
     "objects": lambda data: data.astype(dict.fromkeys(data.columns[data.dtypes == "string"], object)),
     "index": lambda data: data.assign(index=range(len(data)), level_0=1),
     "to_pandas": Converted,
+    "_to_pandas": Modin,
+    "toPandas": Spark,
+    "collect": LazyFrame,
 }
 for library, convert in (("polars", "polars.from_pandas"), ("pyarrow", "pyarrow.Table.from_pandas")):
     if importlib.util.find_spec(library):
@@ -147,3 +175,15 @@ def test_what_pandas_reads_of_a_csv_file(plain: pd.DataFrame, tmp_path: Path) ->
     texts = [name for name, kind in schema.kinds().items() if kind == "text"]
     read, written = frame.to_rows(pd.read_csv(tmp_path / "a.csv")), frame.to_rows(plain)
     assert [[row[name] for name in texts] for row in read] == [[row[name] or None for name in texts] for row in written]
+
+
+def test_a_library_without_what_it_converts_with(plain: pd.DataFrame) -> None:
+    class DataFrame:
+        """As polars' where pyarrow is not installed."""
+
+        def to_pandas(self) -> pd.DataFrame:
+            raise ModuleNotFoundError("No module named 'pyarrow'")
+
+    for use in (bwprof.summary, bwprof.view, lambda data: bwprof.compare(data, plain), bwprof.plot.comparison):
+        with pytest.raises(TypeError, match=r"to_pandas\(\) of .*DataFrame fails: .*pyarrow"):
+            use(DataFrame())

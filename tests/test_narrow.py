@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_inputs import mix64
 
 import bwprof
-from bwprof import _core, registry
+from bwprof import _core, cli, registry
 from bwprof.cli.sweep import main
 
 NARROW = [found["name"] for found in _core.precisions() if registry.is_narrow(found["name"])]
@@ -302,6 +302,30 @@ def test_a_precision_that_no_case_has_a_kernel_for(
     assert all(found in err for found in runs_in)
     with pytest.raises(ValueError, match="gemm on cpu runs in fp32, fp16, bf16, q4_0 "):
         bwprof.sweep("gemm", precision="int8", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ab", "gemm:naive", "gemm:gemv"],
+        ["ablation", "gemm"],
+        ["variants", "gemm"],
+        ["sweep", "stream_read", "kv_append", "kv_copy", "gemm"],
+    ],
+)
+def test_no_kernel_is_one_line_in_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the device is opened; operations with the same precisions stand together."""
+    assert cli.main([*words, "--precision", "int8", "--device", "cpu"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("bwprof: error: no kernel takes int8: ")
+    assert "q4_0 (bytes and FLOPs alone" in err
+    assert err.count("fp32, fp16, bf16") == (2 if words[0] == "sweep" else 1)
+
+
+def test_variants_of_a_precision_with_kernels_beside_one_without(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["variants", "gemm", "--precision", "int8,fp16", "--device", "cpu"]) == 0
+    assert "not in this precision" in capsys.readouterr().out
 
 
 # ---- a caller's arrays ----

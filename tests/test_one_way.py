@@ -523,6 +523,7 @@ def test_lengths_in_the_shell(here: Any) -> None:
 # ---- precisions and commands by other names ----
 
 SPELT = {"fp8": "fp8_e4m3", "E4M3": "fp8_e4m3", "bfloat16": "bf16", "half": "fp16", "torch.float32": "fp32"}
+SPELT |= {"float8": "fp8_e4m3", "fp8e4m3": "fp8_e4m3", "F16": "fp16", "bf-16": "bf16", "I8": "int8", "int.8": "int8"}
 
 
 @pytest.mark.parametrize(("word", "name"), SPELT.items())
@@ -537,7 +538,11 @@ def test_a_precision_has_one_name_however_it_is_spelt(
     assert bwprof.cost("gemm", precision=word) == bwprof.cost("gemm", precision=name)
     assert bwprof.model_step("qwen2.5-0.5b", weights=word, device="H200").steps["weights"].tolist() == [name]
     assert bwprof.measure(lambda: None, precision=word, max_seconds=0.01, **QUICK)["precision"] == name
+    assert bwprof.plot.style(word) == bwprof.plot.style(name)
     rows = tmp_path / "rows.csv"
+    bwprof.save(rates.assign(precision=word), rows)
+    assert bwprof.load(rows)["precision"].tolist() == [name]
+    rows.unlink()
     for given in (
         ["predict", "gemm", "--precision", word, "--csv", str(rows)],
         ["model", "qwen2.5-0.5b", "--weights", word, "--kv", word, "--device", "H200", "-q"],
@@ -557,9 +562,16 @@ def test_a_precision_has_one_name_however_it_is_spelt(
         (["model", "qwen2.5-0.5b", "--weights", "nf4"], "'q4_0'"),
         (["model", "qwen2.5-0.5b", "--kv", "int4"], ""),
         (["predict", "gemm", "--precision", "fp8_e5m2"], "'fp8_e4m3'"),
+        (["predict", "gemm", "--precision", "FP8-E5M2"], "'fp8_e4m3'"),
+        (["variants", "gemm", "--precision", "Int-4"], "'q4_0'"),
+        (["plot", "speedup", "h200", "--to", "4bit"], "'q4_0'"),
         (["roofline", "x.json"], "'plot roofline'"),
         (["heatmap", "x.json"], "'plot heatmap'"),
         (["bench"], "'sweep'"),
+        (["demo"], "'show h200'"),
+        (["rocprof", "x.csv"], "'diagnose'"),
+        (["list"], "'sweep --list'"),
+        (["sweep", "gemm", "--backend", "gpu", "--dry-run"], "'cuda'"),
         (["analyse", "x.json"], "'analyze'"),
     ],
 )

@@ -37,6 +37,10 @@ def no_figure_is_left() -> Iterator[None]:
         ("2026-01-10T18:30-05:00", "2026-01-11T05:30+05:00", "2026-Jan-10 to 2026-Jan-11 UTC"),  # the same two
         ("2025-12-28T12:00+00:00", "2026-01-04T12:00+00:00", "2025-Dec to 2026-Jan UTC"),
         ("2026-01-10T10:30+00:00", "2026-01-10T15:30+00:00", "2026-Jan-10 UTC"),
+        ("2024-02-28T23:30+00:00", "2024-03-01T00:30+00:00", "2024-Feb-28 to 2024-Mar-01 UTC"),  # no tick on the 28th
+        ("2026-01-31T23:30+00:00", "2026-02-28T00:30+00:00", "2026-Jan to 2026-Feb UTC"),  # none in January
+        ("2025-09-10T23:30+00:00", "2026-02-11T00:30+00:00", "2025 to 2026 UTC"),  # January's tick is the year
+        ("2019-03-01T00:30+00:00", "2026-02-11T00:30+00:00", ""),  # ticks are years
     ],
 )
 def test_a_trend_names_the_first_and_the_last_date(first: str, last: str, offset: str, tmp_path: Path) -> None:

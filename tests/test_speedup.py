@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -281,3 +282,26 @@ def test_any_frame() -> None:
     rows = [["a", "FP32", 1, 2, 3, 2.0, 1.0, 2000000, 0], ["a", "fp16", 1, 2, 3, 1.0, 1.0, 1000000, 0]]
     found = bwprof.speedup(pd.DataFrame(rows, columns=names), "fp32", "fp16").iloc[0]
     assert (found["speedup"], found["efficiency_source"]) == (2.0, "measured")
+
+
+def test_no_ratio_is_of_two_variants_of_a_ladder(tmp_path: Path) -> None:
+    """Of each precision another variant failed: what is left are no two rows of one kernel."""
+    made = [
+        row("prefill", precision, variant=variant, time_ms=time_ms, status=status)
+        for precision, variant, time_ms, status in (
+            ("fp32", "unfused", 4.0, "ok"),
+            ("fp16", "unfused", 2.0, "failed"),
+            ("fp32", "flash", 2.0, "failed"),
+            ("fp16", "flash", 0.5, "ok"),
+        )
+    ]
+    assert bwprof.analysis.improvement_table(frame.from_rows(made)).empty
+    bwprof.save(frame.from_rows(made), tmp_path / "nine.csv", classic=True)
+    names = [line.split(",")[0] for line in (tmp_path / "nine.csv").read_text().splitlines()[1:]]
+    assert names == ["prefill unfused", "prefill flash"]
+
+
+def test_a_pair_is_named_beside_a_variant_without_one() -> None:
+    made = [row("prefill", precision, variant="unfused") for precision in ("fp32", "fp16")]
+    made.append(row("prefill", "fp32", variant="flash"))
+    assert bwprof.analysis.improvement_table(frame.from_rows(made))["Operation"].tolist() == ["prefill unfused"]

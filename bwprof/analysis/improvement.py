@@ -107,11 +107,11 @@ def pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[Pair]:
     """The configurations that have a time in both precisions, in the frame's order."""
     from bwprof.results import compare, frame
 
-    groups = compare.groups(row for row in frame.to_rows(data) if row["status"] in ("ok", "predicted"))
-    groups = [group for group in groups if {wide, narrow} <= group.rows.keys()]
+    every = frame.to_rows(data)
+    groups = compare.groups((row for row in every if row["status"] in ("ok", "predicted")), every)
     found = []
     for label, group in zip(compare.labels(groups), groups, strict=True):
-        rows = [_timed(group.rows[precision]) for precision in (wide, narrow)]
+        rows = [_timed(group.rows[precision]) if precision in group.rows else None for precision in (wide, narrow)]
         if rows[0] is None or rows[1] is None:
             continue
         byte_ratio = rows[0]["bytes"] / rows[1]["bytes"]

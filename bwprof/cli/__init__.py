@@ -49,6 +49,7 @@ _MEANT = {
     **{kind: f"plot {kind}" for kind in ("comparison", "roofline", "lines", "heatmap", "speedup", "ridge", "trend")},
     **dict.fromkeys(("run", "bench", "benchmark", "measure"), "sweep"),
     **{"devices": "info", "diff": "compare", "models": "model", "profile": "ncu", "kernels": "variants"},
+    **{"demo": "show h200", "list": "sweep --list", "version": "--version", "rocprof": "diagnose", "nsys": "diagnose"},
 }
 
 _USAGE = """\

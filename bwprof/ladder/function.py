@@ -111,8 +111,7 @@ def ablation(
     precision, given = _place(ladder, precision, merged(grid, params, "grid"), lens)
     whole = registry.complete(op, precision, given, lens)
     known = [row["name"] for row in ladder if precision in row["precisions"]]
-    if not known:
-        raise ValueError(f"no variant of {op} on {choice.backend} takes {precision}")
+    registry.check_kernels((op, row["name"] if variant else None, precision, choice.backend) for row in ladder)
     place = f"{choice.backend}:{choice.index}"
     kept = _Kept(
         ladder,

@@ -64,10 +64,12 @@ def works(a: str, b: str, options: Options, backend: str) -> list[tuple[Work, Wo
     if operations[0] is None:
         return list(zip(_calls(a, options), _calls(b, options), strict=True))
     sides = [_specs(text, options, backend) for text in (a, b)]
+    for specs in sides:
+        registry.check_kernels((spec.operation, spec.variant, spec.precision, backend) for spec in specs)
     return list(zip(*sides, strict=True))
 
 
-def _specs(text: str, options: Options, backend: str) -> list[Work]:
+def _specs(text: str, options: Options, backend: str) -> list[Spec]:
     operation, _, variant = text.partition(":")
     if ":" in text and variant not in registry.variant_names(operation, backend):
         known = registry.variant_names(operation, backend)

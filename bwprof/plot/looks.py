@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from bwprof import registry
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -49,18 +51,18 @@ _PARTS = (
 
 
 def style(precision: str) -> Style:
-    """The look of a precision."""
-    return _STYLES.get(precision) or _SPARE[sum(map(ord, precision)) % len(_SPARE)]
+    """The look of a precision, however it is spelt."""
+    return _STYLES.get(registry.precision_name(precision)) or _SPARE[sum(map(ord, precision)) % len(_SPARE)]
 
 
 def styles(precisions: Iterable[str]) -> dict[str, Style]:
     """The looks of precisions that stand in one picture: two of a caller's own differ as long as there are looks."""
     found: dict[str, Style] = {}
     for name in dict.fromkeys(precisions):
-        first = _SPARE.index(style(name)) if name not in _STYLES else 0
+        first = _SPARE.index(style(name)) if style(name) in _SPARE else 0
         spare = [_SPARE[(first + step) % len(_SPARE)] for step in range(len(_SPARE))]
         free = [look for look in spare if look not in found.values()]
-        found[name] = _STYLES.get(name) or (free or spare)[0]
+        found[name] = (free or spare)[0] if style(name) in _SPARE else style(name)
     return found
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bwprof import registry
 from bwprof.results import csvfile, jsonfile, schema
 from bwprof.results.files import read_text
 from bwprof.results.schema import Row
@@ -62,7 +63,7 @@ def _row(found: Any, source: str) -> Row:
     if missing:
         raise ValueError(f"{', '.join(missing)} is missing")
     row = csvfile.completed(schema.normalise_row(found), bare="status" not in found, source=source)
-    return row | {"precision": schema.precision_text(found["precision"] or "")}
+    return row | {"precision": registry.precision_name(found["precision"] or "")}
 
 
 def with_metadata(path: Path, found: Content) -> Content:

@@ -101,20 +101,24 @@ def replaced(rows: Sequence[Row]) -> set[int]:
     return gone
 
 
-def groups(rows: Iterable[Row]) -> list[Group]:
+def groups(rows: Iterable[Row], every: Iterable[Row] = ()) -> list[Group]:
     """Rows gathered by configuration.
 
     Where each precision has one row only, those rows are one group even if the device chose different variants for
-    them. Where a precision was measured in several variants, each variant is a group of its own. The same
-    measured twice makes two groups: no row disappears.
+    them. Where a precision was measured in several variants, of `every` row of the run, those that failed among them,
+    each variant is a group of its own. The same measured twice makes two groups: no row disappears.
     """
+    variants: dict[tuple[object, ...], set[object]] = {}
+    for row in every:
+        variants.setdefault((configuration(row), row["precision"]), set()).add(row.get("variant"))
+    ladders = {key for (key, _), names in variants.items() if len(names - {None}) > 1}
     gathered: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         gathered.setdefault(configuration(row), []).append(row)
     result: list[Group] = []
-    for members in gathered.values():
+    for key, members in gathered.items():
         precisions = [row["precision"] for row in members]
-        if len(set(precisions)) == len(precisions):
+        if len(set(precisions)) == len(precisions) and key not in ladders:
             result.append(Group({row["precision"]: row for row in members}))
             continue
         by_variant: dict[tuple[object, int], dict[str, Row]] = {}

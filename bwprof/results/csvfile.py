@@ -74,9 +74,9 @@ def classic_text(rows: Iterable[Row]) -> str:
     not apply.
     """
     lines = [_line(schema.CLASSIC_NAMES)]
-    whole = [row for row in map(schema.normalise_row, rows) if row["status"] in (None, "ok")]
-    timed = [row for row in whole if row["time_ms"] is not None]
-    groups = compare.groups(timed)
+    every = [schema.normalise_row(row) for row in rows]
+    timed = [row for row in every if row["status"] in (None, "ok") and row["time_ms"] is not None]
+    groups = compare.groups(timed, every)
     names = zip(compare.labels(groups, hot=False), groups, strict=True)
     named = {id(row): name for name, group in names for row in group.rows.values()}
     for row in timed:
@@ -93,7 +93,7 @@ def classic_precision(given: str) -> str:
     >>> classic_precision("fp16"), classic_precision("fp16 of mine")
     ('FP16', 'fp16 of mine')
     """
-    return given.upper() if schema.precision_text(given.upper()) != given.upper() else given
+    return given.upper() if registry.precision_name(given.upper()) != given.upper() else given
 
 
 def _line(values: Sequence[str]) -> str:
@@ -342,7 +342,7 @@ def completed(row: Row, *, bare: bool, source: str) -> Row:
         row["precision"] = ""  # a caller's function need not have one
     if not row["operation"] or row["precision"] is None:
         raise ValueError("operation and precision must not be empty")
-    row["precision"] = schema.precision_text(row["precision"], bare=bare)
+    row["precision"] = registry.precision_name(row["precision"].strip().lower() if bare else row["precision"])
     if bare:
         row["status"] = "ok" if row["time_ms"] is not None else "failed"
     row["case"] = registry.case_name(row["case"] or row["operation"], row["kv_lens"])

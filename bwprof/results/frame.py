@@ -240,7 +240,7 @@ def _as_read(row: Row) -> Row:
     """The same row with what every row of a file has: a precision, if only "", and a case, if only the operation, that
     tells its lengths.
     """
-    precision = schema.precision_text(row.get("precision") or "")
+    precision = registry.precision_name(row.get("precision") or "")
     case = row.get("case") or row.get("operation")
     return row | {"precision": precision, "case": case and registry.case_name(case, row.get("kv_lens"))}
 

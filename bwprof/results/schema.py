@@ -60,7 +60,6 @@ __all__ = [
     "normalise_row",
     "normalised",
     "param_columns",
-    "precision_text",
     "range_of",
     "said",
 ]
@@ -186,17 +185,6 @@ def _json_text(value: Any) -> str:
 
 def _simpler(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def precision_text(given: str, *, bare: bool = False) -> str:
-    """A precision's name: of those that bwprof has in lower case, and of a `bare` file all; a caller's own as it is."""
-    lowered = given.strip().lower()
-    return lowered if bare or lowered in _precisions() else given
-
-
-@cache
-def _precisions() -> frozenset[str]:
-    return frozenset(found["name"] for found in _core.precisions())
 
 
 _MOST = 1e30  # of anything that is measured: its powers and ratios are floats

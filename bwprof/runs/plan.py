@@ -126,23 +126,9 @@ def for_each(request: Request, choices: Sequence[Choice], *, runs: bool = True) 
     """The same for each of several devices; ValueError where no case has a kernel, unless nothing `runs`."""
     plans = {choice.backend: make(request, choice.backend) for choice in choices}
     specs = [(spec, backend) for backend, plan in plans.items() for spec in plan.specs]
-    if runs and not any(_has_kernel(*one) for one in specs):
-        precisions = ", ".join(dict.fromkeys(spec.precision for spec, _ in specs))
-        said = "; ".join(dict.fromkeys(_takes(*one) for one in specs))
-        raise ValueError(f"no kernel takes {precisions}: {said} (bytes and FLOPs alone: --dry-run, bwprof.cost)")
+    if runs:
+        registry.check_kernels((spec.operation, spec.variant, spec.precision, backend) for spec, backend in specs)
     return [(choice, plans[choice.backend]) for choice in choices]
-
-
-def _has_kernel(spec: Spec, backend: str) -> bool:
-    names = registry.variant_names(spec.operation, backend, spec.precision)
-    return bool(names) if spec.variant is None else spec.variant in names
-
-
-def _takes(spec: Spec, backend: str) -> str:
-    """Say in which precisions an operation, or the variant of it that is asked for, runs."""
-    known = registry.operation(spec.operation)["precisions"]
-    found = [name for name in known if _has_kernel(replace(spec, precision=name), backend)]
-    return f"{' '.join(filter(None, [spec.operation, spec.variant]))} on {backend} runs in {', '.join(found) or 'none'}"
 
 
 def each_once(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[Spec]:

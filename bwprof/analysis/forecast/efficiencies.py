@@ -354,7 +354,7 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
             rows[name] = pd.NA
     for name in ("time_ms", "bytes_read"):
         rows[name] = numbers(rows, name)
-    rows["precision"] = [schema.precision_text(str(value)) for value in rows["precision"]]
+    rows["precision"] = [registry.precision_name(value) for value in rows["precision"]]
     known = {found["name"]: found["precisions"] for found in registry.operations()}
     told = (_texts(rows[name]) for name in ("operation", "precision", "status", "cache", "flags"))
     # What beats the best product is told by a flag of its roof; its time is as good as any.

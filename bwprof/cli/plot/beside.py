@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 def means(data: pd.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
     """Of each case (of each variant where it has several) and precision the mean bandwidth, GB/s, and time, ms."""
-    rows = [row for row in frame.to_rows(data) if row["status"] == "ok" and row["bandwidth_gb_s"] is not None]
-    groups = compare.groups(rows)
+    every = frame.to_rows(data)
+    rows = [row for row in every if row["status"] == "ok" and row["bandwidth_gb_s"] is not None]
+    groups = compare.groups(rows, every)
     return _means(groups, "bandwidth_gb_s"), _means(groups, "time_ms")
 
 

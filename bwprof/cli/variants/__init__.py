@@ -7,6 +7,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from bwprof import _core, registry
@@ -48,11 +49,15 @@ def _print(options: argparse.Namespace) -> int:
     params: dict[str, Any] = dict(read_single(options.param))
     lengths = registry.lengths(options.kv_lens, "--kv-lens")
     found = Variants()
-    for precision in words("--precision", options.precision):
+    precisions = [registry.check_precision(word) for word in words("--precision", options.precision)]
+    for precision in precisions:
         found += variants(options.operation, options.device, precision=precision, kv_lens=lengths, **params)
-    asked = {row["backend"] for row in found}
+    places = {row["backend"] for row in found}
+    if not any(row["variant"] is None or row["precision"] in row["precisions"] for row in found):
+        names = dict.fromkeys(row["operation"] for row in found)
+        registry.check_kernels(product(names, [None], precisions, places))
     for backend in _core.backends():
-        if backend["name"] in asked and not backend["built"]:
+        if backend["name"] in places and not backend["built"]:
             name, remedy = backend["name"], _core.backend_facts(backend["name"])["remedy"]
             said = f"this build has no {name} backend, hence no {name} rungs: {backend['reason']}; {remedy}"
             sys.stderr.write(f"bwprof: {said}\n")

@@ -178,21 +178,26 @@ def _panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any
 
 def _date_axis(ax: Axes) -> None:
     """Date the ticks: what they share stands at the axis' end, the first and the last of it where they differ."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
 
     class Dates(ConciseDateFormatter):
-        def format_ticks(self, values: Sequence[float]) -> list[str]:
-            self._seen = [num2date(value) for value in values]  # type: ignore[no-untyped-call]
-            return super().format_ticks(values)  # type: ignore[no-any-return, no-untyped-call]
-
         def get_offset(self) -> str:
-            last, low, high = str(super().get_offset()), *ax.get_xlim()  # type: ignore[no-untyped-call]
-            seen = [when for when in self._seen if low <= date2num(when) <= high]  # type: ignore[no-untyped-call]
-            for form in self.offset_formats if seen and last else ():
-                if form and self._seen[-1].strftime(form) == last:
-                    ends = dict.fromkeys((seen[0].strftime(form), seen[-1].strftime(form)))
-                    return f"{' to '.join(ends)} UTC"
-            return last
+            """Name the first and the last run's date, as far as ticks share it; where January hides it, the year."""
+            shared = str(super().get_offset())  # type: ignore[no-untyped-call]
+            panels = [one for one in (ax, *ax.get_shared_x_axes().get_siblings(ax)) if one.has_data()]
+            limits = [value for one in panels for value in one.dataLim.intervalx]
+            if not limits or all(len(label) == 4 and label.isdigit() for label in self._labels):
+                return shared
+            last = num2date(self._last)  # type: ignore[no-untyped-call]
+            forms = [form for form in self.offset_formats if form and shared and last.strftime(form) == shared]
+            first, last = num2date([min(limits), max(limits)])  # type: ignore[no-untyped-call]
+            ends = [when.strftime((forms or ["%Y"])[0]) for when in (first, last)]
+            return f"{' to '.join(dict.fromkeys(ends))} UTC"
+
+        def format_ticks(self, values: Sequence[float]) -> list[str]:
+            self._labels = super().format_ticks(values)  # type: ignore[no-untyped-call]
+            self._last = values[-1] if len(values) else 0.0
+            return list(map(str, self._labels))
 
     locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)
