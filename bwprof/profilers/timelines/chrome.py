@@ -139,9 +139,8 @@ class _Reader:
     def _setup(self, args: Any) -> Setup:
         if not isinstance(args, dict):
             return UNKNOWN
-        given = args.get
-        grid, block = _axes(given("grid")), _axes(given("block"))
-        numbers = [value if type(value) in (int, float) else None for value in map(given, _TOLD)]
+        grid, block = _axes(args.get("grid")), _axes(args.get("block"))
+        numbers = [value if type(value) in (int, float) else None for value in map(args.get, _TOLD)]
         key = (grid, block, *numbers)
         found = self._setups.get(key)
         if found is None:
@@ -153,15 +152,14 @@ class _Reader:
     def _new_setup(self, key: tuple[Any, ...]) -> Setup:
         grid, block, device, registers, shared, occupancy = key
         name, capability, units = self._device(device)
-        blocks, threads = _product(grid), _product(block)
         return Setup(
             name,
             capability,
             units,
-            _shown(grid),
-            _shown(block),
-            blocks,
-            threads,
+            "x".join(map(str, grid)) if grid else None,
+            "x".join(map(str, block)) if block else None,
+            math.prod(grid) if grid else None,
+            math.prod(block) if block else None,
             _count(registers),
             _count(shared),
             _percent(occupancy),
@@ -188,14 +186,6 @@ def _axes(given: Any) -> tuple[int, ...] | None:
     if isinstance(given, list) and len(given) == 3 and all(type(size) is int and 0 < size < 2**31 for size in given):
         return tuple(given)
     return None
-
-
-def _product(axes: tuple[int, ...] | None) -> int | None:
-    return None if axes is None else math.prod(axes)
-
-
-def _shown(axes: tuple[int, ...] | None) -> str | None:
-    return None if axes is None else "x".join(map(str, axes))
 
 
 def _count(value: Any) -> int | None:

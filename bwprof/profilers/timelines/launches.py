@@ -182,7 +182,7 @@ def moved_columns(
             value = given[told[name]]
             if callable(value) and not hasattr(value, "bytes_read"):
                 setup = setups[place]._asdict() if setups else {}
-                value = value({column: _plain(values[place]) for column, values in data.items()} | setup)
+                value = value({column: np.asarray(values[place]).item() for column, values in data.items()} | setup)
             (read[place], written[place], _), varies[place] = moved.mean_work(name, value, counts[place])
         elif means[place] >= 0:
             share = (0, 1) if data["kind"][place] == FILL else _direction(name)
@@ -194,14 +194,10 @@ def moved_columns(
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = (read + written) / over_ms / 1e6
     flags = {"flags": ["bytes_vary" if one else None for one in varies]} if varies.any() else {}
-    rates = np.where(np.isfinite(rate), rate, np.nan)
-    return {"bytes_read": read, "bytes_written": written, "bandwidth_gb_s": rates, **flags}
+    rate[~np.isfinite(rate)] = np.nan
+    return {"bytes_read": read, "bytes_written": written, "bandwidth_gb_s": rate, **flags}
 
 
 def _direction(name: str) -> tuple[float, float]:
     """How often a copy's bytes are read from the device's memory and written to it; NaN where its name does not say."""
     return next((way for word, way in _DIRECTIONS if word in name), (np.nan, np.nan))
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value

@@ -33,19 +33,8 @@ _LEAST_SPREAD = 1e-4  # medians that agree to the last digit are no certainty
 _DEVICE = ("hostname", "device_uuid", "device")
 COLUMNS = (
     *_DEVICE,
-    "operation",
-    "devices",
-    "cases",
-    "slower",
-    "faster",
-    "failed",
-    "slow_pct",
-    "worst_pct",
-    "worst_case",
-    "smallest_pct",
-    "throttle",
-    "verdict",
-    "reason",
+    *("operation", "devices", "cases", "slower", "faster", "failed"),
+    *("slow_pct", "worst_pct", "worst_case", "smallest_pct", "throttle", "verdict", "reason"),
 )
 _NUMBERS = ("slow_pct", "worst_pct", "smallest_pct")
 _COUNTS = ("devices", "cases", "slower", "faster", "failed")
@@ -283,7 +272,7 @@ def _line(device: _Device, operation: str, tally: _Tally, devices: int, gate: fl
         "slower": sum(ratios[name] > 0 for name in tally.apart),
         "faster": sum(ratios[name] < 0 for name in tally.apart),
         "failed": tally.failed,
-        "slow_pct": _percent(median(ratios.values())) if ratios else None,
+        "slow_pct": median(map(_percent, ratios.values())) if ratios else None,
         "worst_pct": _percent(ratios[worst]) if worst is not None else None,
         "worst_case": worst,
         "smallest_pct": max(100 * gate, _percent(tally.bound)) if math.isfinite(tally.bound) else None,

@@ -106,7 +106,8 @@ def promise(comparison: Comparison) -> str:
     learnt = [line for line in comparison.tested if line.test is not None and line.test.learnt]
     if not learnt:
         return ""
-    twice = ", before a second process is asked" if comparison.confirmed else ""
+    rare = "; more where a case has a rare state for a whole process: --confirm measures such cases again"
+    twice = ", before a second process is asked" if comparison.confirmed else rare if comparison.tries < 2 else ""
     return (
         f"chance that any of {len(learnt)} cases is called slower without being so: at most {100 * FAMILY_CHANCE:g} % "
         f"(Sidak's correction, normal noise){twice}"

@@ -25,7 +25,8 @@ def work(name: str, value: Any) -> Work:
 
 def mean_work(name: str, value: Any, calls: float) -> tuple[Work, bool]:
     """Return the mean work of so many calls, and whether it varies: a list has each call's own, in any order."""
-    if not (isinstance(value, (tuple, list)) and value and all(map(_is_work, value))):
+    entries = value if isinstance(value, (tuple, list)) else ()
+    if not entries or not all(isinstance(one, (tuple, list)) or hasattr(one, "bytes_read") for one in entries):
         return work(name, value), False
     if len(value) != calls:
         raise ValueError(f"bytes of {quoted(name)} are those of {counted(len(value), 'call')}: it has {calls:g}")
@@ -33,10 +34,6 @@ def mean_work(name: str, value: Any, calls: float) -> tuple[Work, bool]:
     read, written, flops = zip(*each, strict=True)
     total = None if None in flops else round(sum(flops) / calls)
     return (round(sum(read) / calls), round(sum(written) / calls), total), len(set(each)) > 1
-
-
-def _is_work(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) or hasattr(value, "bytes_read")
 
 
 def matches(name: str, pattern: str) -> bool:
