@@ -7,7 +7,9 @@ import functools
 import inspect
 import io
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections import UserList, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, ValuesView
+from types import SimpleNamespace
 from typing import Any
 
 from bwprof.text import shown
@@ -17,6 +19,7 @@ _PENDING = (
     *(("done", "result"), ("done", "wait"), ("ready", "get"), ("is_completed", "wait")),
     *(("is_alive", "join"), ("is_set", "wait"), ("poll", "wait")),
 )
+_CONTAINERS = (list, tuple, set, frozenset, deque, ValuesView, UserList)
 _LAZY = ("__dask_graph__", "collect_async")  # of Dask's collections and of Polars' LazyFrame
 
 
@@ -40,7 +43,7 @@ def only_makes(function: Callable[..., object]) -> bool:
 
 
 def leaves_of(value: Any, is_leaf: Callable[[Any], object]) -> Iterator[Any]:
-    """Yield what lies in lists, tuples, sets, mappings and dataclasses that are no leaves themselves; each once."""
+    """Yield what lies in containers, mappings, namespaces and dataclasses that are no leaves themselves; each once."""
     waiting, seen = [value], {id(value)}
     while waiting:
         one = waiting.pop()
@@ -49,8 +52,10 @@ def leaves_of(value: Any, is_leaf: Callable[[Any], object]) -> Iterator[Any]:
             yield one
         elif isinstance(one, Mapping):
             inner = one.values()
-        elif isinstance(one, (list, tuple, set, frozenset)):
+        elif isinstance(one, _CONTAINERS):
             inner = one
+        elif isinstance(one, SimpleNamespace):
+            inner = vars(one).values()
         elif dataclasses.is_dataclass(one) and not isinstance(one, type):
             inner = [getattr(one, field.name, None) for field in dataclasses.fields(one)]
         else:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import types
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -373,11 +374,15 @@ class Pair:
 @pytest.mark.usefixtures("torch_of_toys")
 def test_results_that_are_computed_elsewhere_are_waited_for(kind: type[Later]) -> None:
     kind.unfinished = 0
-    for inside in (lambda one: one, lambda one: {"out": [1, (one, None)]}, lambda one: Pair(one, np.ones(3))):
+    within = (
+        *(lambda one: one, lambda one: {"out": [1, (one, None)]}, lambda one: Pair(one, np.ones(3))),
+        *(lambda one: deque([one]), lambda one: {1: one}.values(), lambda one: types.SimpleNamespace(out=one)),
+    )
+    for inside in within:
         fn = lambda inside=inside: inside(kind())  # noqa: E731
         callables.waiting(fn, None, "fn")()
         callables.waiting(fn, fn(), "fn")()
-    assert kind.unfinished == 6, "two of each were made without a wait"
+    assert kind.unfinished == 2 * len(within), "two of each were made without a wait"
 
 
 def later() -> Later:

@@ -164,6 +164,7 @@ def test_other_ground_is_not_comparable_unless_asked(column: str, words: str) ->
     base, new = timed("a", 1.0, driver="1"), timed("a", 1.5, **{"driver": "1", column: "Other"})
     found = bwprof.compare([base], [new])
     assert found["verdict"].tolist() == ["not_comparable"]
+    assert found[["ratio", "change_pct"]].isna().all(axis=None)
     assert found["reason"].iloc[0].startswith(words)
     across = bwprof.compare([base], [new], across=True)
     assert across["verdict"].tolist() == ["slower"]

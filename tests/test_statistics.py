@@ -150,6 +150,14 @@ def test_a_drift_has_its_rate_and_an_interval_that_holds_both_ends(count: int, c
     assert not found["two_states"]
 
 
+@pytest.mark.parametrize("count", [12, 40, 500])
+@pytest.mark.parametrize("first", [0.3, 1.0, -0.3])
+def test_a_warm_up_that_ends_is_no_drift(count: int, first: float) -> None:
+    noise = np.random.default_rng(count).normal(1.0, 0.002, count)
+    found = _core.statistics(100.0 * (1.0 + first * np.exp(-np.arange(count) * 4.0 / count)) * noise)
+    assert found["drift"] == 0.0
+
+
 def test_equal_samples_have_no_noise() -> None:
     found = _core.statistics(np.full(12, 123.5))
     assert (found["lo_ns"], found["median_ns"], found["hi_ns"], found["noise"]) == (123.5, 123.5, 123.5, 0.0)

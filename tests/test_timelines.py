@@ -105,6 +105,22 @@ def test_copies_and_fills_have_the_bytes_that_were_recorded(tmp_path):
     assert found.loc["Memset (Device)", "bandwidth_gb_s"] == pytest.approx(2.0)
 
 
+def test_calls_of_different_bytes_have_all_bytes_over_all_time(tmp_path):
+    events = [copy("HtoD", size, us) for size, us in ((1000, 1.0), (9000, 9.0), (2000, 2.0))]
+    events += [kernel("relu", 2.0), kernel("relu", 8.0), kernel("other", 1.0)]
+    given = {"relu": [(1000, 1000), (6000, 2000)], "other": [(500, 500)]}
+    found = parse_chrome_trace(trace(tmp_path, events), bytes=given).set_index("kernel")
+    copied, relu, other = (found.loc[name] for name in ("Memcpy HtoD (x -> y)", "relu", "other"))
+    assert (copied["time_ms"], copied["bytes_written"], copied["flags"]) == (0.002, 4000, "bytes_vary")
+    assert copied["bandwidth_gb_s"] == pytest.approx(1.0)
+    assert (relu["bytes_read"], relu["bytes_written"], relu["flags"]) == (3500, 1500, "bytes_vary")
+    assert relu["bandwidth_gb_s"] == pytest.approx(1.0)
+    assert other["bandwidth_gb_s"] == pytest.approx(1.0)
+    assert found["flags"].notna().tolist() == [True, True, False]
+    with pytest.raises(ValueError, match=r"bytes of relu are those of 1 call: it has 2"):
+        parse_chrome_trace(trace(tmp_path, events), bytes={"relu": [(1, 1)]})
+
+
 def test_on_a_cpu_operators_are_rows(tmp_path):
     found = parse_chrome_trace(
         trace(tmp_path, [operator("aten::mm", 80.0, 100.0), operator("aten::relu", 20.0, 180.0)])

@@ -197,6 +197,21 @@ def test_rows_of_kernels() -> None:
     assert (row.bytes_read, row.flops) == (cost.bytes_read, cost.flops)
 
 
+def test_rows_of_calls_with_different_bytes() -> None:
+    events = [event("sdpa", 0, 1), event("sdpa", 10, 12), event("sdpa", 20, 27)]
+    row = rows_of(*events, bytes={"sdpa": [(1000, 0), (1500, 500), (7000, 0)]})["sdpa"]
+    assert (row.bytes_read, row.flags, row.time_ms) == (3167, "bytes_vary", 0.002)
+    assert row.bandwidth_gb_s == pytest.approx(1.0, rel=1e-3)
+    shaped = [event("mm", 0, 1, input_shapes=[[1, 8]]), event("mm", 2, 5, input_shapes=[[3, 8]])]
+    row = rows_of(*shaped, bytes={"mm": (2000, 0)})["mm"]
+    assert (row.flags, row.bandwidth_gb_s) == ("bytes_vary", pytest.approx(1.0))
+    assert "list" in row.reason
+    row = rows_of(*events, bytes={"sdpa": [(8, 8)] * 3})["sdpa"]
+    assert (row.bytes_read, row.flags) == (8, "")
+    with pytest.raises(ValueError, match="bytes of sdpa are those of 2 calls: it has 3"):
+        rows_of(*events, bytes={"sdpa": [(8, 8)] * 2})
+
+
 def test_kernels_belong_to_the_module_that_launched_them() -> None:
     def host(name: str, start: float, *inner: Any, us: tuple[float, ...] = ()) -> SimpleNamespace:
         kernels = [SimpleNamespace(duration=one) for one in us]

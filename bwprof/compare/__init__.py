@@ -34,8 +34,8 @@ def compare(
       moderated by what all cases do (Smyth 2004, see `bwprof.records.comparing.thresholds`), at a chance of 5 % that
       any of all cases is called slower without being so (Sidak's correction); it is never below 2 %, or a smaller
       `gate` from 1 % on, as the command has it, which measures a case a second time before it counts.
-    * Between two single processes that is not known: then the threshold is `gate`, 3 % when left out. A case that has
-      one state for as long as a process lasts may look slower there: `confirm` finds out.
+    * Between two single processes that is not known: then the threshold is `gate`, 3 % when left out.
+    * A case that has one state for as long as a process lasts may look slower, even against several: `confirm` tells.
     * Where both sides have raw samples, low and high quantiles must all have changed, and none may contradict: the
       median of samples with two states jumps by itself, a slower kernel moves every quantile.
     * A case is the same where its interval is within `gate`, 3 % when left out, and undecided where a larger change

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from bwprof import _core
@@ -70,8 +70,9 @@ def row_of(ran: Ran, context: Context) -> Row:
         row["noise"] = grade.known(statistics["noise"])
         grade.flag_patterns(statistics, flags, notes)
     if time_ms > 0:
-        row["bandwidth_gb_s"] = _core.bandwidth_gb_s(moved, time_ms / 1e3) if moved else None
-        row["tflops"] = None if ran.flops is None else ran.flops / time_ms / 1e9
+        over_ms = fmean(ran.times_ms) if "bytes_vary" in flags else time_ms  # bytes and FLOPs are means there
+        row["bandwidth_gb_s"] = _core.bandwidth_gb_s(moved, over_ms / 1e3) if moved else None
+        row["tflops"] = None if ran.flops is None else ran.flops / over_ms / 1e9
         grade.hold(row, context.facts, context.roofs)
         _doubt(row, context, flags, notes)
     row.update(flags=";".join(flags), reason="; ".join(notes) or None)

@@ -23,11 +23,12 @@ _HOST = "CPU"  # as PyTorch's DeviceType calls it
 
 @dataclass(slots=True)
 class _Found:
-    """A name's events: where they ran, and how long each took, ms."""
+    """A name's events: where they ran, how long each took, ms, and of which shapes."""
 
     kind: str
     device: str
     times_ms: list[float] = field(default_factory=list)
+    shapes: set[str] = field(default_factory=set)  # of what its calls took, where the profile has them
 
 
 def torch_profiler_rows(prof: Any, bytes: Mapping[str, Any] | None = None, *, roofs: Given = False) -> list[Row]:
@@ -42,8 +43,10 @@ def torch_profiler_rows(prof: Any, bytes: Mapping[str, Any] | None = None, *, ro
     prof : torch.profiler.profile
         One that has ended.
     bytes : mapping, optional
-        What one call moves, by name: (bytes_read, bytes_written), or a `bwprof.Cost`. A name may be a pattern
-        ("*gemm*"), of which the first that matches counts. Rows of other names have no bandwidth.
+        What one call moves, by name: (bytes_read, bytes_written), or a `bwprof.Cost`, or a list of as many as there are
+        calls where these differ: such a row has the flag ``bytes_vary``, mean bytes, and the rate of all bytes over all
+        time. A name may be a pattern ("*gemm*"), of which the first that matches counts. Rows of other names have no
+        bandwidth.
     roofs : {False, "auto", "stored"} or Roofs
         What rows are held against; other than False it opens the device.
 
@@ -69,19 +72,23 @@ def torch_profiler_rows(prof: Any, bytes: Mapping[str, Any] | None = None, *, ro
     >>> rows = bwprof.torch_profiler_rows(prof, {"aten::mm": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
     """
     held_against = check_roofs(roofs)
-    given = {name: moved.work(name, value) for name, value in mapping(bytes, "bytes").items()}
+    given = mapping(bytes, "bytes")
     found, whole_ms = _gathered(_events(prof), given)
     names = moved.named(given, found)
     context = _context(found, held_against)
     rows = []
     for name, one in sorted(found.items(), key=lambda item: -sum(item[1].times_ms)):
-        read, written, flops = given[names[name]] if name in names else (None, None, None)
         total = sum(one.times_ms)
         share = 100 * total / whole_ms if whole_ms else None
         labels = {"calls": len(one.times_ms), "total_ms": total, "share_pct": share}
-        rows.append(
-            row_of(Ran(name, one.kind, one.times_ms, read, written, flops, timer=_TIMER, labels=labels), context)
-        )
+        ran = Ran(name, one.kind, one.times_ms, timer=_TIMER, labels=labels)
+        if name in names:
+            work, varies = moved.mean_work(name, given[names[name]], len(one.times_ms))
+            ran.bytes_read, ran.bytes_written, ran.flops = work
+            if not varies and len(one.shapes) > 1:
+                ran.notes = ["its calls have different shapes: give a list of the bytes of each"]
+            ran.flags = ["bytes_vary"] * (varies or len(one.shapes) > 1)
+        rows.append(row_of(ran, context))
     return rows
 
 
@@ -97,7 +104,7 @@ def _events(prof: Any) -> list[Any]:
         raise ValueError(running) from error
 
 
-def _gathered(events: Iterable[Any], given: Mapping[str, moved.Work]) -> tuple[dict[str, _Found], float]:
+def _gathered(events: Iterable[Any], given: Mapping[str, Any]) -> tuple[dict[str, _Found], float]:
     """The events of a row each, by name, and the ms that all of the profile took."""
     all_events = list(events)
     on_device = [event for event in all_events if _kind(event) != _HOST and not _is_annotation(event)]
@@ -118,7 +125,9 @@ def _gathered(events: Iterable[Any], given: Mapping[str, moved.Work]) -> tuple[d
 
 
 def _add(found: dict[str, _Found], event: Any, kind: str, time_ms: float, place: str) -> None:
-    found.setdefault(event.name, _Found(kind, place)).times_ms.append(time_ms)
+    one = found.setdefault(event.name, _Found(kind, place))
+    one.times_ms.append(time_ms)
+    one.shapes.add(str(getattr(event, "input_shapes", "")))
 
 
 def _kind(event: Any) -> str:

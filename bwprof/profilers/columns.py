@@ -51,7 +51,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("min_ms", "ms", "number", "time of the shortest"),
     Column("max_ms", "ms", "number", "time of the longest"),
     Column("share_pct", "%", "number", "time of all of them / time of all kernels"),
-    *_shared("bytes_read", "bytes_written", "bandwidth_gb_s"),
+    *_shared("bytes_read", "bytes_written", "bandwidth_gb_s", "flags"),
     *_shared("dram_bytes_read", "dram_bytes_written", "dram_gb_s", "peak_gb_s"),
     Column("pct_peak", "%", "number", "DRAM bandwidth / peak"),
     *_shared("dram_pct", "sm_pct", "tensor_pct", "fma_pct", "occupancy_pct"),

@@ -28,8 +28,8 @@ def with_bytes(found: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
     """
     if "kernel" not in found.columns:
         raise ValueError("bytes are for kernels of a profiler's file: rows of bwprof have theirs")
-    time = found["time_ms"] if "time_ms" in found.columns else np.full(len(found), np.nan)
-    data = {"kernel": found["kernel"].fillna("").tolist(), "time_ms": np.asarray(time, np.float64)}
+    data = {"kernel": found["kernel"].fillna("").tolist(), "time_ms": np.full(len(found), np.nan)}
+    data |= {name: values.numbers(found, name) for name in ("time_ms", "count", "total_ms") if name in found.columns}
     return _filled(found, moved_columns(data, bytes), over=True)
 
 
@@ -60,7 +60,8 @@ def _filled(found: pd.DataFrame, more: Mapping[str, Any], *, over: bool) -> pd.D
     made = found.copy()
     for name, figures in more.items():
         dtype: Any = schema.DTYPES[_KINDS[name]]
-        given: Any = pd.Series(np.asarray(figures, np.float64), index=found.index).astype(dtype)
+        numbers = figures if _KINDS[name] == "text" else np.asarray(figures, np.float64)
+        given: Any = pd.Series(numbers, index=found.index).astype(dtype)
         if name in found.columns:
             given = given.fillna(found[name]) if over else found[name].fillna(given)
         made[name] = given

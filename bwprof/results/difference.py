@@ -24,7 +24,7 @@ def comparable(row: Row) -> bool:
 
 def disturbances(row: Row) -> list[str]:
     """The flags that make a row's time tell nothing."""
-    return [word for word in _flags(row) if word in DISTURBED]
+    return [word for word in flags_of(row) if word in DISTURBED]
 
 
 def doubts(row: Row) -> list[str]:
@@ -35,13 +35,14 @@ def doubts(row: Row) -> list[str]:
     >>> doubts({"flags": "near_timer_floor;unverified"}), doubts({"flags": "above_attainable", "verified": False})
     (['unverified'], ['unverified', 'above_attainable'])
     """
-    flags, verified = _flags(row), row.get("verified")
+    flags, verified = flags_of(row), row.get("verified")
     wrong = not is_missing(verified) and not verified
     unchecked = ["unverified"] if "unverified" in flags or wrong else []
     return unchecked + [word for word in flags if word == "above_attainable"]
 
 
-def _flags(row: Row) -> list[str]:
+def flags_of(row: Row) -> list[str]:
+    """Return a row's flags, as words."""
     found = row.get("flags")
     return [] if is_missing(found) else str(found).split(";")
 

@@ -27,6 +27,7 @@ static const double share_errors = 2.5;    /* standard errors to which a state's
 static const double deviations = 1.349;    /* of a normal distribution, from one quartile to the other */
 static const double order_least = 0.8;     /* of a drift: Kendall's tau of the blocks' lower quartiles */
 static const double climb_least = 0.02;    /* of the median, from the first block to the last */
+static const double climb_late = 0.2;      /* of all of the climb, in the later half: a warm-up ends before it */
 
 /* ---- two states ---- */
 
@@ -129,6 +130,7 @@ bw_drift bw_drift_of(const double *samples, int64_t count, double *scratch) {
     if (fabs((double)order) < order_least * (double)pairs) return result;
     double slope = bw_median(slopes, pairs), climb = slope * (double)(blocks - 1);
     double first = levels[0], last = levels[blocks - 1];
+    if (fabs(last - levels[blocks / 2]) < climb_late * fabs(last - first)) return result;
     if (fabs(climb) < climb_least * bw_median(levels, blocks)) return result;
     result.slope = slope / (double)length;
     result.low = fmin(first, last);

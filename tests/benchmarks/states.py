@@ -2,11 +2,11 @@
 
     python3 tests/benchmarks/states.py [--suites 200]
 
-A line for what chooses the state (each sample; blocks of a run, which switches ten times; the process) and for how
-many processes each side has. alarms: suites without a change in which any case is called slower; "confirmed": by
-default, when what fails is measured again. +10 %: quiet cases, 10 % slower, that are called so. +50 %: cases with two
-states, 50 % slower, that are called slower, undecided, faster, the same. undecided: unchanged suites in which a quiet
-case is undecided.
+A line for what chooses the state (each sample; blocks of a run, which switches ten times; the process), for the share
+of the slow state, and for how many processes each side has. alarms: suites without a change in which any case is called
+slower; "confirmed": by default, when what fails is measured again. +10 %: quiet cases, 10 % slower, that are called so.
++50 %: cases with two states, 50 % slower, that are called slower, undecided, faster, the same. undecided: unchanged
+suites in which a quiet case is undecided.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from bwprof.runs import again
 PROCESSES = ((1, 1), (5, 1), (5, 5))
 
 
-def simulated(kind: str, base: int, new: int, suites: int) -> list[str]:
+def simulated(kind: str, share: float, base: int, new: int, suites: int) -> list[str]:
     """A line of the table."""
     draw = random.Random(f"{kind} {base} {new}")
-    states = [Case(f"states{step}", 0.002, step, kind) for step in STEPS]
+    states = [Case(f"states{step}", 0.002, step, kind, share) for step in STEPS]
     changed = {one.name: 1.5 for one in states} | {f"quiet{place}": 1.1 for place in range(20)}
     counts: Counter[str] = Counter()
     for _ in range(suites):
@@ -59,7 +59,7 @@ def simulated(kind: str, base: int, new: int, suites: int) -> list[str]:
     words = ("slower", "undecided", "faster", "same")
     shares = [f"{100 * counts[name] / suites:.1f}" for name in ("alarms", "confirmed", "undecided")]
     fifty = " / ".join(f"{100 * counts[f'50 {word}'] / suites / len(states):.1f}" for word in words)
-    return [kind, f"{base} v {new}", *shares, f"{100 * counts['10 slower'] / suites / 20:.2f}", fifty]
+    return [f"{kind}, {share:g}", f"{base} v {new}", *shares, f"{100 * counts['10 slower'] / suites / 20:.2f}", fifty]
 
 
 def main() -> None:
@@ -68,7 +68,8 @@ def main() -> None:
     options = parser.parse_args()
     heads = ["state of", "processes", "alarms %", "confirmed %", "undecided %", "+10 % found"]
     heads += ["+50 %: slower / undecided / faster / same %"]
-    lines = [simulated(kind, base, new, options.suites) for kind in KINDS for base, new in PROCESSES]
+    kinds = [*((kind, 0.5) for kind in KINDS), ("process", 0.15)]
+    lines = [simulated(*kind, base, new, options.suites) for kind in kinds for base, new in PROCESSES]
     table(f"{options.suites} suites", heads, lines)
 
 

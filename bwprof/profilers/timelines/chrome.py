@@ -44,9 +44,9 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: Bytes | None = None)
     path : str or path
         JSON, or packed by gzip: an object with ``traceEvents``, or a list of events, which need not have its end.
     bytes : mapping, optional
-        What one call moves, by name: (bytes_read, bytes_written), a `bwprof.Cost`, or a function that is given the row
-        as a dict (``kernel``, ``grid``, ``block``, ``count``, ...) and gives them. A name may be a pattern ("*gemm*"),
-        of which the first that matches counts.
+        What one call moves, by name: (bytes_read, bytes_written), a `bwprof.Cost`, a list of as many as there are calls
+        where these differ, or a function that is given the row as a dict (``kernel``, ``grid``, ``block``, ``count``,
+        ...) and gives them. A name may be a pattern ("*gemm*"), of which the first that matches counts.
 
     Returns
     -------
@@ -55,7 +55,8 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: Bytes | None = None)
         median of one), ``total_ms``, ``min_ms``, ``max_ms``, ``share_pct`` (of all kernels' time; on a CPU of the
         trace's), ``device``, ``grid``, ``block``, ``registers``, ``shared_bytes`` and ``occupancy_pct`` (PyTorch's
         estimate) where each launch had the same; with bytes ``bytes_read``, ``bytes_written`` and ``bandwidth_gb_s``
-        (their sum over ``time_ms``, 10^9 bytes a second). ``attrs["notes"]`` says what was left out.
+        (their sum over ``time_ms``, 10^9 bytes a second); where calls move different bytes ``flags`` is ``bytes_vary``,
+        the bytes are means and the bandwidth is all bytes over all time. ``attrs["notes"]`` says what was left out.
 
     Raises
     ------
@@ -107,7 +108,7 @@ class _Reader:
                 continue
             kind = _ON_DEVICE.get(category) or _ON_DEVICE.get(category.lower())
             if kind is not None:
-                self._add(self.on_device, event, kind, self._setup(event.get("args"), kind))
+                self._add(self.on_device, event, kind, self._setup(event.get("args")))
             elif (kind := _ON_HOST.get(category) or _ON_HOST.get(category.lower())) is not None:
                 if self._add(self.on_host, event, kind, UNKNOWN):
                     self._span(event)
@@ -124,7 +125,9 @@ class _Reader:
         if type(took) not in (int, float) or not isinstance(name, str) or not 0 <= took <= 1e3 * _MOST_MS:
             self._odd += 1
             return False
-        launches.add(name, kind, took / 1e3, setup)
+        args = event.get("args")
+        count = _count(args.get("bytes")) if kind in (COPY, FILL) and isinstance(args, dict) else None
+        launches.add(name, kind, took / 1e3, setup, count)
         return True
 
     def _span(self, event: Mapping[str, Any]) -> None:
@@ -133,13 +136,11 @@ class _Reader:
             self.begin_us = min(self.begin_us, begin)
             self.end_us = max(self.end_us, begin + event["dur"])
 
-    def _setup(self, args: Any, kind: str) -> Setup:
+    def _setup(self, args: Any) -> Setup:
         if not isinstance(args, dict):
             return UNKNOWN
-        given = args.get
-        grid, block = _axes(given("grid")), _axes(given("block"))
-        told = map(given, _TOLD if kind == KERNEL else (*_TOLD, "bytes"))
-        numbers = [value if type(value) in (int, float) else None for value in told]  # nothing else is kept
+        grid, block = _axes(args.get("grid")), _axes(args.get("block"))
+        numbers = [value if type(value) in (int, float) else None for value in map(args.get, _TOLD)]
         key = (grid, block, *numbers)
         found = self._setups.get(key)
         if found is None:
@@ -149,21 +150,19 @@ class _Reader:
         return found
 
     def _new_setup(self, key: tuple[Any, ...]) -> Setup:
-        grid, block, device, registers, shared, occupancy, *count = key
+        grid, block, device, registers, shared, occupancy = key
         name, capability, units = self._device(device)
-        blocks, threads = _product(grid), _product(block)
         return Setup(
             name,
             capability,
             units,
-            _shown(grid),
-            _shown(block),
-            blocks,
-            threads,
+            "x".join(map(str, grid)) if grid else None,
+            "x".join(map(str, block)) if block else None,
+            math.prod(grid) if grid else None,
+            math.prod(block) if block else None,
             _count(registers),
             _count(shared),
             _percent(occupancy),
-            _count(*count) if count else None,
         )
 
     def _device(self, number: Any) -> tuple[str | None, str | None, int | None]:
@@ -187,14 +186,6 @@ def _axes(given: Any) -> tuple[int, ...] | None:
     if isinstance(given, list) and len(given) == 3 and all(type(size) is int and 0 < size < 2**31 for size in given):
         return tuple(given)
     return None
-
-
-def _product(axes: tuple[int, ...] | None) -> int | None:
-    return None if axes is None else math.prod(axes)
-
-
-def _shown(axes: tuple[int, ...] | None) -> str | None:
-    return None if axes is None else "x".join(map(str, axes))
 
 
 def _count(value: Any) -> int | None:

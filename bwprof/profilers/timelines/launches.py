@@ -37,7 +37,6 @@ class Setup(NamedTuple):
     registers: int | None = None
     shared_bytes: int | None = None
     occupancy_pct: float | None = None
-    moved: int | None = None  # bytes, of a copy or a fill alone
 
     def both(self, other: Setup) -> Setup:
         """What two launches have in common."""
@@ -66,13 +65,14 @@ class Launches:
         self._letters = 0
         self._codes = array("q")
         self._times_ms = array("d")
+        self._moved = array("d")  # bytes, of copies and fills; NaN where they are not known
         self._places: dict[tuple[str, str], int] = {}
         self._setups: list[Setup] = []
 
     def __len__(self) -> int:
         return len(self._codes)
 
-    def add(self, name: str, kind: str, time_ms: float, setup: Setup) -> None:
+    def add(self, name: str, kind: str, time_ms: float, setup: Setup, bytes_moved: int | None = None) -> None:
         """One launch."""
         before = len(self._setups)
         place = self.place(name, kind, setup)
@@ -80,12 +80,14 @@ class Launches:
             self._setups[place] = known.both(setup)
         self._codes.append(place)
         self._times_ms.append(time_ms)
+        self._moved.append(np.nan if bytes_moved is None else bytes_moved)
 
     def add_many(self, names: list[tuple[str, str]], codes: NDArray[np.int64], times_ms: NDArray[np.float64]) -> None:
         """Many launches at once: of each the place of its name and kind in `names`, whose setups are added apart."""
         places = np.array([self.place(name, kind) for name, kind in names], np.int64)
         self._codes.frombytes(places[codes].astype(np.int64).tobytes())
         self._times_ms.frombytes(times_ms.astype(np.float64).tobytes())
+        self._moved.extend(array("d", [np.nan]) * len(codes))
 
     def place(self, name: str, kind: str, setup: Setup = UNKNOWN) -> int:
         """The place of a name, with how it was launched where that is not known yet."""
@@ -111,7 +113,7 @@ class Launches:
         """A row for each name, the longest in all first; shares are of `whole_ms`, else of all launches' time."""
         codes, times = np.frombuffer(self._codes, np.int64), np.frombuffer(self._times_ms, np.float64)
         order = np.lexsort((times, codes))
-        times = times[order]
+        times, moves = times[order], np.frombuffer(self._moved, np.float64)[order]
         counts = np.bincount(codes, minlength=len(self._setups))
         ends = np.cumsum(counts)
         begins = ends - counts
@@ -135,7 +137,8 @@ class Launches:
         }
         setups = [self._setups[place] for place in ranked]
         data |= _of_setups(setups)
-        data |= moved_columns(data, bytes, setups)
+        least, most, total = (one.reduceat(moves, begins)[ranked] for one in (np.minimum, np.maximum, np.add))
+        data |= moved_columns(data, bytes, setups, (total / counts[ranked], least < most))
         return frame_of(data, source=source, tool=tool, notes=notes)
 
 
@@ -146,7 +149,7 @@ def _case(name: str, kind: str) -> str:
 def _of_setups(setups: list[Setup]) -> dict[str, Any]:
     """The columns that any launch has."""
     found: dict[str, Any] = {}
-    for number, name in enumerate(Setup._fields[:-1]):
+    for number, name in enumerate(Setup._fields):
         values = [setup[number] for setup in setups]
         if any(value is not None for value in values):
             numbers = [np.nan if value is None else value for value in values]
@@ -158,38 +161,43 @@ def _of_setups(setups: list[Setup]) -> dict[str, Any]:
 
 
 def moved_columns(
-    data: Mapping[str, Any], bytes: Mapping[str, Any] | None, recorded: Sequence[Setup] = ()
+    data: Mapping[str, Any],
+    bytes: Mapping[str, Any] | None,
+    setups: Sequence[Setup] = (),
+    recorded: tuple[NDArray[np.float64], NDArray[np.bool_]] | None = None,
 ) -> dict[str, Any]:
-    """Bytes of one call of each name and its bandwidth: as the caller says, and of copies and fills as `recorded`."""
+    """Bytes of one call of each name and its bandwidth: as the caller says, and of copies and fills as `recorded`.
+
+    Where calls move different bytes (`recorded` has the means, and whether they vary), the rate is all bytes over all
+    time, and `flags` says `bytes_vary`.
+    """
     given = mapping(bytes, "bytes")
     names = data["kernel"]
     told = moved.named(given, dict.fromkeys(names)) if given else {}
     read, written = np.full(len(names), np.nan), np.full(len(names), np.nan)
+    means, varies = (read.copy(), np.zeros(len(names), bool)) if recorded is None else recorded
+    counts, over_ms = data.get("count", np.ones(len(names))), np.array(data["time_ms"], np.float64)
     for place, name in enumerate(names):
-        setup = recorded[place] if recorded else UNKNOWN
         if name in told:
             value = given[told[name]]
             if callable(value) and not hasattr(value, "bytes_read"):
-                value = value({column: _plain(values[place]) for column, values in data.items()} | _said(setup))
-            read[place], written[place], _ = moved.work(name, value)
-        elif setup.moved is not None:
+                setup = setups[place]._asdict() if setups else {}
+                value = value({column: np.asarray(values[place]).item() for column, values in data.items()} | setup)
+            (read[place], written[place], _), varies[place] = moved.mean_work(name, value, counts[place])
+        elif means[place] >= 0:
             share = (0, 1) if data["kind"][place] == FILL else _direction(name)
-            read[place], written[place] = (setup.moved * part for part in share)
+            read[place], written[place] = (means[place] * part for part in share)
+        if varies[place]:
+            over_ms[place] = data["total_ms"][place] / counts[place]
     if np.isnan(read).all():
         return {}
     with np.errstate(divide="ignore", invalid="ignore"):
-        rate = (read + written) / data["time_ms"] / 1e6
-    return {"bytes_read": read, "bytes_written": written, "bandwidth_gb_s": np.where(np.isfinite(rate), rate, np.nan)}
+        rate = (read + written) / over_ms / 1e6
+    flags = {"flags": ["bytes_vary" if one else None for one in varies]} if varies.any() else {}
+    rate[~np.isfinite(rate)] = np.nan
+    return {"bytes_read": read, "bytes_written": written, "bandwidth_gb_s": rate, **flags}
 
 
 def _direction(name: str) -> tuple[float, float]:
     """How often a copy's bytes are read from the device's memory and written to it; NaN where its name does not say."""
     return next((way for word, way in _DIRECTIONS if word in name), (np.nan, np.nan))
-
-
-def _said(setup: Setup) -> dict[str, Any]:
-    return {name: value for name, value in setup._asdict().items() if name != "moved"}
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value

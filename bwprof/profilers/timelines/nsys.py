@@ -326,7 +326,7 @@ class _Export:
                     continue
                 name = f"[CUDA memcpy {_COPY_KINDS.get(way[0], shown(way[0]))}]" if way else "[CUDA memset]"
                 moved = count if type(count) is int and 0 <= count < 2**53 else None
-                found.add(name, kind, (end - begin) / 1e6, UNKNOWN._replace(moved=moved))
+                found.add(name, kind, (end - begin) / 1e6, UNKNOWN, moved)
         if odd:
             self.notes.append(f"{odd} rows of {table} have no time that could be, and are left out")
 

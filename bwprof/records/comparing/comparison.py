@@ -398,7 +398,7 @@ def _number(row: Row | None, name: str) -> float:
 
 def _exp(value: float) -> float:
     """Infinite where it overflows."""
-    return math.exp(value) if value < 700 else math.inf
+    return math.inf if value >= 700 else math.exp(value)
 
 
 def _joined(*words: str) -> str:

@@ -33,19 +33,8 @@ _LEAST_SPREAD = 1e-4  # medians that agree to the last digit are no certainty
 _DEVICE = ("hostname", "device_uuid", "device")
 COLUMNS = (
     *_DEVICE,
-    "operation",
-    "devices",
-    "cases",
-    "slower",
-    "faster",
-    "failed",
-    "slow_pct",
-    "worst_pct",
-    "worst_case",
-    "smallest_pct",
-    "throttle",
-    "verdict",
-    "reason",
+    *("operation", "devices", "cases", "slower", "faster", "failed"),
+    *("slow_pct", "worst_pct", "worst_case", "smallest_pct", "throttle", "verdict", "reason"),
 )
 _NUMBERS = ("slow_pct", "worst_pct", "smallest_pct")
 _COUNTS = ("devices", "cases", "slower", "faster", "failed")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bwprof.records.comparing import verdicts
 from bwprof.records.comparing.comparison import Comparison, Gate, parameters
 from bwprof.records.comparing.thresholds import FAMILY_CHANCE, smallest_threshold
 from bwprof.records.comparing.values import said_value
@@ -106,7 +107,8 @@ def promise(comparison: Comparison) -> str:
     learnt = [line for line in comparison.tested if line.test is not None and line.test.learnt]
     if not learnt:
         return ""
-    twice = ", before a second process is asked" if comparison.confirmed else ""
+    rare = "; more where a case has a rare state for a whole process: --confirm measures such cases again"
+    twice = ", before a second process is asked" if comparison.confirmed else rare if comparison.tries < 2 else ""
     return (
         f"chance that any of {len(learnt)} cases is called slower without being so: at most {100 * FAMILY_CHANCE:g} % "
         f"(Sidak's correction, normal noise){twice}"
@@ -185,22 +187,16 @@ def details(comparison: Comparison, places: Sequence[int], *, whole: str = "", c
         if words and (line.verdict != SAME or place in comparison.again):
             change = f" {change_text(line)}" if line.test is not None else ""
             found.setdefault((_word(line), spelt("; ".join(words))), []).append(f"{called[place]}{change}")
-    one_sided = {_spelt(verdict) for verdict in ONE_SIDED}
+    apart, one_sided = _spelt(verdicts.NOT_COMPARABLE), [_spelt(verdict) for verdict in ONE_SIDED]
     open_lines = [place for place in places if comparison.lines[place].verdict == UNDECIDED]
     lines = [describe_undecided(comparison, open_lines)] if open_lines else []
-    lines += [
-        f"{_counted(verdict, of)}: {', '.join(_first(of, whole))}: {words}"
-        if verdict in one_sided
-        else f"{verdict}: {', '.join(_first(of))}: {words}"
-        for (verdict, words), of in found.items()
-    ]
+    for (verdict, said), of in found.items():
+        head = f"{verdict} ({len(of)})" if len(of) > 1 and verdict in (apart, *one_sided) else verdict
+        first = ", ".join(_first(of, whole if verdict in one_sided else ""))
+        lines.append(f"{head}: {said}: {first}" if verdict == apart else f"{head}: {first}: {said}")
     left = len(lines) - _MOST_WHYS
     more = f"and {left} more of such lines: bwprof compare --json has all"
     return lines if left <= 1 else [*lines[:_MOST_WHYS], more]
-
-
-def _counted(verdict: str, called: Sequence[str]) -> str:
-    return f"{verdict} ({len(called)})" if len(called) > 1 else verdict
 
 
 def _first(called: list[str], whole: str = "") -> list[str]:

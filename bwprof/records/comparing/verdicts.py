@@ -12,7 +12,7 @@ from bwprof.records.comparing.pairs import Pair
 from bwprof.records.comparing.thresholds import Spread, Test
 from bwprof.records.comparing.values import Value, higher_is_better, positive, value
 from bwprof.records.keys import unlike
-from bwprof.results.difference import DEFAULT_GATE, disturbances, doubts
+from bwprof.results.difference import DEFAULT_GATE, disturbances, doubts, flags_of
 from bwprof.results.schema import Row
 from bwprof.text import finite_number, quoted
 
@@ -107,7 +107,7 @@ def weigh_values(one: Judged, terms: Terms, metric: str) -> Judged:
             test = replace(test, noise=noise)
         if shift.reach < test.threshold:
             test = replace(test, threshold=max(least, shift.reach), scatter=noise)
-    elif any(word in _words(row) for row in (pair.base, pair.new) for word in _DOUBTED_INTERVALS):
+    elif any(word in _DOUBTED_INTERVALS for row in (pair.base, pair.new) if row for word in flags_of(row)):
         verdict, sure, high = SAME, False, math.inf
     if verdict == SAME and not sure:
         verdict = UNDECIDED
@@ -268,7 +268,7 @@ def _decided(one: Judged, metric: str) -> Judged:
                 more = f"by more than the {100 * math.expm1(wider):.0f} % that this may explain"
             disturbed = f"{disturbed}; slower {more}"
         return replace(one, verdict=DISTURBED_WORD, reason=disturbed, suspect=suspect, hidden=one.hidden - wider)
-    if verdict != SLOWER and base.get("verified") and _is_unverified(new):
+    if verdict != SLOWER and base.get("verified") and "unverified" in flags_of(new):
         verdict, reason = NOT_COMPARABLE, _with_reason("verified in the base, unverified in the new run", new)
     elif math.isinf(one.test.threshold):
         reason = "too few samples to tell"
@@ -278,11 +278,3 @@ def _decided(one: Judged, metric: str) -> Judged:
 def _told(base: Row, new: Row, words: Callable[[Row], list[str]]) -> str:
     sides = (("base", base), ("new run", new))
     return ", ".join(f"{word} in the {where}" for where, row in sides for word in words(row))
-
-
-def _is_unverified(row: Row) -> bool:
-    return "unverified" in _words(row)
-
-
-def _words(row: Row | None) -> list[str]:
-    return [] if row is None else str(row.get("flags") or "").split(";")

@@ -1,4 +1,4 @@
-"""The bytes that a caller says calls of a name move: a name may be a pattern, its bytes a pair or a `bwprof.Cost`."""
+"""The bytes that a caller says calls of a name move: a name may be a pattern, its bytes a pair, a Cost, or a list."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from bwprof.text import amount, quoted, shown, unknown
+from bwprof.text import amount, counted, quoted, shown, unknown
 
 Work = tuple[int, int, int | None]
 
@@ -21,6 +21,19 @@ def work(name: str, value: Any) -> Work:
         raise ValueError(f"bytes of {quoted(name)} are {shown(value)}: (bytes_read, bytes_written) are needed")
     read, written = value
     return amount(read, f"bytes_read of {quoted(name)}"), amount(written, f"bytes_written of {quoted(name)}"), None
+
+
+def mean_work(name: str, value: Any, calls: float) -> tuple[Work, bool]:
+    """Return the mean work of so many calls, and whether it varies: a list has each call's own, in any order."""
+    entries = value if isinstance(value, (tuple, list)) else ()
+    if not entries or not all(isinstance(one, (tuple, list)) or hasattr(one, "bytes_read") for one in entries):
+        return work(name, value), False
+    if len(value) != calls:
+        raise ValueError(f"bytes of {quoted(name)} are those of {counted(len(value), 'call')}: it has {calls:g}")
+    each = [work(name, one) for one in value]
+    read, written, flops = zip(*each, strict=True)
+    total = None if None in flops else round(sum(flops) / calls)
+    return (round(sum(read) / calls), round(sum(written) / calls), total), len(set(each)) > 1
 
 
 def matches(name: str, pattern: str) -> bool:
