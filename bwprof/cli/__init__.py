@@ -21,7 +21,6 @@ COMMANDS = (
     "diagnose",
     "report",
     "show",
-    "view",
     "outliers",
     "baseline",
     "history",
@@ -35,14 +34,8 @@ COMMANDS = (
     "columns",
     "selftest",
     "info",
-    "completion",
 )
-_HOMES = {
-    "ablation": "variants.ablation",
-    "completion": "shared.completion",
-    "ncu": "profilers.ncu",
-    "view": "show.view",
-}  # of commands that stand in another's folder
+_HOMES = {"ablation": "variants.ablation", "ncu": "profilers.ncu"}  # of commands that stand in another's folder
 
 # What people call a command, the kinds of pictures among it.
 _MEANT = {
@@ -59,7 +52,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof diagnose RUN|FILE   why kernels are slow, by evidence; files of ncu, rocprof and traces, too
        bwprof report RUN... [-o FILE]  the summary of results; with -o a report, .html or .md (bwprof report --help)
-       bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
+       bwprof show RUN|FILE       their rows in few columns (bwprof show --help)
        bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
        bwprof baseline save|list|show|delete  what later runs are held against (bwprof baseline --help)
        bwprof history [CASE]      all runs over time, what changed between them, a picture (bwprof history --help)
@@ -74,7 +67,6 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof columns [--json]    what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
-       bwprof completion bash|zsh  what makes a shell complete words: eval "$(bwprof completion bash)"
        bwprof --version
 
 Where RUN stands a recorded run may stand, too, so that every command can be tried without a device: h100 and h200 (the

@@ -26,9 +26,8 @@ from bwprof.roofs import Given
 from bwprof.runs import metadata, plan, several
 from bwprof.runs.executors.local import LocalExecutor
 from bwprof.runs.loop import Executor, Limits, T
-from bwprof.runs.progress import Callback, Progress
+from bwprof.runs.progress import Callback, Progress, shown_here
 from bwprof.runs.several import Part, Settle, as_it_is
-from bwprof.runs.showing import shown_here
 from bwprof.runs.timeline import Timeline
 from bwprof.text import is_truth, path_of, quoted, seconds, shown, truth
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
@@ -128,6 +129,13 @@ class Callback(Progress):
     def row(self, row: Row, samples: Sequence[float] = ()) -> None:
         self._done += 1
         self._function(self._done, self._total, PublicRow(row, samples))
+
+
+def shown_here(*, quiet: bool = False) -> Progress:
+    """Return a bar where standard error is a terminal, lines where it is not; nothing when quiet."""
+    if quiet:
+        return Progress()
+    return Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
 
 
 def describe(row: Row) -> str:

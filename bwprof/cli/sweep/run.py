@@ -43,10 +43,9 @@ from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Executor, Limits
 from bwprof.runs.plan import Plan, each_once
-from bwprof.runs.progress import Progress
+from bwprof.runs.progress import Progress, shown_here
 from bwprof.runs.resuming import is_finished, still_to_do
 from bwprof.runs.several import DEVICES, Part, Settle, as_it_is, is_part, measure, owners, parts_of
-from bwprof.runs.showing import shown_here
 from bwprof.runs.timeline import Timeline
 from bwprof.text import counted, finite_number, path_text, seconds_text, shown, unknown
 
