@@ -116,9 +116,7 @@ def test_columns_of_nothing_are_named_below(rows: pd.DataFrame) -> None:
     print_view(rows[:0], Console(file=text, width=120))
 
 
-def test_show_prints_a_stored_run(
-    rows: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_prints_a_stored_run(rows: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(bwprof.save(rows, tmp_path / "a.json"))
     assert main(["show", path]) == 0
     shown = capsys.readouterr().out

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from bwprof.cli.shared.guard import USAGE, guarded
 from bwprof.text import nearest, unknown
@@ -93,7 +93,7 @@ def _main(given: list[str]) -> int:
     if command == "sweep" and rest is given and given and (meant := _meant_command(given[0].lower())):
         sys.stderr.write(f"bwprof: error: {unknown('command', given[0], COMMANDS, meant=meant)}\n")
         return USAGE
-    return _command(command)(rest)
+    return int(importlib.import_module(f"bwprof.cli.{_HOMES.get(command, command)}").main(rest))
 
 
 def _meant_command(word: str) -> str | None:
@@ -107,9 +107,3 @@ def _meant_command(word: str) -> str | None:
     operations = [found["name"] for found in registry.operations()]
     found = nearest(word, [*operations, *COMMANDS], likeness=0.6)
     return found if found in COMMANDS else None
-
-
-def _command(name: str) -> Callable[[Sequence[str]], int]:
-    module = importlib.import_module(f"bwprof.cli.{_HOMES.get(name, name)}")
-    found: Callable[[Sequence[str]], int] = module.main
-    return found

@@ -11,17 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bwprof.analysis import values
 from bwprof.analysis.diagnosis.judging import CANNOT_TELL
 from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK
-from bwprof.cli.shared.options import add_only
+from bwprof.cli.shared.options import add_only, positive
 from bwprof.cli.shared.outputs import targets_of, write_each
 from bwprof.cli.shared.rows import rows_of
-from bwprof.text import as_markdown, counted, finite_number, quoted, read_number, spelt
+from bwprof.terminal import console
+from bwprof.text import as_markdown, counted, finite_number
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import Console
 
     from bwprof.analysis.diagnosis.function import Diagnosis, Verdict
@@ -118,44 +119,27 @@ def _run(options: argparse.Namespace) -> int:
     from bwprof.analysis.diagnosis.function import diagnoses
     from bwprof.profilers import anything
     from bwprof.profilers.steps import rocprof_steps, steps
-    from bwprof.terminal import console
 
     if options.results is None and options.json not in (None, "-"):  # --json RUN: the one name is what is read
         options.results, options.json = options.json, "-"
     if options.results is None:
         raise ValueError("RUN|FILE is missing: a run's folder, or a file of bwprof's or a profiler's, is needed")
     targets = targets_of(options, options.results)
-    latency = None if options.latency is None else _latency(options.latency)
+    latency = positive(options.latency, "--latency", "a positive number of microseconds")
     data = apply(anything.load(options.results), options)
     chosen = rows_of(data, options.only, options.precision)
-    measured = _measured(chosen)
+    measured = values.once(chosen[~values.is_word(chosen, "status", "failed", "skipped", "predicted")])
     next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
     found = [(one, next_steps(one)) for one in diagnoses(measured, latency_us=latency)]
     told = _Told(options.results, found, len(chosen) - len(measured), options.all)
     if not targets:
         _show(told, console(sys.stdout))
-    written = write_each(targets, lambda kind: _as_text(told, kind))
+    texts = {
+        "json": lambda: json.dumps(_to_dict(told), indent=1, ensure_ascii=False),
+        "md": lambda: _markdown(told),
+    }
+    written = write_each(targets, lambda kind: texts[kind]() + "\n")
     return OK if len(written) == len(targets) else 1
-
-
-def _as_text(told: _Told, kind: str) -> str:
-    if kind == "json":
-        return json.dumps(_to_dict(told), indent=1, ensure_ascii=False) + "\n"
-    return spelt(_markdown(told)) + "\n"
-
-
-def _latency(text: str) -> float:
-    found = read_number(text)
-    if not (found > 0 and math.isfinite(found)):
-        raise ValueError(f"--latency is '{quoted(text)}': a positive number of microseconds is needed")
-    return found
-
-
-def _measured(data: pd.DataFrame) -> pd.DataFrame:
-    """Each row once that has something to say."""
-    from bwprof.analysis import values
-
-    return values.once(data[~values.is_word(data, "status", "failed", "skipped", "predicted")])
 
 
 def _evidence(held: Verdict) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import graded
+from bwprof.terminal import console
 from bwprof.text import seconds_text, spelt
 
 
@@ -74,8 +75,6 @@ class Bar(Progress):
     def __init__(self, stream: TextIO) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
-
-        from bwprof.terminal import console
 
         screen = console(stream)
         self._title_width = max(8, min(48, screen.width - _BAR_WIDTH - _BESIDE))

@@ -16,6 +16,7 @@ from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.shared.options import add_only, split
 from bwprof.cli.shared.outputs import check_picture, is_step_summary, targets_of
 from bwprof.results.files import append_text, atomic_write
+from bwprof.terminal import console
 from bwprof.text import fraction, quoted, spelt, unknown
 
 if TYPE_CHECKING:
@@ -140,8 +141,6 @@ def _write(options: argparse.Namespace, targets: Mapping[str, str], found: Compa
 
     heads = [_gate_line(found, gate)] if gate.fail_on != "never" else []
     if options.format == "table":
-        from bwprof.terminal import console
-
         piped = "-" in targets.values()
         _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
     forms = {

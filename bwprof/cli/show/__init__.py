@@ -10,6 +10,7 @@ from bwprof.analysis.views import VIEWS
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK
 from bwprof.cli.shared.rows import add_results, loaded
+from bwprof.terminal import console
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print(options: argparse.Namespace) -> int:
     from bwprof.analysis.views import check_view
     from bwprof.cli.show.grid import print_view
-    from bwprof.terminal import console
 
     view = VIEWS[0] if options.view is None else options.view
     check_view(view)

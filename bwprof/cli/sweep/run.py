@@ -47,6 +47,7 @@ from bwprof.runs.progress import Progress, shown_here
 from bwprof.runs.resuming import is_finished, still_to_do
 from bwprof.runs.several import DEVICES, Part, Settle, as_it_is, is_part, measure, owners, parts_of
 from bwprof.runs.timeline import Timeline
+from bwprof.terminal import console
 from bwprof.text import counted, finite_number, path_text, seconds_text, shown, unknown
 
 if TYPE_CHECKING:
@@ -441,7 +442,6 @@ def _show(store: Store, targets: Targets, status: str, started: float, job: Job,
     """
     from bwprof.cli.show.grid import print_view
     from bwprof.results import frame
-    from bwprof.terminal import console
 
     if store.rows:
         screen = console(sys.stderr if targets.uses_stdout else sys.stdout)

@@ -19,6 +19,7 @@ from bwprof.cli.shared.outputs import check_picture, rescue, targets_of, write_e
 from bwprof.results.files import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
+from bwprof.terminal import console
 from bwprof.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -76,7 +77,9 @@ def parser() -> Parser:
 def _run(options: argparse.Namespace) -> int:
     from bwprof.ladder.function import ablation
 
-    targets = _targets(options)
+    targets = targets_of(options)
+    if options.output is not None:
+        check_picture("-o", options.output, force=options.force, targets=targets)
     seconds = limit(options.max_seconds, "--max-seconds", from_zero=True)
     held_against = roofs(options)
     lengths = registry.lengths(options.kv_lens, "--kv-lens")
@@ -103,14 +106,6 @@ def _run(options: argparse.Namespace) -> int:
         ending, found = error, error.frame
     with Interrupts() as interrupts:
         return _keep(options, targets, found, ending, interrupts)
-
-
-def _targets(options: argparse.Namespace) -> dict[str, str]:
-    """What is written where; ValueError for what cannot be, before anything is measured."""
-    targets = targets_of(options)
-    if options.output is not None:
-        check_picture("-o", options.output, force=options.force, targets=targets)
-    return targets
 
 
 def _keep(
@@ -206,7 +201,6 @@ def _drawn(found: pd.DataFrame, target: str) -> bool:
 def _show(found: pd.DataFrame) -> None:
     from bwprof.cli.analyze import show_table, wrapped
     from bwprof.ladder import telling
-    from bwprof.terminal import console
 
     screen = console(sys.stdout)
     show_table(screen, telling.title(found), telling.table(found), numbers=telling.NUMBERS)
