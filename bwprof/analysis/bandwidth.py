@@ -92,8 +92,10 @@ class BandwidthAnalysis:
     def __post_init__(self) -> None:
         for name in ("bytes_read", "bytes_written", "flops"):
             value = getattr(self, name)
+            if isinstance(value, float) and value.is_integer():  # a column with missing values makes floats of ints
+                value = int(value)
             if value is not None or name != "flops":
-                _set(self, name, amount(_whole(value), name))
+                _set(self, name, amount(value, name))
         for name in ("duration_s", "peak_gb_s", "attainable_gb_s", "peak_tflops", "measured_tflops"):
             value = getattr(self, name)
             if value is not None or name in ("duration_s", "peak_gb_s"):
@@ -529,11 +531,6 @@ def _mean(values: Any, times: Any) -> float | None:
 
 def _set(analysis: BandwidthAnalysis, name: str, value: Any) -> None:
     object.__setattr__(analysis, name, value)
-
-
-def _whole(value: Any) -> Any:
-    """A float that is a whole number (a column with missing values makes floats of them) as an int."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _positive(value: Any, name: str) -> float:

@@ -310,7 +310,10 @@ def _measure(
     except OSError as error:
         trouble = error
     finally:
-        trouble = _finish(store, status) or trouble
+        try:
+            store.finish(status)
+        except OSError as error:
+            trouble = error
     if trouble is not None:
         return _rescue(store, targets, trouble)
     importlib.import_module("bwprof.results.frame")  # NumPy, which a signal in the midst of its loading spoils for good
@@ -364,14 +367,6 @@ def _run_parts(
         )
     finally:
         progress.end()
-
-
-def _finish(store: Store, status: str) -> OSError | None:
-    try:
-        store.finish(status)
-    except OSError as error:
-        return error
-    return None
 
 
 def _rescue(store: Store, targets: Targets, trouble: OSError) -> int:

@@ -129,7 +129,11 @@ def _keep(
         with interrupts.at_once():  # a pipe may be full, or have no reader, and a picture takes long
             written |= write_each(piped, text_of)
             if "-" not in piped.values() and not found.empty:
-                trouble = _shown(found)
+                try:
+                    _show(found)
+                    sys.stdout.flush()
+                except OSError as error:
+                    trouble = error
             if options.output is not None and not _drawn(found, options.output):
                 code = INCOMPLETE
     except StoppedError:
@@ -171,16 +175,6 @@ def _text(found: pd.DataFrame, kind: str) -> str:
     if kind == "csv":
         return frame.csv_text(found)
     return _json(found) if kind == "json" else telling.markdown(found)
-
-
-def _shown(found: pd.DataFrame) -> OSError | None:
-    """Print the tables; what the standard output says to it."""
-    try:
-        _show(found)
-        sys.stdout.flush()
-    except OSError as error:
-        return error
-    return None
 
 
 def _drawn(found: pd.DataFrame, target: str) -> bool:
