@@ -236,18 +236,9 @@ def roofs_of(data: pd.DataFrame) -> Roofs | None:
     run = data.attrs.get("run")
     found = run.get("roofs") if isinstance(run, Mapping) else None
     try:
-        return Roofs.from_dict(_plain(found)) if isinstance(found, Mapping) else None
+        return Roofs.from_dict(dict(found)) if isinstance(found, Mapping) else None
     except ValueError:
         return None
-
-
-def _plain(found: Any) -> Any:
-    """Read-only mappings and sequences as dicts and lists."""
-    if isinstance(found, Mapping):
-        return {key: _plain(value) for key, value in found.items()}
-    if isinstance(found, (list, tuple)):
-        return [_plain(value) for value in found]
-    return found
 
 
 def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> str:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from bwprof import hardware, registry
+from bwprof.cli.analyze import wrapped
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.shared.measuring import run_measuring
@@ -236,8 +237,6 @@ def _text(table: Table, kind: str) -> str:
 
 
 def _print(table: Table) -> None:
-    from bwprof.cli.analyze import wrapped
-
     screen = console(sys.stdout)
     measured = [row for row in table.rows if row["ratio"] is not None]
     if measured:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis import values
+from bwprof.analysis.diagnosis.function import Diagnosis, Verdict, diagnoses, gain_text
 from bwprof.analysis.diagnosis.judging import CANNOT_TELL
+from bwprof.cli.analyze import wrapped
 from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK
@@ -25,7 +27,6 @@ from bwprof.text import as_markdown, counted, finite_number
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bwprof.analysis.diagnosis.function import Diagnosis, Verdict
     from bwprof.profilers.steps import Step
 
 _ANSWERS = 100  # cases whose answer is printed, without --all
@@ -116,7 +117,6 @@ def _time(row: Mapping[str, Any]) -> float:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from bwprof.analysis.diagnosis.function import diagnoses
     from bwprof.profilers import anything
     from bwprof.profilers.steps import rocprof_steps, steps
 
@@ -144,8 +144,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _evidence(held: Verdict) -> str:
     """A verdict in a line."""
-    from bwprof.analysis.diagnosis.function import gain_text
-
     told = held.judgement
     parts = [told.evidence]
     if told.gain >= 1.005:
@@ -210,8 +208,6 @@ def _parts(one: Diagnosis) -> tuple[str, str, str]:
 
 def _show(told: _Told, screen: Console) -> None:
     """As plain text."""
-    from bwprof.cli.analyze import wrapped
-
     for sentence in _sentences(told.answered):
         screen.print(wrapped(sentence, screen))
     if len(told.answered) < len(told.found):
@@ -241,8 +237,6 @@ def _show(told: _Told, screen: Console) -> None:
 
 def _show_steps(told: _Told, screen: Console) -> None:
     """What to run next; a command is a line, however long, so that it can be pasted."""
-    from bwprof.cli.analyze import wrapped
-
     open_ones = told.open if told.everything else told.open[:_STEPS]
     if not open_ones:
         return

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bwprof.cli.analyze import wrapped
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.shared.rows import add_results, loaded
@@ -45,7 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(options: argparse.Namespace) -> int:
-    from bwprof.cli.analyze import wrapped
     from bwprof.records.comparing.outliers import DEFAULT_GATE, outliers
 
     gate = DEFAULT_GATE if options.gate is None else fraction(options.gate, "--gate")

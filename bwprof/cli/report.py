@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bwprof.cli.analyze import show_checklist
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, OK
 from bwprof.cli.shared.rows import add_results, loaded
@@ -72,7 +73,6 @@ def _print(options: argparse.Namespace) -> int:
     found, screen = loaded(name, options.only), console(sys.stdout)
     if options.checklist:
         from bwprof.analysis.causes.checks import checklist
-        from bwprof.cli.analyze import show_checklist
 
         show_checklist(checklist(found), screen)
     elif found.attrs.get("run", {}).get("model") is not None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof.cli.analyze import show_table, wrapped
 from bwprof.cli.baseline.kept import add_dir
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
@@ -205,7 +206,6 @@ def _quieter(found: Comparison) -> str:
 
 def _print(found: Comparison, heads: Sequence[str], screen: Console, options: argparse.Namespace) -> None:
     """On a terminal, or as plain text."""
-    from bwprof.cli.analyze import show_table, wrapped
     from bwprof.records.comparing import telling
     from bwprof.records.comparing.verdicts import NOT_COMPARABLE
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from bwprof.cli.analyze import wrapped
 from bwprof.cli.profilers.shown import launches_text, only
 from bwprof.cli.shared import options as shared
 from bwprof.cli.shared.arguments import Parser, run
@@ -197,7 +198,6 @@ def _change(line: dict[str, Any]) -> str:
 
 
 def _show(found: pd.DataFrame, *, everything: bool) -> None:
-    from bwprof.cli.analyze import wrapped
     from bwprof.profilers.comparing import ALONE
 
     screen = console(sys.stdout)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
+from bwprof.cli.analyze import show_table, wrapped
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.shared.options import add_kv_lens, add_roofs, limit, read_single, roofs
@@ -193,7 +194,6 @@ def _drawn(found: pd.DataFrame, target: str) -> bool:
 
 
 def _show(found: pd.DataFrame) -> None:
-    from bwprof.cli.analyze import show_table, wrapped
     from bwprof.ladder import telling
 
     screen = console(sys.stdout)
