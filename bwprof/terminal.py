@@ -140,6 +140,22 @@ def table(screen: Console, title: str, headers: Sequence[str], *, numbers: Seque
     return result
 
 
+def print_table(
+    screen: Console,
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numbers: Sequence[str] = (),
+    spare: Sequence[str] = (),
+    title: str = "",
+) -> None:
+    """Print rows of words under their headers, as `show` prints a `table`."""
+    grid = table(screen, title, headers, numbers=numbers)
+    for cells in rows:
+        grid.add_row(*cells)
+    show(screen, grid, spare)
+
+
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> str:
     """What a console that is no terminal prints of such a `table`, a hundred times as fast: for a row of each of many
     names. Cells of the first column alone may be of several lines, or wider than there is room for.

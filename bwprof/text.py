@@ -153,7 +153,7 @@ def unknown(
     first = 1 if see else 3
     several = [*dict.fromkeys(begun[:first] + alike)][: 3 if see else max(1, len(begun[:first]))]
     near = [f"'{quoted(lowered[name])}'" for name in several] if meant is None else [f"'{meant}'"] if meant else []
-    hint = f"did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}? " if near else ""
+    hint = f"did you mean {and_text(near, 'or')}? " if near else ""
     prefix = f"{where}: " if where else ""
     listed_all = ", ".join(map(quoted, choices[:_MOST_NAMES])) or "(none)"
     more = f" and {len(choices) - _MOST_NAMES} more" if choices[_MOST_NAMES:] else ""
@@ -558,6 +558,17 @@ def counted(count: int, what: str) -> str:
     ('1 case', '63 cases')
     """
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def and_text(words: list[str], last: str = "and") -> str:
+    """Return words as a sentence lists them.
+
+    Examples
+    --------
+    >>> and_text(["a", "b", "c"]), and_text(["a"])
+    ('a, b and c', 'a')
+    """
+    return f" {last} ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
 def bytes_text(count: float) -> str:

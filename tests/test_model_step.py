@@ -18,6 +18,7 @@ from bwprof.analysis.forecast.cards import card_of
 from bwprof.analysis.forecast.streams import Streams, default
 from bwprof.cli import model as model_command
 from bwprof.cli import report as report_command
+from bwprof.cli.shared.summary import print_step
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context
 from bwprof.models import architecture, predicting, running
@@ -353,7 +354,7 @@ def test_a_prediction_has_a_sweeps_columns() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_words_stay_whole_on_a_narrow_terminal(width: int) -> None:
     screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    model_command._print_result(bwprof.model_step("llama-3.1-8b", device="L4").frame, screen)
+    print_step(bwprof.model_step("llama-3.1-8b", device="L4").frame, screen)
     lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
     (line,) = (said for said in lines if "1x4096x14336" in said)
     assert all(word in line for word in ("down", "memory", "predicted", *(["fp16"] if width > 80 else [])))

@@ -111,7 +111,6 @@ def test_a_prediction_is_for_one_device(folder: Path, capsys: pytest.CaptureFixt
         ("roofs --device gpu", "device is 'gpu'"),
         ("roofs --device cpu:99", "no device 99"),
         ("show run.csv --view short --columns case", "not allowed with argument"),
-        ("view run.csv short --columns case", "--columns and the view short both say which columns"),
         ("analyze run.csv --peak 2000", "--peak is for rows that have no peak_gb_s: all of run.csv have one"),
     ],
 )
@@ -128,8 +127,7 @@ def test_options_that_do_something(folder: Path, capsys: pytest.CaptureFixture[s
         "roofs --backend cpu",
         "roofs --device CPU",
         "show run.csv --view all",
-        "view run.csv --columns case",
-        "view bare.csv",
+        "show bare.csv",
         "analyze bare.csv --peak 2000",
     ):
         assert main(given.split()) == 0, given

@@ -16,6 +16,7 @@ from rich.console import Console
 import bwprof
 from bwprof import _core, terminal
 from bwprof.cli import selftest as cli
+from bwprof.cli.shared.guard import USAGE
 from bwprof.measuring import case as measuring
 from bwprof.measuring import spec as specs
 from bwprof.measuring.row import Context
@@ -270,7 +271,7 @@ def test_where_the_json_goes_is_checked_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], target: str
 ) -> None:
     monkeypatch.setattr(run, "run", lambda *_, **__: pytest.fail("measured before it looked"))
-    assert cli.main(["--json", str(tmp_path / target)]) == cli.USAGE
+    assert cli.main(["--json", str(tmp_path / target)]) == USAGE
     assert "cannot be written" in capfd.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""What people see of a run while it goes on: on a terminal of 80 columns, in a file, in a notebook."""
+"""What people see of a run while it goes on: on a terminal of 80 columns, in a file."""
 
 from __future__ import annotations
 
@@ -7,26 +7,21 @@ import os
 import pty
 import random
 import re
-import shlex
-import shutil
 import subprocess
 import sys
 from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from commands import GIVE_UP_SECONDS, TINY, Here, environment
 from rich.console import Console
-from rows import row
 
 import bwprof
 from bwprof import terminal
 from bwprof.cli import main
 from bwprof.listing import html_table
-from bwprof.runs import notebook
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -84,33 +79,6 @@ def test_what_is_ahead_is_said_first(here: Here) -> None:
     assert lines[said + 1].startswith("[1/2] ")
 
 
-class Shown:
-    """The one display of a notebook's cell, as IPython has it: what it shows, and how often it changed."""
-
-    def __init__(self) -> None:
-        self.pages: list[str] = []
-
-    def display(self, page: str, *, display_id: bool) -> Shown:
-        assert display_id
-        assert not self.pages, "a second one"
-        self.pages.append(page)
-        return self
-
-    def update(self, page: str) -> None:
-        self.pages.append(page)
-
-
-@pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
-    """This process is a notebook's kernel."""
-    found = Shown()
-    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
-    monkeypatch.setitem(sys.modules, "IPython", shell)
-    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=found.display))
-    monkeypatch.setattr(notebook, "_EVERY_SECONDS", 0.0)
-    return found
-
-
 class Tags(HTMLParser):
     """The elements of a page, and its text."""
 
@@ -128,43 +96,6 @@ class Tags(HTMLParser):
 
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m&amp;"
-
-
-def test_a_notebook_has_one_display_however_many_cases(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:
-    quick: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "target_seconds": 0.1, "progress": True}
-    bwprof.sweep("gemm", M=list(range(1, 13)), N=8, K=8, precision="fp32", **quick)
-    assert "".join(capsys.readouterr()) == ""
-    assert len(shown.pages) > 12
-    assert any('<progress value="11" max="12"' in page for page in shown.pages)
-    assert "about 100 ms" in shown.pages[-2]
-    assert all(page.count("fp32 gemv:") <= 8 for page in shown.pages), "the last ones"
-    assert re.fullmatch(r"<div>12 cases in [\d.]+ m?s: 12 ok</div>", shown.pages[-1])
-
-
-def test_elsewhere_it_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    assert not notebook.in_notebook()
-    shell = SimpleNamespace(get_ipython=SimpleNamespace)  # IPython in a terminal
-    monkeypatch.setitem(sys.modules, "IPython", shell)
-    assert not notebook.in_notebook()
-
-
-def test_a_notebook_shows_what_failed_as_text(shown: Shown) -> None:
-    bar = notebook.NotebookBar()
-    bar.begin(100)
-    bar.case(HOSTILE)
-    for _ in range(100):
-        bar.row(row(HOSTILE, "fp32", gb_s=None, status="failed", reason=HOSTILE * 100))
-    bar.stage(HOSTILE)
-    bar.end()
-    bar.end()
-    for page in shown.pages:
-        assert set(Tags(page).tags) <= {"div", "progress", "pre", "small"}
-        assert "\x1b" not in page
-        assert len(page) < 20_000
-    assert "100 cases in " in shown.pages[-1]
-    assert "<script>alert(1)</script>\\x1b[31m&amp; fp32" in Tags(shown.pages[-1]).text
-    assert shown.pages[-1].count("\n") == 19, "the first 20 of them"
 
 
 def hostile_things() -> list[Any]:
@@ -197,68 +128,9 @@ def test_of_many_lines_the_first_and_the_last_are_shown() -> None:
     assert len(re.findall("<td>", html_table([{"a": "1"}] * 200))) == 200
 
 
-COMPLETING = """
-eval "$(bwprof completion bash)"
-complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bwprof bwprof; echo "${COMPREPLY[*]}"; }
-complete_words bwprof comp
-complete_words bwprof sweep attention_
-complete_words bwprof compare --fail
-complete_words bwprof --resu
-complete_words bwprof compare ba
-complete_words bwprof ablation kv_c
-complete_words bwprof plot roof
-complete_words bwprof plot roofline roof
-complete_words bwprof baseline ""
-complete_words bwprof baseline save --rep
-"""
-
-
-def test_a_shell_completes_words(tmp_path: Path) -> None:
-    if shutil.which("bash") is None:
-        pytest.skip("bash is not installed")
-    script = f'bwprof() {{ {shlex.quote(sys.executable)} -m bwprof "$@"; }}\n{COMPLETING}'
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=True
-    )
-    assert (done.stdout.splitlines(), done.stderr) == (
-        [
-            "compare completion",
-            "attention_prefill attention_decode",
-            "--fail-on",
-            "--resume",
-            "",
-            "kv_copy",
-            "roofline roofs",
-            "",
-            "delete list save show",
-            "--repeat",
-        ],
-        "",
-    )
-
-
 def test_a_command_that_is_nearly_one_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inof"]) == 2
     assert "unknown command 'inof': did you mean 'info'?" in capsys.readouterr().err
-    assert main(["completion", "basch"]) == 2
-    assert "unknown shell 'basch': did you mean 'bash'?" in capsys.readouterr().err
-    assert main(["completion", "zsh"]) == 0
-    assert capsys.readouterr().out.startswith("autoload")
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_a_display_that_raises_stops_no_run(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(*_: object, **__: object) -> None:
-        raise RuntimeError("no front end")
-
-    handle = SimpleNamespace(update=gone)
-    display = SimpleNamespace(HTML=str, display=gone if first else lambda *_, **__: handle)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
-    bar = notebook.NotebookBar()
-    bar.begin(1)
-    bar.row(row("a", "fp32"))
-    bar.end()
-    assert bar._done == 1
 
 
 @pytest.mark.parametrize(

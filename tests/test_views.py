@@ -116,15 +116,11 @@ def test_columns_of_nothing_are_named_below(rows: pd.DataFrame) -> None:
     print_view(rows[:0], Console(file=text, width=120))
 
 
-def test_show_and_view_print_a_stored_run(
-    rows: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_prints_a_stored_run(rows: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(bwprof.save(rows, tmp_path / "a.json"))
     assert main(["show", path]) == 0
     shown = capsys.readouterr().out
     assert "limiter" in shown
-    assert main(["view", path, "short"]) == 0
-    assert capsys.readouterr().out == shown
     assert main(["show", path, "--view", "short"]) == 0
     assert capsys.readouterr().out == shown
     assert main(["show", path, "--columns", "case,N"]) == 0
@@ -132,7 +128,6 @@ def test_show_and_view_print_a_stored_run(
     for wrong, said in [
         (["show", path, "--columns", "cse"], "unknown column 'cse': did you mean 'case'"),
         (["show", path, "--view", "rooflin"], "unknown view 'rooflin': did you mean 'roofline'"),
-        (["view", path, "rooflin"], "unknown view 'rooflin'"),
         (["show", str(tmp_path / "no")], "no such file or folder"),
     ]:
         assert main(wrong) == 2

@@ -187,7 +187,7 @@ class AccessPattern(Enum):
         known = {
             MEASURED: lambda: _from_rows(self._kind, step, size, device, measured),
             MODEL: lambda: _from_sectors(self._kind, step, size, _unit_bytes(device)),
-            TABLE: lambda: _from_table(self._kind, step),
+            TABLE: lambda: next((value for most, value in _TABLE.get(self._kind, ()) if step <= most), None),
         }
         for name in SOURCES if source is None else (source,):
             value = known[name]()
@@ -207,10 +207,6 @@ def _from_sectors(kind: str, stride: int, size: int, unit: int) -> float | None:
     if kind == "misaligned":
         return WARP * size / (WARP * size + unit) if unit == SECTOR_BYTES else 1.0  # a loop uses both halves of a line
     return None
-
-
-def _from_table(kind: str, stride: int) -> float | None:
-    return next((value for most, value in _TABLE.get(kind, ()) if stride <= most), None)
 
 
 def _from_rows(kind: str, stride: int, size: int, device: str | None, measured: pd.DataFrame | None) -> float | None:

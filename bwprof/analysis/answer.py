@@ -22,7 +22,7 @@ from bwprof.analysis.narrowing import NOTHING, limited_by, speedup_line
 from bwprof.analysis.utilization import utilization_table
 from bwprof.results.schema import CLASSIC_NAMES, is_missing
 from bwprof.roofs.limits import LIMITERS, ONE_ROOF_SHARE
-from bwprof.text import counted, seconds_text
+from bwprof.text import and_text, counted, seconds_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,7 +111,7 @@ class Answer:
             return f"{what} limited by {limited_by(held[0][0], total)}"
         told = [f"{count} by {limited_by(name, count)}" for name, count in held]
         told[0] = told[0].replace(" by ", f" {_are(held[0][1])} limited by ", 1)
-        return f"Of {counted(total, self._noun())}, {_and(told)}"
+        return f"Of {counted(total, self._noun())}, {and_text(told)}"
 
     def _nothing(self) -> str:
         """Why there is nothing to conclude."""
@@ -317,10 +317,6 @@ def markdown(table: pd.DataFrame) -> str:
 
 def _cell(value: Any) -> str:
     return "" if is_missing(value) else str(value).replace("|", "\\|").replace("\n", " ")
-
-
-def _and(told: list[str]) -> str:
-    return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
 
 
 def _are(count: int) -> str:

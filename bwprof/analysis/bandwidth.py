@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bwprof.analysis.values import as_frame, is_word, limits_of, moved_bytes, numbers, row_of, word_codes, words
 from bwprof.registry import check_precision
 from bwprof.roofs.limits import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, of_row, ridge
@@ -90,8 +92,10 @@ class BandwidthAnalysis:
     def __post_init__(self) -> None:
         for name in ("bytes_read", "bytes_written", "flops"):
             value = getattr(self, name)
+            if isinstance(value, float) and value.is_integer():  # a column with missing values makes floats of ints
+                value = int(value)
             if value is not None or name != "flops":
-                _set(self, name, amount(_whole(value), name))
+                _set(self, name, amount(value, name))
         for name in ("duration_s", "peak_gb_s", "attainable_gb_s", "peak_tflops", "measured_tflops"):
             value = getattr(self, name)
             if value is not None or name in ("duration_s", "peak_gb_s"):
@@ -412,7 +416,6 @@ def _percent(share: float | None) -> int:
 
 
 def _from_frame(data: pd.DataFrame, peak: float | None) -> pd.DataFrame:
-    import numpy as np
     import pandas as pd
 
     own = numbers(data, "peak_gb_s")
@@ -454,8 +457,6 @@ def _from_frame(data: pd.DataFrame, peak: float | None) -> pd.DataFrame:
 
 def _bounds(data: pd.DataFrame) -> Any:
     """Each row's bound as its place in BOUNDS from 1 on, 0 where it is not known: its own, else what its limits say."""
-    import numpy as np
-
     found = word_codes(data, "bound", BOUNDS)
     open_ = found == 0
     if not open_.any():
@@ -471,7 +472,6 @@ def _bounds(data: pd.DataFrame) -> Any:
 
 def _sentences(keys: Mapping[str, Any], roofs: Any, *, usable: Any, cold: Any) -> Any:
     """One sentence for each different combination of small numbers, taken for every row of it."""
-    import numpy as np
     import pandas as pd
 
     code = np.zeros(len(usable), np.int64)
@@ -491,21 +491,16 @@ def _sentences(keys: Mapping[str, Any], roofs: Any, *, usable: Any, cold: Any) -
 
 
 def _taken(texts: Sequence[str | None], codes: Any) -> Any:
-    import numpy as np
     import pandas as pd
 
     return pd.array(np.array(texts, object)[codes], dtype="string")
 
 
 def _percents(share: Any) -> Any:
-    import numpy as np
-
     return np.where(np.isnan(share), -1, np.rint(100 * np.minimum(np.nan_to_num(share), 1e6))).astype(np.int64)
 
 
 def _over_zero(values: Any) -> Any:
-    import numpy as np
-
     return np.where(values > 0, values, np.nan)
 
 
@@ -529,8 +524,6 @@ def _diagnosed(launch: pd.DataFrame) -> str | None:
 
 def _mean(values: Any, times: Any) -> float | None:
     """Of kernels, by their times; each as much as the other where not all times are known."""
-    import numpy as np
-
     held = values >= 0
     weights = times[held] if (times[held] > 0).all() else np.ones(int(held.sum()))
     return float(np.average(values[held], weights=weights)) if held.any() else None
@@ -538,11 +531,6 @@ def _mean(values: Any, times: Any) -> float | None:
 
 def _set(analysis: BandwidthAnalysis, name: str, value: Any) -> None:
     object.__setattr__(analysis, name, value)
-
-
-def _whole(value: Any) -> Any:
-    """A float that is a whole number (a column with missing values makes floats of them) as an int."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _positive(value: Any, name: str) -> float:

@@ -100,7 +100,9 @@ def _table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.Da
     from bwprof.results.frame import to_rows
 
     rows = to_rows(data) if len(data) else []
-    timed = [place for place, row in enumerate(rows) if _is_timed(row)]
+    timed = [
+        place for place, row in enumerate(rows) if row["status"] in ("ok", "predicted") and (row["time_ms"] or 0) > 0
+    ]
     ours = [place for place in timed if rows[place]["precision"] == wide]
     if timed and not ours:
         there = ", ".join(dict.fromkeys(str(rows[place]["precision"]) for place in timed))
@@ -112,10 +114,6 @@ def _table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.Da
     for name in COLUMNS:
         table[name] = table[name].astype("float64" if name in _NUMBERS else "string")
     return ours, table
-
-
-def _is_timed(row: Row) -> bool:
-    return row["status"] in ("ok", "predicted") and (row["time_ms"] or 0) > 0
 
 
 def _is_measured(pair: Pair) -> bool:
@@ -134,7 +132,8 @@ class _Known:
         self.roofs = roofs
         self._ratios: dict[tuple[str, str | None], list[float]] = {}
         for pair in found:
-            ratio = _attained_ratio(pair)
+            wide, narrow = values.attained(values.as_frame([pair.wide, pair.narrow]))
+            ratio = float(narrow / wide) if wide > 0 else math.nan
             if _is_measured(pair) and not math.isnan(ratio) and of_row(pair.wide).limiter == "memory":
                 for variant in {None, pair.wide["variant"]}:
                     self._ratios.setdefault((pair.wide["operation"], variant), []).append(ratio)
@@ -226,11 +225,6 @@ def _reach(row: Row, moved: tuple[int, int], roofs: Roofs | None) -> float | Non
     return None if not now or math.isnan(then) else then / now
 
 
-def _attained_ratio(pair: Pair) -> float:
-    both = values.attained(values.as_frame([pair.wide, pair.narrow]))
-    return float(both[1] / both[0]) if both[0] > 0 else math.nan
-
-
 def _rates(rows: Iterable[Row], precision: str) -> float:
     """The arithmetic rate of a precision that the frame's rows know; NaN where none does."""
     found = [row["measured_tflops"] or row["peak_tflops"] for row in rows if row["precision"] == precision]
@@ -242,18 +236,9 @@ def roofs_of(data: pd.DataFrame) -> Roofs | None:
     run = data.attrs.get("run")
     found = run.get("roofs") if isinstance(run, Mapping) else None
     try:
-        return Roofs.from_dict(_plain(found)) if isinstance(found, Mapping) else None
+        return Roofs.from_dict(dict(found)) if isinstance(found, Mapping) else None
     except ValueError:
         return None
-
-
-def _plain(found: Any) -> Any:
-    """Read-only mappings and sequences as dicts and lists."""
-    if isinstance(found, Mapping):
-        return {key: _plain(value) for key, value in found.items()}
-    if isinstance(found, (list, tuple)):
-        return [_plain(value) for value in found]
-    return found
 
 
 def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> str:
@@ -275,7 +260,8 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
     more, less = gains > _SAME_TIME, gains < 1 / _SAME_TIME
     held = known["limiter"][~more & ~less].fillna("").value_counts()
     told = [
-        f"{count} by {_briefly(str(name), count)}" if name else f"{count} not known" for name, count in held.items()
+        f"{count} by {limited_by(str(name), count).partition(' (')[0]}" if name else f"{count} not known"
+        for name, count in held.items()
     ]
     held_by = f" (limited: {', '.join(told)})" if told else ""
     measured = bool((known["status"] == MEASURED).all())
@@ -322,10 +308,6 @@ def limited_by(limiter: str, count: int) -> str:
     """
     known = _LIMITED_BY.get(limiter)
     return quoted(limiter) if known is None else known.format("its" if count == 1 else "their")
-
-
-def _briefly(limiter: str, count: int) -> str:
-    return limited_by(limiter, count).partition(" (")[0]
 
 
 def _gain(ratio: float) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bwprof.results.compare import Group
 
 PAIR = ("fp32", "fp16")
+_RATIOS = ("bandwidth_vs_fp32", "byte_ratio_vs_fp32", "speedup_vs_fp32")
 _BROKEN = ("failed", "skipped", "predicted")
 
 
@@ -49,13 +50,8 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
 
     rows, names = summary_rows(data)
     frame = pd.DataFrame(rows, columns=names)
-    for name in names:
-        frame[name] = frame[name].astype("float64" if _is_number(name) else "string")
-    return frame
-
-
-def _is_number(name: str) -> bool:
-    return name.endswith(("_gb_s", "_time_ms", "_pct_attainable", "_pct_limit", "_vs_fp32"))
+    numbers = ("_gb_s", "_time_ms", "_pct_attainable", "_pct_limit", "_vs_fp32")
+    return frame.astype({name: "float64" if name.endswith(numbers) else "string" for name in names})
 
 
 def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
@@ -69,7 +65,7 @@ def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
     names = ["case", "operation", "variant", "device", "cache", "status"]
     for precision in precisions:
         names += [f"{precision}_{name}" for name in ("gb_s", "time_ms", "pct_attainable", "pct_limit")]
-    names += ["bandwidth_vs_fp32", "byte_ratio_vs_fp32", "speedup_vs_fp32", "bound", "limiter", "flags", "reason"]
+    names += [*_RATIOS, "bound", "limiter", "flags", "reason"]
     return [_line(group, precisions) for group in compare.groups(rows)], names
 
 
@@ -92,25 +88,17 @@ def _line(group: Group, precisions: Sequence[str]) -> dict[str, Any]:
     for precision in precisions:
         row = group.rows.get(precision, {})
         line[f"{precision}_gb_s"] = row.get("bandwidth_gb_s")
-        line[f"{precision}_time_ms"] = row.get("time_ms")
-        line[f"{precision}_pct_attainable"] = row.get("pct_attainable")
-        line[f"{precision}_pct_limit"] = row.get("pct_limit")
+        line |= {f"{precision}_{name}": row.get(name) for name in ("time_ms", "pct_attainable", "pct_limit")}
         line[f"{precision}_grade"] = graded(row)
     half = group.rows.get("fp16", {})
-    line["bandwidth_vs_fp32"] = half.get("bandwidth_vs_fp32")
-    line["byte_ratio_vs_fp32"] = half.get("byte_ratio_vs_fp32")
-    line["speedup_vs_fp32"] = half.get("speedup_vs_fp32")
-    line["bound"] = _joined(group, "bound")
-    line["limiter"] = _joined(group, "limiter")
+    line |= {name: half.get(name) for name in _RATIOS} | {name: _joined(group, name) for name in ("bound", "limiter")}
     line["flags"] = _flags(group)
     line["reason"] = _reasons(group.rows)
-    states = dict.fromkeys(str(row["status"] or "ok") for row in group.rows.values())
-    own = {
-        status: {name: row for name, row in group.rows.items() if row["status"] == status}
-        for status in states
-        if status != "ok"
-    }
-    line["broken"] = {status: _reasons(rows) for status, rows in own.items() if rows}
+    broken: dict[str, dict[str, Row]] = {}
+    for precision, row in group.rows.items():
+        if row["status"] not in (None, "", "ok"):
+            broken.setdefault(row["status"], {})[precision] = row
+    line["broken"] = {status: _reasons(rows) for status, rows in broken.items()}
     return line
 
 

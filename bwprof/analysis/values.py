@@ -185,13 +185,9 @@ def stall_share(data: pd.DataFrame, *reasons: str) -> NDArray[np.float64]:
     if "stall_reasons" not in data.columns:
         return np.full(len(data), math.nan)
     codes, texts = pd.factorize(data["stall_reasons"])
-    shares = [_share(str(text), reasons) for text in texts]
+    held = [waits(str(text)) for text in texts]
+    shares = [sum(one.get(reason, 0.0) for reason in reasons) if one else math.nan for one in held]
     return np.array([*shares, math.nan], float)[codes]
-
-
-def _share(text: str, reasons: Sequence[str]) -> float:
-    found = waits(text)
-    return sum(found.get(reason, 0.0) for reason in reasons) if found else math.nan
 
 
 def waits(text: str) -> dict[str, float]:
@@ -249,6 +245,8 @@ def labels(data: pd.DataFrame) -> list[str]:
 
 def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
     """The same of some rows, told apart from all others of the frame that have their case and precision."""
+    import pandas as pd
+
     kept = np.arange(len(data))
     if len(places) < len(data):
         for name in _NAMES:
@@ -260,11 +258,10 @@ def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
     for name in _NAMES:
         found = _codes(few, name)
         key = key * (int(found.max(initial=0)) + 2) + found + 1
-    again = {
-        name: dict(zip(kept.tolist(), _more_than_one(key, _codes(few, name)), strict=True))
-        for name in _APART
-        if name in data.columns
-    }
+    again: dict[str, dict[int, bool]] = {}  # by row, whether others with its key have another word
+    for name in (name for name in _APART if name in data.columns):
+        several = pd.Series(_codes(few, name)).groupby(key).transform("nunique") > 1
+        again[name] = dict(zip(kept.tolist(), several.tolist(), strict=True))
     few = data.iloc[places]
     case, operation, precision = (words(few, name).astype(str).tolist() for name in _NAMES)
     apart = {name: words(few, name).astype(str).tolist() for name in again}
@@ -283,13 +280,6 @@ def _codes(data: pd.DataFrame, name: str) -> NDArray[np.int64]:
     import pandas as pd
 
     return pd.factorize(data[name])[0] if name in data.columns else np.full(len(data), -1, np.int64)
-
-
-def _more_than_one(keys: NDArray[np.int64], variants: NDArray[np.int64]) -> list[bool]:
-    """Of each row, whether others with its key have other variants."""
-    import pandas as pd
-
-    return (pd.Series(variants).groupby(keys).transform("nunique") > 1).tolist()
 
 
 def row_of(row: Any, name: str = "row") -> dict[str, Any]:

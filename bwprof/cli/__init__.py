@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from bwprof.cli.shared.guard import USAGE, guarded
 from bwprof.text import nearest, unknown
@@ -21,7 +21,6 @@ COMMANDS = (
     "diagnose",
     "report",
     "show",
-    "view",
     "outliers",
     "baseline",
     "history",
@@ -35,14 +34,8 @@ COMMANDS = (
     "columns",
     "selftest",
     "info",
-    "completion",
 )
-_HOMES = {
-    "ablation": "variants.ablation",
-    "completion": "shared.completion",
-    "ncu": "profilers.ncu",
-    "view": "show.view",
-}  # of commands that stand in another's folder
+_HOMES = {"ablation": "variants.ablation", "ncu": "profilers.ncu"}  # of commands that stand in another's folder
 
 # What people call a command, the kinds of pictures among it.
 _MEANT = {
@@ -60,7 +53,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof diagnose RUN|FILE   why kernels are slow, by evidence; files of ncu, rocprof and traces, too
        bwprof report RUN... [-o FILE]  the summary of results; with -o a report, .html or .md (bwprof report --help)
-       bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
+       bwprof show RUN|FILE       their rows in few columns (bwprof show --help)
        bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
        bwprof baseline save|list|show|delete  what later runs are held against (bwprof baseline --help)
        bwprof history [CASE]      all runs over time, what changed between them, a picture (bwprof history --help)
@@ -75,7 +68,6 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof columns [--json]    what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
-       bwprof completion bash|zsh  what makes a shell complete words: eval "$(bwprof completion bash)"
        bwprof --version
 
 Where RUN stands a recorded run may stand, too, so that every command can be tried without a device: h100 and h200 (the
@@ -102,7 +94,7 @@ def _main(given: list[str]) -> int:
     if command == "sweep" and rest is given and given and (meant := _meant_command(given[0].lower())):
         sys.stderr.write(f"bwprof: error: {unknown('command', given[0], COMMANDS, meant=meant)}\n")
         return USAGE
-    return _command(command)(rest)
+    return int(importlib.import_module(f"bwprof.cli.{_HOMES.get(command, command)}").main(rest))
 
 
 def _meant_command(word: str) -> str | None:
@@ -116,9 +108,3 @@ def _meant_command(word: str) -> str | None:
     operations = [found["name"] for found in registry.operations()]
     found = nearest(word, [*operations, *COMMANDS], likeness=0.6)
     return found if found in COMMANDS else None
-
-
-def _command(name: str) -> Callable[[Sequence[str]], int]:
-    module = importlib.import_module(f"bwprof.cli.{_HOMES.get(name, name)}")
-    found: Callable[[Sequence[str]], int] = module.main
-    return found

@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from bwprof import hardware, registry
+from bwprof.cli.analyze import wrapped
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
-from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK, USAGE, guarded
-from bwprof.cli.shared.measuring import measuring
+from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
+from bwprof.cli.shared.measuring import run_measuring
 from bwprof.cli.shared.options import add_kv_lens, add_param, read_params
 from bwprof.cli.shared.outputs import rescue, targets_of, write_each
 from bwprof.paired import asked, places, result, run, session
@@ -23,6 +24,7 @@ from bwprof.paired.result import Table
 from bwprof.paired.session import DEFAULT_REL_CI, DEFAULT_SECONDS, How
 from bwprof.paired.statistics import DEFAULT_GATE, fails, may_fail
 from bwprof.runs.interrupts import Interrupts, StoppedError
+from bwprof.terminal import console, print_table
 from bwprof.text import counted, fraction, parse_count, quoted, seconds, words
 
 _DESCRIPTION = """\
@@ -49,16 +51,8 @@ _NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return guarded(lambda: _main(arguments))
-
-
-def _main(arguments: Sequence[str] | None) -> int:
     given = list(arguments or ())
-    try:
-        options = _parser().parse_args(given)
-    except SystemExit as ended:
-        return USAGE if ended.code else OK
-    return measuring(options, lambda interrupts: _command(options, given, interrupts))
+    return run_measuring(_parser(), given, lambda options, interrupts: _command(options, given, interrupts))
 
 
 def _parser() -> Parser:
@@ -243,14 +237,10 @@ def _text(table: Table, kind: str) -> str:
 
 
 def _print(table: Table) -> None:
-    from bwprof.cli.analyze import wrapped
-    from bwprof.terminal import console, show
-    from bwprof.terminal import table as grid_of
-
     screen = console(sys.stdout)
     measured = [row for row in table.rows if row["ratio"] is not None]
     if measured:
-        grid = grid_of(screen, "", ["case", *_NUMBERS, "B is"], numbers=_NUMBERS)
+        lines = []
         for row in measured:
             hot = " (hot)" if row["cache"] == "hot" else ""
             figures = (row["a_time_ms"], row["b_time_ms"], row["ratio"], row["ratio_lo"], row["ratio_hi"])
@@ -258,8 +248,8 @@ def _print(table: Table) -> None:
                 "-" if value is None else f"{value:.4g}" if place < 2 else f"{value:.4f}"
                 for place, value in enumerate(figures)
             ]
-            grid.add_row(f"{row['case']}{hot}", *cells, str(row["pairs"]), row["verdict"])
-        show(screen, grid)
+            lines.append([f"{row['case']}{hot}", *cells, str(row["pairs"]), row["verdict"]])
+        print_table(screen, ["case", *_NUMBERS, "B is"], lines, numbers=_NUMBERS)
     for row in table.rows:
         if row["stopped"] != session.FAILED:  # which is an error, said elsewhere
             screen.print(wrapped(result.sentence(row), screen))

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, data_stream
+from bwprof.cli.shared.options import positive
 from bwprof.cli.shared.rows import add_results, loaded
 from bwprof.results.schema import Row
+from bwprof.terminal import PLAIN_WIDTH, console, print_table
 from bwprof.text import parse_count, quoted
 
 if TYPE_CHECKING:
@@ -45,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print(options: argparse.Namespace) -> int:
     from bwprof.analysis.answer import Answer, with_peak
     from bwprof.roofs.limits import with_limits
-    from bwprof.terminal import console
 
     if options.json or options.md:
         data_stream("--json" if options.json else "--md")
-    top, peak, data = _top(options.top), _peak(options.peak), loaded(options.results, options.only)
+    top, peak = _top(options.top), positive(options.peak, "--peak", "a bandwidth in GB/s")
+    data = loaded(options.results, options.only)
     answer = Answer(with_limits(data if peak is None else with_peak(data, peak, options.results)), top)
     if options.json:
         found = answer.to_dict(with_checklist=options.checklist)
@@ -71,16 +73,6 @@ def _top(text: str) -> int:
 _PRIORITIES = "priority 1: half of its time or more could be won, 2: a fifth or more, 3: a twentieth or more"
 _CLIFFS = "Cliffs: time that the step of work does not explain"
 _NO_PEAK = "Utilization of the theoretical peak: not known of any row; of cold ones --peak GB/S tells it."
-
-
-def _peak(text: str | None) -> float | None:
-    try:
-        found = None if text is None else float(text)
-    except ValueError:
-        found = 0.0
-    if found is not None and not 0 < found < float("inf"):
-        raise ValueError(f"--peak is '{quoted(text)}': a bandwidth in GB/s is needed")
-    return found
 
 
 def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
@@ -150,22 +142,17 @@ def show_table(
     """A frame of words as a table, with a title above it; nothing of an empty one. A narrow screen does without the
     columns in `spare`, the first ones first.
     """
-    from bwprof.terminal import show, table
-
     if not len(found):
         return
     screen.print(f"\n{title}")
     headers = {name: name.replace(" ", "\n", 1) if name in numbers else name for name in found.columns}
-    grid = table(screen, "", list(headers.values()), numbers=[headers[name] for name in numbers])
-    for row in found.itertuples(index=False):
-        grid.add_row(*map(str, row))
-    show(screen, grid, [headers[name] for name in spare])
+    rows = (list(map(str, row)) for row in found.itertuples(index=False))
+    of_numbers, left_out = ([headers[name] for name in names] for names in (numbers, spare))
+    print_table(screen, list(headers.values()), rows, numbers=of_numbers, spare=left_out)
 
 
 def wrapped(text: str, screen: Console, indent: str = "", hanging: int = 2) -> str:
     """A line as lines that fit the screen; what follows the first hangs."""
-    from bwprof.terminal import PLAIN_WIDTH
-
     width = max(40, min(screen.width, PLAIN_WIDTH))
     hung = indent + " " * hanging
     kept = text.replace(" %", "\u00a0%")  # a figure and its unit stay together

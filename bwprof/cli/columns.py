@@ -12,6 +12,7 @@ from bwprof.cli.shared.guard import OK
 from bwprof.results import schema
 from bwprof.results.schema import Column
 from bwprof.results.tables import TOLD
+from bwprof.terminal import console, print_table
 from bwprof.text import unknown
 
 _HEADINGS = ["column", "unit", "group", "better", "what it holds"]
@@ -26,17 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(options: argparse.Namespace) -> int:
-    from bwprof.terminal import console, show, table
-
     found = _asked(options.names)
     told = [{name: getattr(column, name) for name in TOLD} for column in found]
     if print_in_form(options, lambda: told, lambda: _markdown(found)):
         return OK
-    screen = console(sys.stdout)
-    grid = table(screen, "", _HEADINGS)
-    for column in found:
-        grid.add_row(*_cells(column))
-    show(screen, grid)
+    print_table(console(sys.stdout), _HEADINGS, map(_cells, found))
     return OK
 
 

@@ -11,20 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bwprof.analysis import values
+from bwprof.analysis.diagnosis.function import Diagnosis, Verdict, diagnoses, gain_text
 from bwprof.analysis.diagnosis.judging import CANNOT_TELL
+from bwprof.cli.analyze import wrapped
 from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK
-from bwprof.cli.shared.options import add_only
+from bwprof.cli.shared.options import add_only, positive
 from bwprof.cli.shared.outputs import targets_of, write_each
 from bwprof.cli.shared.rows import rows_of
-from bwprof.text import as_markdown, counted, finite_number, quoted, read_number, spelt
+from bwprof.terminal import console
+from bwprof.text import as_markdown, counted, finite_number
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import Console
 
-    from bwprof.analysis.diagnosis.function import Diagnosis, Verdict
     from bwprof.profilers.steps import Step
 
 _ANSWERS = 100  # cases whose answer is printed, without --all
@@ -115,53 +117,33 @@ def _time(row: Mapping[str, Any]) -> float:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from bwprof.analysis.diagnosis.function import diagnoses
     from bwprof.profilers import anything
     from bwprof.profilers.steps import rocprof_steps, steps
-    from bwprof.terminal import console
 
     if options.results is None and options.json not in (None, "-"):  # --json RUN: the one name is what is read
         options.results, options.json = options.json, "-"
     if options.results is None:
         raise ValueError("RUN|FILE is missing: a run's folder, or a file of bwprof's or a profiler's, is needed")
     targets = targets_of(options, options.results)
-    latency = None if options.latency is None else _latency(options.latency)
+    latency = positive(options.latency, "--latency", "a positive number of microseconds")
     data = apply(anything.load(options.results), options)
     chosen = rows_of(data, options.only, options.precision)
-    measured = _measured(chosen)
+    measured = values.once(chosen[~values.is_word(chosen, "status", "failed", "skipped", "predicted")])
     next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
     found = [(one, next_steps(one)) for one in diagnoses(measured, latency_us=latency)]
     told = _Told(options.results, found, len(chosen) - len(measured), options.all)
     if not targets:
         _show(told, console(sys.stdout))
-    written = write_each(targets, lambda kind: _as_text(told, kind))
+    texts = {
+        "json": lambda: json.dumps(_to_dict(told), indent=1, ensure_ascii=False),
+        "md": lambda: _markdown(told),
+    }
+    written = write_each(targets, lambda kind: texts[kind]() + "\n")
     return OK if len(written) == len(targets) else 1
-
-
-def _as_text(told: _Told, kind: str) -> str:
-    if kind == "json":
-        return json.dumps(_to_dict(told), indent=1, ensure_ascii=False) + "\n"
-    return spelt(_markdown(told)) + "\n"
-
-
-def _latency(text: str) -> float:
-    found = read_number(text)
-    if not (found > 0 and math.isfinite(found)):
-        raise ValueError(f"--latency is '{quoted(text)}': a positive number of microseconds is needed")
-    return found
-
-
-def _measured(data: pd.DataFrame) -> pd.DataFrame:
-    """Each row once that has something to say."""
-    from bwprof.analysis import values
-
-    return values.once(data[~values.is_word(data, "status", "failed", "skipped", "predicted")])
 
 
 def _evidence(held: Verdict) -> str:
     """A verdict in a line."""
-    from bwprof.analysis.diagnosis.function import gain_text
-
     told = held.judgement
     parts = [told.evidence]
     if told.gain >= 1.005:
@@ -226,8 +208,6 @@ def _parts(one: Diagnosis) -> tuple[str, str, str]:
 
 def _show(told: _Told, screen: Console) -> None:
     """As plain text."""
-    from bwprof.cli.analyze import wrapped
-
     for sentence in _sentences(told.answered):
         screen.print(wrapped(sentence, screen))
     if len(told.answered) < len(told.found):
@@ -257,8 +237,6 @@ def _show(told: _Told, screen: Console) -> None:
 
 def _show_steps(told: _Told, screen: Console) -> None:
     """What to run next; a command is a line, however long, so that it can be pasted."""
-    from bwprof.cli.analyze import wrapped
-
     open_ones = told.open if told.everything else told.open[:_STEPS]
     if not open_ones:
         return

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, data_stream
 from bwprof.cli.shared.outputs import check_picture
 from bwprof.results.difference import DEFAULT_GATE, disturbances, doubts
+from bwprof.terminal import console, show, table
 from bwprof.text import parse_count, quoted
 
 if TYPE_CHECKING:
@@ -89,8 +91,7 @@ def _print(options: argparse.Namespace) -> int:
 def _found(options: argparse.Namespace) -> pd.DataFrame:
     from bwprof.records.history import history
 
-    progress = _Progress()
-    try:
+    with _bar() as progress:
         return history(
             options.folder,
             options.cases or None,
@@ -98,45 +99,34 @@ def _found(options: argparse.Namespace) -> pd.DataFrame:
             device=options.device,
             last=None if options.last is None else parse_count(options.last, "--last"),
             gate=DEFAULT_GATE if options.gate is None else options.gate,
-            progress=progress if sys.stderr.isatty() else None,
+            progress=progress,
         )
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int], object] | None]:
+    """Show on a terminal how many runs are read, if there are many."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("left:"), TimeRemainingColumn(compact=True))
+    bar = Progress(TextColumn("reading runs"), *columns, console=console(sys.stderr), transient=True)
+    task = bar.add_task("", total=None)
+
+    def progress(done: int, total: int) -> None:
+        if total >= _LEAST_FOR_BAR:
+            bar.start()
+            bar.update(task, completed=done, total=total)
+
+    try:
+        yield progress
     finally:
-        progress.end()
-
-
-class _Progress:
-    """A bar on standard error, if there is much to read."""
-
-    def __init__(self) -> None:
-        self._bar: Any = None
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._bar is None and total >= _LEAST_FOR_BAR:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            from bwprof.terminal import console
-
-            columns = (
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("left:"),
-                TimeRemainingColumn(compact=True),
-            )
-            self._bar = Progress(TextColumn("reading runs"), *columns, console=console(sys.stderr), transient=True)
-            self._bar.start()
-            self._bar.add_task("", total=total)
-        if self._bar is not None:
-            self._bar.update(0, completed=done)
-
-    def end(self) -> None:
-        """Take it away; safe to call again."""
-        if self._bar is not None:
-            self._bar.stop()
+        bar.stop()
 
 
 def _show(found: pd.DataFrame, options: argparse.Namespace) -> None:
-    from bwprof.terminal import console, show
-
     screen = console(sys.stdout)
     if not len(found):
         runs = found.attrs["runs"]
@@ -145,8 +135,8 @@ def _show(found: pd.DataFrame, options: argparse.Namespace) -> None:
         return
     several = found[["device", "hostname"]].drop_duplicates().shape[0] > 1
     if not options.cases:
-        for where, rows in _by_place(found):
-            show(screen, _overview(screen, rows, where))
+        for _, rows in found.groupby(["hostname", "device"], sort=False, observed=True, dropna=False):
+            show(screen, _overview(screen, rows, _place(rows.iloc[-1])))
             screen.print("")
         screen.print(_count(found))
         return
@@ -158,12 +148,6 @@ def _show(found: pd.DataFrame, options: argparse.Namespace) -> None:
         screen.print("")
 
 
-def _by_place(found: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """The rows of each device of each host."""
-    grouped = found.groupby(["hostname", "device"], sort=False, observed=True, dropna=False)
-    return [(_place(rows.iloc[-1]), rows) for _, rows in grouped]
-
-
 def _place(row: Any) -> str:
     device, host = (quoted(row[name]) if isinstance(row[name], str) else "" for name in ("device", "hostname"))
     return " on ".join(part for part in (device, host) if part) or "a device"
@@ -171,8 +155,6 @@ def _place(row: Any) -> str:
 
 def _overview(screen: Console, found: pd.DataFrame, where: str) -> Table:
     """A line for each case: where it stands, and how often it changed."""
-    from bwprof.terminal import table
-
     numbers = ["runs", "time", "GB/s", "before"]
     grid = table(screen, where, ["case", "precision", *numbers, "changes"], numbers=numbers)
     grid.columns[0].max_width = 22
@@ -215,14 +197,13 @@ def _title(row: Any, *, several: bool) -> str:
 
 def _runs(screen: Console, rows: pd.DataFrame) -> Table:
     """A line for each run of a case."""
-    from bwprof.terminal import table
-
     numbers = ["time", "+-%", "GB/s", "change"]
     grid = table(screen, "", ["started (UTC)", *numbers, "notes"], numbers=numbers)
     grid.columns[-1].max_width = max(_LEAST_NOTES, screen.width - _BESIDE_NOTES)
     for _, row in rows.iterrows():
-        figures = (_time(row), _interval(row), _figure(row["bandwidth_gb_s"]), _change(row))
-        grid.add_row(_day(row["started"], " %H:%M"), *figures, _notes(row))
+        figures = (_time(row), _interval(row), _figure(row["bandwidth_gb_s"]))
+        change = f"{row['change']} {_percent(row)}".strip()  # how much longer it took than in the run before
+        grid.add_row(_day(row["started"], " %H:%M"), *figures, change, _notes(row))
     return grid
 
 
@@ -252,11 +233,6 @@ def _time(row: Any) -> str:
 def _interval(row: Any) -> str:
     half = (row["time_ms_hi"] - row["time_ms_lo"]) / 2 / row["time_ms"] * 100
     return f"{half:.2g}" if half < 99.5 else f"{half:.0f}" if half == half else ""  # noqa: PLR0124
-
-
-def _change(row: Any) -> str:
-    """How much longer it took than in the run before; what differs is named."""
-    return f"{row['change']} {_percent(row)}".strip()
 
 
 def _percent(row: Any) -> str:

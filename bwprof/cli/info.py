@@ -6,13 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import data_stream
 from bwprof.info import info
 from bwprof.info.lines import about, device_lines
 from bwprof.results.jsonfile import plain
+from bwprof.terminal import console, print_table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,20 +32,8 @@ def _print(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps(plain(found), indent=1) + "\n")
         return 0
-    _print_tables(found)
-    return 0
-
-
-def _print_tables(found: dict[str, Any]) -> None:
-    from bwprof.terminal import console, show, table
-
-    screen = console(sys.stdout)
-    general = table(screen, "bwprof " + found["version"], ["what", "value"])
-    for name, value in about(found):
-        general.add_row(name, value)
-    show(screen, general)
+    screen, headers = console(sys.stdout), ["what", "value"]
+    print_table(screen, headers, about(found), title="bwprof " + found["version"])
     for device in found["devices"]:
-        rows = table(screen, f"{device['backend']}:{device['index']}", ["what", "value"])
-        for name, value in device_lines(device):
-            rows.add_row(name, value)
-        show(screen, rows)
+        print_table(screen, headers, device_lines(device), title=f"{device['backend']}:{device['index']}")
+    return 0

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from bwprof import hardware
 from bwprof.cli.shared import options
 from bwprof.cli.shared.arguments import BACKEND_HELP, Parser, refuse_others
-from bwprof.cli.shared.guard import OK, USAGE, guarded
-from bwprof.cli.shared.measuring import measuring
+from bwprof.cli.shared.guard import OK
+from bwprof.cli.shared.measuring import run_measuring
 from bwprof.cli.shared.outputs import targets_of
 from bwprof.cli.shared.predictions import efficiency_of, write
+from bwprof.cli.shared.summary import print_step
 from bwprof.cli.sweep import run
 from bwprof.cli.sweep.listing import print_plan
 from bwprof.models import architecture, running, step
@@ -26,12 +27,14 @@ from bwprof.models.question import LAYER, Question
 from bwprof.results.schema import Row
 from bwprof.results.writer import Store
 from bwprof.roofs import Roofs
+from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
+from bwprof.runs.plan import Plan
 from bwprof.runs.resuming import still_to_do
+from bwprof.terminal import console, print_table
 from bwprof.text import parse_count, path_text, quoted, words
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import Console
 
 _log = logging.getLogger("bwprof.sweep")
@@ -55,17 +58,9 @@ exit codes: as bwprof sweep has them; a model that does not fit is an answer, 0.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(lambda: _main(given))
-
-
-def _main(given: list[str]) -> int:
     started = time.monotonic()
-    try:
-        parsed = _parser().parse_args(given)
-    except SystemExit as ended:
-        return USAGE if ended.code else OK
-    return measuring(parsed, lambda interrupts: _command(parsed, given, interrupts, started))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return run_measuring(_parser(), given, lambda parsed, interrupts: _command(parsed, given, interrupts, started))
 
 
 def _parser() -> Parser:
@@ -121,9 +116,6 @@ def _parser() -> Parser:
 
 
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
-    from bwprof.models import predicting
-    from bwprof.models.settling import settle
-
     options.check_paths(parsed)
     most = options.limit(parsed.max_seconds, "--max-seconds", from_zero=True)
     total = options.limit(parsed.max_total_seconds, "--max-total-seconds")
@@ -159,14 +151,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         shapes = {(spec.operation, spec.precision, *spec.params.values()): spec for spec in reversed(plan.specs)}
         print_plan(sys.stdout, replace(plan, specs=tuple(reversed(shapes.values()))), choice)
         return OK
-    job = run.Job(
-        plan,
-        running.items_of(asked, choice.backend),
-        "model",
-        lambda inner: running.PiecesExecutor(asked, inner, predicting.filled),
-        _show,
-        settle,
-    )
+    job = _job(asked, plan, running.items_of(asked, choice.backend))
     return run.run(parsed, given, interrupts, job, choice, wanted, {"model": asked.to_dict()})
 
 
@@ -212,9 +197,6 @@ def _measuring(parsed: argparse.Namespace, *, roofs_are_used: bool) -> dict[str,
 
 def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Sequence[int], int, run.Job]:
     """The rows of a model's run that stay, and what is left to do."""
-    from bwprof.models import predicting
-    from bwprof.models.settling import settle
-
     if data.get("model") is None:
         raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {path_text(folder)}")
     plan = run.earlier_plan(folder, data)
@@ -235,38 +217,30 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
             there[key] -= 1
         else:
             missing.append(piece)
-    earlier = [rows[place] for place in kept]
-    job = run.Job(
-        plan,
-        missing,
-        "model",
-        lambda inner: running.PiecesExecutor(asked, inner, predicting.filled, earlier),
-        _show,
-        settle,
-    )
-    return kept, strangers - len(layers), job
+    return kept, strangers - len(layers), _job(asked, plan, missing, [rows[place] for place in kept])
+
+
+def _job(asked: Question, plan: Plan, items: Sequence[running.AnyPiece], earlier: Sequence[Row] = ()) -> run.Job:
+    """What is left to do of a model's run that has the `earlier` rows."""
+    from bwprof.models import predicting
+    from bwprof.models.settling import settle
+
+    def executor(inner: ChildExecutor) -> running.PiecesExecutor:
+        return running.PiecesExecutor(asked, inner, predicting.filled, earlier)
+
+    return run.Job(plan, items, "model", executor, _show, settle)
 
 
 def _show(store: Store, _folder: Path | None, screen: Console) -> None:
     """The result of a run's rows."""
     from bwprof.results import frame
 
-    _print_result(frame.from_rows(store.rows, store.run), screen)
-
-
-def _print_result(frame: pd.DataFrame, screen: Console) -> None:
-    from bwprof.models.result import ModelStep
-    from bwprof.models.telling import spare
-    from bwprof.terminal import show
-
-    for renderable in ModelStep.from_frame(frame).renderables(screen):
-        show(screen, renderable, spare(renderable))
+    print_step(frame.from_rows(store.rows, store.run), screen)
 
 
 def _predict(parsed: argparse.Namespace, asked: Question, devices: Sequence[str | Roofs]) -> int:
     """A prediction: its tables, and its rows where they were asked for."""
     from bwprof.models import predicting
-    from bwprof.terminal import console
 
     if parsed.output is not None:
         kind = Path(parsed.output).suffix.lower().removeprefix(".")
@@ -279,21 +253,19 @@ def _predict(parsed: argparse.Namespace, asked: Question, devices: Sequence[str 
     write(frame, targets, quiet=True)
     to_stdout = "-" in targets.values()
     if not parsed.quiet:
-        _print_result(frame, console(sys.stderr if to_stdout else sys.stdout))
+        print_step(frame, console(sys.stderr if to_stdout else sys.stdout))
     return OK
 
 
 def _print_models() -> None:
     from bwprof.models import config
-    from bwprof.terminal import console, show, table
 
-    screen = console(sys.stdout)
     numbers = ["billion weights", "layers", "hidden", "heads", "KV heads", "experts", "window"]
-    grid = table(screen, "", ["model", *numbers], numbers=numbers)
+    rows = []
     for name in architecture.names():
         model = architecture.named(name)
         sizes = [model.layers, model.hidden, model.num_heads, model.num_kv_heads]
         rare = [f"{model.experts_per_token} of {model.experts}" if model.experts else "-", str(model.window or "-")]
-        grid.add_row(name, f"{model.parameters / 1e9:.3g}", *map(str, sizes), *rare)
-    show(screen, grid)
+        rows.append((name, f"{model.parameters / 1e9:.3g}", *map(str, sizes), *rare))
+    print_table(console(sys.stdout), ["model", *numbers], rows, numbers=numbers)
     sys.stdout.write(f"config.json of: {', '.join(config.families())}\n")

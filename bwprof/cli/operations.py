@@ -11,6 +11,7 @@ from bwprof import registry
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.forms import add_forms, print_in_form
 from bwprof.cli.shared.guard import OK
+from bwprof.terminal import console, print_table
 from bwprof.text import unknown
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print(options: argparse.Namespace) -> int:
     found = _asked(options.names)
-    if not print_in_form(options, lambda: [_told(operation) for operation in found], lambda: _markdown(found)):
+    if not print_in_form(options, lambda: _told(found), lambda: _markdown(found)):
         _tables(found)
     return OK
 
 
-def _told(operation: Mapping[str, Any]) -> dict[str, Any]:
-    return {**operation, "intensity": _intensities(operation)}
+def _told(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**operation, "intensity": _intensities(operation)} for operation in found]
 
 
 def _asked(names: Sequence[str]) -> list[dict[str, Any]]:
@@ -57,16 +58,15 @@ def _markdown(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
     parts = ["# Operations", "Made by `bwprof operations --md`.", _LEGEND.strip()]
     for operation in found:
-        parts += [f"## {operation['name']}", _sentence(operation["text"])]
-        formulas = [f"* {name}: `{text}`" for name, text in operation["formulas"].items()]
+        text = operation["text"]
+        parts += [f"## {operation['name']}", f"{text[:1].upper()}{text[1:]}."]
+        formulas = [f"* {name}: `{formula}`" for name, formula in operation["formulas"].items()]
         parts += ["\n".join([*formulas, f"* intensity: {_intensity_words(operation)} FLOP/B"])]
         parts += [markdown(_params(operation)), markdown(_variants(operation))]
     return parts
 
 
 def _tables(found: Sequence[Mapping[str, Any]]) -> None:
-    from bwprof.terminal import console, show, table
-
     screen = console(sys.stdout)
     for operation in found:
         sys.stdout.write(f"{operation['name']}: {operation['text']}\n")
@@ -74,10 +74,7 @@ def _tables(found: Sequence[Mapping[str, Any]]) -> None:
             sys.stdout.write(f"  {name} = {text}\n")
         sys.stdout.write(f"  intensity (FLOP/B): {_intensity_words(operation)}\n")
         for part in (_params(operation), _variants(operation)):
-            grid = table(screen, "", list(part.columns))
-            for cells in part.itertuples(index=False):
-                grid.add_row(*cells)
-            show(screen, grid)
+            print_table(screen, list(part.columns), part.itertuples(index=False))
         sys.stdout.write("\n")
 
 
@@ -126,7 +123,3 @@ def _intensity_words(operation: Mapping[str, Any]) -> str:
     for precision, value in _intensities(operation).items():
         alike.setdefault(f"{value:.3g}", []).append(precision)
     return "; ".join(f"{value} ({', '.join(names)})" for value, names in alike.items())
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bwprof.cli.analyze import wrapped
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.shared.rows import add_results, loaded
+from bwprof.terminal import console
 from bwprof.text import fraction, quoted, short
 
 if TYPE_CHECKING:
@@ -44,9 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(options: argparse.Namespace) -> int:
-    from bwprof.cli.analyze import wrapped
     from bwprof.records.comparing.outliers import DEFAULT_GATE, outliers
-    from bwprof.terminal import console
 
     gate = DEFAULT_GATE if options.gate is None else fraction(options.gate, "--gate")
     fail_on = {"never": None, "slow": 0.0}.get(options.fail_on, options.fail_on)

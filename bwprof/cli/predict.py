@@ -22,6 +22,7 @@ from bwprof.cli.shared.predictions import efficiency_of, write
 from bwprof.cli.sweep import options as sweeps
 from bwprof.roofs import files
 from bwprof.runs import plan
+from bwprof.terminal import PLAIN_WIDTH, console, print_table
 from bwprof.text import figure_text, seconds_text, short
 
 if TYPE_CHECKING:
@@ -121,14 +122,12 @@ _TOLD = ("device", "reason", "operation", "precision")
 
 
 def _print(found: pd.DataFrame) -> None:
-    from bwprof.terminal import PLAIN_WIDTH, console, show, table
-
     screen = console(sys.stdout)
     width = min(screen.width, PLAIN_WIDTH)
     learnt = bool(found["time_ms_lo"].notna().any())
     words = ["case", "precision", *(["device"] if found["device"].nunique() > 1 else [])]
     numbers = [name for name in _NUMBERS if learnt or name != "between"]
-    grid = table(screen, "", [*words, *numbers, "limiter"], numbers=numbers)
+    lines = []
     least = lower_bounds(found)
     for row, bound in zip(found.to_dict(orient="records"), least, strict=True):
         cells = {
@@ -141,8 +140,8 @@ def _print(found: pd.DataFrame) -> None:
         if bound:
             cells |= {"time": f">= {cells['time']}", "between": "-", "GB/s": f"<= {cells['GB/s']}", "% limit": "-"}
             limiter = "-"
-        grid.add_row(*(str(row[name]) for name in words), *(cells[name] for name in numbers), limiter)
-    show(screen, grid)
+        lines.append([*(str(row[name]) for name in words), *(cells[name] for name in numbers), limiter])
+    print_table(screen, [*words, *numbers, "limiter"], lines, numbers=numbers)
     said: dict[str, dict[str, None]] = {}  # what each is of, where not all have the same
     for device, reason, operation, precision in zip(*(found[name] for name in _TOLD), strict=True):
         said.setdefault(f"{device}{{}}: {reason}", {})[f"{operation} {precision}"] = None
@@ -157,19 +156,19 @@ def _print(found: pd.DataFrame) -> None:
 
 def _print_devices() -> int:
     from bwprof.analysis import catalogue
-    from bwprof.terminal import console, show, table
 
     screen = console(sys.stdout)
     rows = catalogue()
     rates = ["fp32", "tf32", "fp16", "fp8_e4m3"]
     heads = ["id", "year", "GB/s", *rates, "GB", "L2 MiB", "units"]
-    grid = table(screen, "", heads, numbers=heads[1:])
     names = ["id", "year", "bandwidth_gb_s", *rates, "memory_gb", "l2_mib", "units"]
     sold = rows["memory_of"].map({"device": "", "data sheet": "*"})
     rows["memory_gb"] = rows["memory_gb"].map("{:.3g}".format) + sold
-    for row in rows[names].itertuples(index=False):
-        grid.add_row(*(cell if isinstance(cell, str) else "-" if math.isnan(cell) else f"{cell:g}" for cell in row))
-    show(screen, grid)
+    lines = (
+        [cell if isinstance(cell, str) else "-" if math.isnan(cell) else f"{cell:g}" for cell in row]
+        for row in rows[names].itertuples(index=False)
+    )
+    print_table(screen, heads, lines, numbers=heads[1:])
     screen.print("GB as the device reports it, *: as it is sold; dense TFLOP/s, by the makers' documents:")
     for name, source, unconfirmed, note in rows[["id", "source", "unconfirmed", "note"]].itertuples(index=False):
         said = f"  {name}: {source}" + (f"; not confirmed: {unconfirmed}" if unconfirmed else "")

@@ -6,17 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from bwprof.cli.analyze import show_checklist
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, OK
 from bwprof.cli.shared.rows import add_results, loaded
+from bwprof.cli.shared.summary import print_step, print_tables
+from bwprof.terminal import console, print_table
 from bwprof.text import counted, path_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from bwprof.report.optimising.goals import Goal
 
 _DESCRIPTION = """\
 Print the summary of results, as bwprof sweep and bwprof model do when they end. With -o write a report instead: a page
@@ -72,23 +69,14 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _print(options: argparse.Namespace) -> int:
-    from bwprof.cli.shared.summary import print_tables
-    from bwprof.terminal import console
-
     (name,) = options.results
     found, screen = loaded(name, options.only), console(sys.stdout)
     if options.checklist:
         from bwprof.analysis.causes.checks import checklist
-        from bwprof.cli.analyze import show_checklist
 
         show_checklist(checklist(found), screen)
     elif found.attrs.get("run", {}).get("model") is not None:
-        from bwprof.models.result import ModelStep
-        from bwprof.models.telling import spare
-        from bwprof.terminal import show
-
-        for renderable in ModelStep.from_frame(found).renderables(screen):
-            show(screen, renderable, spare(renderable))
+        print_step(found, screen)
     else:
         print_tables(found, screen)
     return OK
@@ -97,7 +85,6 @@ def _print(options: argparse.Namespace) -> int:
 def _write(options: argparse.Namespace) -> int:
     from bwprof.cli.shared.outputs import check_folder
     from bwprof.report.writing import check_ending, write_report
-    from bwprof.terminal import console
 
     if options.output:  # before any work
         check_ending(Path(options.output))
@@ -117,17 +104,7 @@ def _write(options: argparse.Namespace) -> int:
         raise ValueError(str(error).replace("force=True, --force in a shell", "--force")) from None
     beside = f", with {counted(len(found.pictures), 'picture')} beside it" if found.pictures else ""
     sys.stderr.write(f"bwprof: the report is {path_text(found.path)}{beside}\n")
-    _show_goals(found.goals, console(sys.stdout))
+    if found.goals:
+        rows = [(goal.name, goal.said, goal.figure, goal.result) for goal in found.goals]
+        print_table(console(sys.stdout), ["goal", "wanted", "found", "result"], rows)
     return OK if found.passed else GATE_FAILED
-
-
-def _show_goals(goals: Sequence[Goal], screen: Console) -> None:
-    """Each goal in a line, whether it is reached."""
-    from bwprof.terminal import show, table
-
-    if not goals:
-        return
-    grid = table(screen, "", ["goal", "wanted", "found", "result"])
-    for goal in goals:
-        grid.add_row(goal.name, goal.said, goal.figure, goal.result)
-    show(screen, grid)

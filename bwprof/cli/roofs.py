@@ -11,8 +11,10 @@ from bwprof import hardware
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser, run
 from bwprof.cli.shared.outputs import check_free
 from bwprof.roofs import Roofs, files, store
+from bwprof.terminal import console, print_table
 from bwprof.text import path_text, unknown
 
+_HEADINGS = ["device", "name", "measured", "largest read GB/s", "file"]
 _ACTIONS = ("list", "export", "import")
 _EPILOG = """\
 examples:
@@ -46,9 +48,7 @@ def _run(options: argparse.Namespace) -> int:
         return _list(options)
     if not options.file:
         raise ValueError(f"bwprof roofs {options.action} FILE: a file is needed")
-    if options.action == "export":
-        return _export(options, Path(options.file))
-    return _import(options, Path(options.file))
+    return (_export if options.action == "export" else _import)(options, Path(options.file))
 
 
 def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
@@ -58,25 +58,21 @@ def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from bwprof.terminal import console, show, table
-
     backend, index = hardware.parse(options.device, options.backend)
     if backend is not None or index is not None:
         hardware.choose(options.backend, options.device)  # which says why there is none
-    devices = hardware.devices()
-    screen = console(sys.stdout)
-    grid = table(screen, "", ["device", "name", "measured", "largest read GB/s", "file"], numbers=["largest read GB/s"])
-    for found in devices:
+    rows = []
+    for found in hardware.devices():
         where = f"{found['backend']}:{found['index']}"
         if backend not in (None, found["backend"]) or index not in (None, found["index"]):
             continue
         with hardware.opened_chosen(None, where) as (choice, device):
             roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
         if roofs is None:
-            grid.add_row(where, found["name"], "none stored: a sweep measures them", "", "")
+            rows.append((where, found["name"], "none stored: a sweep measures them", "", ""))
         else:
-            grid.add_row(where, found["name"], roofs.measured, _largest(roofs), roofs.source)
-    show(screen, grid)
+            rows.append((where, found["name"], roofs.measured, _largest(roofs), roofs.source))
+    print_table(console(sys.stdout), _HEADINGS, rows, numbers=["largest read GB/s"])
     return 0
 
 

@@ -9,17 +9,16 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
-from bwprof.cli.shared.guard import GATE_FAILED, OK, USAGE, coded, data_stream, guarded
+from bwprof.cli.shared.guard import GATE_FAILED, OK, data_stream
+from bwprof.cli.shared.measuring import run_measuring
 from bwprof.cli.shared.outputs import check_free
 from bwprof.results.files import atomic_write
 from bwprof.results.jsonfile import plain
 from bwprof.runs.interrupts import Interrupts
 from bwprof.selftest.part import Report, Value
-from bwprof.terminal import console, table
-from bwprof.terminal import show as show_table
+from bwprof.terminal import console, print_table
 from bwprof.text import seconds_text
 
 _DESCRIPTION = "Hold bwprof's figures against independent witnesses on this machine, and print how well they agree."
@@ -36,7 +35,7 @@ exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device e
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return guarded(lambda: _main(arguments))
+    return run_measuring(_parser(), arguments, _command)
 
 
 def _parser() -> Parser:
@@ -49,19 +48,6 @@ def _parser() -> Parser:
     parser.add_argument("--force", action="store_true", help="replace the file that --json names")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return parser
-
-
-def _main(arguments: Sequence[str] | None) -> int:
-    try:
-        options = _parser().parse_args(arguments)
-    except SystemExit as ended:
-        return USAGE if ended.code else OK
-
-    def held() -> int:
-        with Interrupts() as interrupts:
-            return _command(options, interrupts)
-
-    return coded(held)
 
 
 def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
@@ -80,18 +66,13 @@ def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
             sys.stderr.write(f"bwprof: {text}\n")
 
     def show(report: Report) -> None:
-        for shown in rendered(report):
-            screen.print(shown) if isinstance(shown, str) else show_table(screen, shown)
-
-    def rendered(report: Report) -> list[Any]:
-        return [*([_table(report)] if report.rows else [report.title]), *_lines(report), ""]
-
-    def _table(report: Report) -> Any:
-        numbers = [heading for name, heading in report.columns.items() if not isinstance(report.rows[0][name], str)]
-        result = table(screen, report.title, list(report.columns.values()), numbers=numbers)
-        for row in report.rows:
-            result.add_row(*(_said(row[name]) for name in report.columns))
-        return result
+        columns = report.columns
+        if report.rows:
+            numbers = [heading for name, heading in columns.items() if not isinstance(report.rows[0][name], str)]
+            rows = ([_said(row[name]) for name in columns] for row in report.rows)
+            print_table(screen, list(columns.values()), rows, numbers=numbers, title=report.title)
+        for line in (*([] if report.rows else [report.title]), *_lines(report), ""):
+            screen.print(line)
 
     result = run.run(
         options.parts,

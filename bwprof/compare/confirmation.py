@@ -12,7 +12,7 @@ from bwprof.results.schema import Row
 from bwprof.runs import again
 from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.showing import shown_here
+from bwprof.runs.progress import shown_here
 
 # Processes of the base and second tries together. A case may have one state for as long as a process lasts: where it is
 # in either state half of the time, seven processes look like a slow-down by chance one time in 128.

@@ -81,10 +81,13 @@ def _column(values: list[Any], kind: schema.Kind) -> Any:
         return np.array([math.nan if value is None else value for value in values], dtype=float)
     if kind == "text":
         return pd.array(values, dtype=_TEXT)
-    missing = np.array([value is None for value in values], dtype=bool)
-    if kind == "integer":
-        return pd.arrays.IntegerArray(np.array([value or 0 for value in values], dtype=np.int64), missing)
-    return pd.arrays.BooleanArray(np.array([bool(value) for value in values], dtype=bool), missing)
+    known = np.array([value or 0 for value in values], dtype=np.int64 if kind == "integer" else bool)
+    return _masked(known, np.array([value is None for value in values], dtype=bool))
+
+
+def _masked(values: Any, missing: Any) -> Any:
+    """Whole numbers, or truth, of which some are missing."""
+    return (pd.arrays.BooleanArray if values.dtype == bool else pd.arrays.IntegerArray)(values, missing)
 
 
 def _whole_column(values: Any, kind: schema.Kind) -> Any:
@@ -93,10 +96,7 @@ def _whole_column(values: Any, kind: schema.Kind) -> Any:
         return values.astype(float)
     if kind == "text":
         return pd.array(values, dtype=_TEXT)
-    known = np.zeros(len(values), dtype=bool)
-    if kind == "integer":
-        return pd.arrays.IntegerArray(values.astype(np.int64), known)
-    return pd.arrays.BooleanArray(values.astype(bool), known)
+    return _masked(values.astype(np.int64 if kind == "integer" else bool), np.zeros(len(values), dtype=bool))
 
 
 def _even_column(value: Any, kind: schema.Kind, count: int) -> Any:
@@ -107,10 +107,8 @@ def _even_column(value: Any, kind: schema.Kind, count: int) -> Any:
         texts = np.empty(count, dtype=object)
         texts.fill(pd.NA if value is None else str(value))  # np.full takes twenty times as long
         return pd.array(texts, dtype=_TEXT)
-    missing = np.full(count, value is None)
-    if kind == "integer":
-        return pd.arrays.IntegerArray(np.full(count, value or 0, dtype=np.int64), missing)
-    return pd.arrays.BooleanArray(np.full(count, bool(value)), missing)
+    known = np.full(count, value or 0, dtype=np.int64 if kind == "integer" else bool)
+    return _masked(known, np.full(count, value is None))
 
 
 def _series(values: list[Any]) -> pd.Series[Any]:

@@ -64,7 +64,7 @@ def run(request: Request, how: How) -> pd.DataFrame:
     registry.check_metrics(request.options.get("metrics", ()), choice.backend)
     run_data = metadata.describe(environment.new_run_id(), choice, None)
     return inprocess.into_frame(
-        _points(request),
+        [Point(request, params, cache) for params in product(request.axes) for cache in request.caches],
         CallExecutor(choice, request, run_data["run_id"], how, limits),
         run_data,
         limits,
@@ -149,10 +149,6 @@ class Point:
         if function is call and on_host:
             return Subject(waiting(call, made, options["name"]), tried=True, **options)
         return Subject(function, tried=function is call, **options)
-
-
-def _points(request: Request) -> list[Point]:
-    return [Point(request, params, cache) for params in product(request.axes) for cache in request.caches]
 
 
 class CallExecutor:

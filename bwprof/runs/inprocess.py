@@ -26,9 +26,8 @@ from bwprof.roofs import Given
 from bwprof.runs import metadata, plan, several
 from bwprof.runs.executors.local import LocalExecutor
 from bwprof.runs.loop import Executor, Limits, T
-from bwprof.runs.progress import Callback, Progress
+from bwprof.runs.progress import Callback, Progress, shown_here
 from bwprof.runs.several import Part, Settle, as_it_is
-from bwprof.runs.showing import shown_here
 from bwprof.runs.timeline import Timeline
 from bwprof.text import is_truth, path_of, quoted, seconds, shown, truth
 
@@ -126,7 +125,8 @@ def parts_into_frame(
 ) -> pd.DataFrame:
     """Measure all of them, with executors that are closed afterwards; the rows, which are in `output` as well."""
     store = _store_of(run_data, how.output, force=how.force)
-    progress = Timeline(_progress_of(how.progress))
+    wanted = how.progress
+    progress = Timeline(Callback(wanted) if callable(wanted) else shown_here(quiet=not wanted))
     with _keeping_rows(store, progress), _keeping_trace(progress, store, how.trace):
         try:
             several.measure(
@@ -195,11 +195,6 @@ def _stop_when_lost(outcome: Outcome) -> None:
         row = outcome.row
         cause = row["counters_status"] if row["status"] == "ok" else row["reason"]
         raise DeviceLostError(f"the device is lost, only a new process can use it again: {cause}")
-
-
-def _progress_of(wanted: Shown) -> Progress:
-    """What shows a run: a caller's function, standard error, or nothing."""
-    return Callback(wanted) if callable(wanted) else shown_here(quiet=not wanted)
 
 
 def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, force: bool) -> Store:

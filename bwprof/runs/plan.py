@@ -143,10 +143,6 @@ def each_once(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[
     return list(seen.values())
 
 
-def _is_wanted(only: tuple[str, ...], *names: str) -> bool:
-    return not only or any(_named(pattern, *names) for pattern in only)
-
-
 def _named(pattern: str, *names: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in names)
 
@@ -233,9 +229,7 @@ def _overridden(entry: SuiteCase, request: Request) -> SuiteCase:
     params.update({name: values for name, values in request.params.items() if name in known})
     takes = registry.operation(entry.operation)["takes_kv_lens"]
     kv_lens = request.kv_lens if request.kv_lens is not None and takes else entry.kv_lens
-    return SuiteCase(
-        entry.name, entry.operation, params, kv_lens, entry.precisions, entry.variants, entry.backends, entry.caches
-    )
+    return replace(entry, params=params, kv_lens=kv_lens)
 
 
 def _check_used(request: Request, entries: Sequence[SuiteCase], backend: str) -> None:
@@ -300,7 +294,7 @@ def _expanded(
     for params in product(entry.params):
         named = " ".join([entry.name, *(f"{name}={params[name]}" for name in told)])
         case = registry.case_name(named, entry.kv_lens)
-        if not _is_wanted(request.only, case, entry.name, entry.operation):
+        if request.only and not any(_named(one, case, entry.name, entry.operation) for one in request.only):
             continue
         whole: dict[str, dict[str, int]] = {}
         for precision in precisions:

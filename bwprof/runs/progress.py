@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import graded
+from bwprof.terminal import console
 from bwprof.text import seconds_text, spelt
 
 
@@ -74,8 +76,6 @@ class Bar(Progress):
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
-        from bwprof.terminal import console
-
         screen = console(stream)
         self._title_width = max(8, min(48, screen.width - _BAR_WIDTH - _BESIDE))
         self._bar = RichProgress(
@@ -128,6 +128,13 @@ class Callback(Progress):
     def row(self, row: Row, samples: Sequence[float] = ()) -> None:
         self._done += 1
         self._function(self._done, self._total, PublicRow(row, samples))
+
+
+def shown_here(*, quiet: bool = False) -> Progress:
+    """Return a bar where standard error is a terminal, lines where it is not; nothing when quiet."""
+    if quiet:
+        return Progress()
+    return Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
 
 
 def describe(row: Row) -> str:

@@ -102,7 +102,10 @@ def measure(
                 _fail(part, store, str(error), labels)
                 continue
             if len(parts) > 1:
-                _write_down(number, part, store)
+                # A device's facts stand in the file before its first row: by them the rows are known to be its own.
+                if number == 0:
+                    store.run |= {name: part.run[name] for name in ("facts", "roofs") if name in part.run}
+                store.write_metadata()
             loop.run_cases(part.items, executor, context, store, limits=own, progress=progress, after=after)
         finally:
             executor.close()
@@ -112,13 +115,6 @@ def _share(limits: Limits, part: Part[T], parts: int) -> Limits:
     """The limits of a part when so many parts are left, it among them."""
     until = None if limits.deadline is None else time.monotonic() + limits.left() / parts
     return replace(limits, target_seconds=part.target_seconds, until=until)
-
-
-def _write_down(number: int, part: Part[T], store: Store) -> None:
-    """A device's facts stand in the file before its first row: by them the rows are known to be its own."""
-    if number == 0:
-        store.run |= {name: part.run[name] for name in ("facts", "roofs") if name in part.run}
-    store.write_metadata()
 
 
 def _fail(part: Part[T], store: Store, reason: str, labels: Mapping[str, Any] | None) -> None:

@@ -167,13 +167,15 @@ def _case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
     kv_lens = registry.lengths(entry.get("kv_lens"), f"{where}: kv_lens")
     if kv_lens is not None and not registry.operation(operation)["takes_kv_lens"]:
         raise ValueError(f"{where}: {operation} takes no kv_lens")
+    known = {row["name"] for rows in registry.operation(operation)["variants"].values() for row in rows}
+    variants = [*sorted(known), "all"]
     return SuiteCase(
         name=given,
         operation=operation,
         params=params,
         kv_lens=kv_lens,
         precisions=_precisions(entry["precisions"], where) if "precisions" in entry else None,
-        variants=_variants(entry["variants"], operation, where) if "variants" in entry else None,
+        variants=_words(entry["variants"], f"variant of {operation}", variants, where) if "variants" in entry else None,
         backends=_words(entry["backends"], "backend", registry.backend_names(), where) if "backends" in entry else None,
         caches=_words(entry["cache"], "cache", _CACHES, where) if "cache" in entry else None,
     )
@@ -220,11 +222,6 @@ def _precisions(value: Any, where: str) -> tuple[str, ...]:
     if value == []:
         raise ValueError(f"{where}: the list of precisions is empty")
     return tuple(registry.check_precision(word, where=where) for word in _listed(value))
-
-
-def _variants(value: Any, operation: str, where: str) -> tuple[str, ...]:
-    known = {row["name"] for rows in registry.operation(operation)["variants"].values() for row in rows}
-    return _words(value, f"variant of {operation}", [*sorted(known), "all"], where)
 
 
 def _seconds(value: Any, where: str) -> float:

@@ -74,7 +74,8 @@ class Bandwidth:
         def again() -> tuple[Row, str]:
             return self._once_more(row, what, name, options)
 
-        self._keep(row, again)
+        self._again[id(row)] = row, again
+        self._measured.append(row)
         # A second time in this process is no second try: what processes differ in, where their arrays lie say, stays.
         said = self._session.hold(row, again, tries=2 if isinstance(what, str) else 1)
         if said:
@@ -131,10 +132,6 @@ class Bandwidth:
     def forget(self) -> None:
         """After the test: what was measured may hold much memory."""
         self._again.clear()
-
-    def _keep(self, row: Row, again: Again) -> None:
-        self._again[id(row)] = row, again
-        self._measured.append(row)
 
     def _once(self, what: str | Callable[..., object], name: str, options: Mapping[str, Any]) -> Row:
         choose = hardware.choose if isinstance(what, str) else hardware.chosen

@@ -88,7 +88,9 @@ class Session:
         others = [one for one in base.rows if bare(one) != bare(tested)]
         samples = [*[None] * len(others), list(row.samples_ns)]
         found = compared(base, Side("this session", [*others, tested], samples), tries=tries)
-        place = next(n for n, line in enumerate(found.lines) if line.pair.new is not None and _same(line, key(tested)))
+        place = next(
+            n for n, line in enumerate(found.lines) if line.pair.new is not None and key(line.pair.new) == key(tested)
+        )
         failed, where = False, ""
         if found.doubted(found.lines[place], self._fail_on):
             second, where = again()
@@ -190,10 +192,6 @@ def _name_in(base: Side, case: str) -> tuple[str, int]:
     if case in names or len(alike) != 1:
         return case, 0 if case in names else len(alike)
     return alike[0], 0
-
-
-def _same(line: Any, own: object) -> bool:
-    return key(line.pair.new) == own
 
 
 def _cells(one: dict[str, Any]) -> dict[str, str]:

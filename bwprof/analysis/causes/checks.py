@@ -87,10 +87,6 @@ def _tail(facts: Facts) -> NDArray[np.float64]:
         return np.where(waves < 1, 100.0, 100 * (whole - waves) / whole)
 
 
-def _at_a_roof(facts: Facts) -> NDArray[np.bool_]:
-    return at_a_roof(facts.data, facts.limits)
-
-
 def _build(facts: Facts) -> NDArray[np.float64]:
     """1 where there is machine code for the device: of the run's metadata."""
     run = facts.data.attrs.get("run")
@@ -158,7 +154,7 @@ ITEMS: tuple[Item, ...] = (
         _at_least(50),
         "{:.0f} %",
         "--metrics occupancy",
-        _at_a_roof,
+        lambda facts: at_a_roof(facts.data, facts.limits),
     ),
     Item(
         "Compute",

@@ -109,17 +109,13 @@ def _kernel_share(facts: Facts) -> NDArray[np.float64]:
     return np.where(np.isnan(own), 100 - values.waiting_share(facts.data), own)
 
 
-def _flag(name: str) -> Callable[[Facts], Any]:
-    return lambda facts: values.has_flag(facts.data, name).astype(float)
-
-
 def _doubt(name: str) -> Rule:
     return Rule(
         name,
         f"flag {name}",
         ">",
         0.0,
-        _flag(name),
+        lambda facts: values.has_flag(facts.data, name).astype(float),
         f"{name}: to be read with care",
         f"flag {name}",
         ("measure again before anything else",),

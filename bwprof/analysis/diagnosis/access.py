@@ -105,7 +105,7 @@ def _by_sectors(figures: Figures) -> Judgement:
     if math.isnan(most):
         return untold("sectors of a request were not counted", Need("sectors_per_load", "--metrics sectors", "memory"))
     said = f"{most:.3g} sectors a request"
-    ideal = _ideal(figures)
+    ideal = WARP * _element_bytes(figures.word("precision").lower()) / SECTOR  # of single elements; 0: not known
     if most > SLACK * WIDEST:
         said = f"{said}, where even 16 bytes a lane need {WIDEST:.0f}"
         gain = figures.bounded(most / (ideal or WIDEST), useless=True)
@@ -125,11 +125,6 @@ def _by_sectors(figures: Figures) -> Judgement:
 
 def _or_zero(value: float) -> float:
     return -1.0 if math.isnan(value) else value
-
-
-def _ideal(figures: Figures) -> float:
-    """Sectors of a request of single elements, by the row's precision; 0 where that is not known."""
-    return WARP * _element_bytes(figures.word("precision").lower()) / SECTOR
 
 
 @cache

@@ -24,7 +24,7 @@ from bwprof.analysis.diagnosis.judging import (
     share_text,
     untold,
 )
-from bwprof.text import finite_number, shown
+from bwprof.text import and_text, finite_number, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ class Diagnosis:
         if not told:
             return f"{self.case}{doubt}: {self._open()}."
         first, *rest = told
-        also = f", and by {_and([found.hypothesis.said for found in rest])}" if rest else ""
+        also = f", and by {and_text([found.hypothesis.said for found in rest])}" if rest else ""
         limit = f"limited by {first.hypothesis.said} ({first.judgement.evidence}){also}"
         return f"{self.case}{doubt}: {limit}{self._gain(first)}."
 
@@ -296,7 +296,3 @@ def _few(names: Counter[str]) -> str:
     if len(told) <= _NAMED + 1:
         return ", ".join(told)
     return f"{', '.join(told[:_NAMED])} and {len(told) - _NAMED} more figures"
-
-
-def _and(told: list[str]) -> str:
-    return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)

@@ -60,12 +60,10 @@ def _document() -> dict[str, Any]:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Every device of the catalogue, in its order."""
-    return tuple(map(_entry, _document()["device"]))
-
-
-def _entry(found: dict[str, Any]) -> Entry:
-    lists = {name: tuple(found.get(name, ())) for name in ("aliases", "family", "checked", "unconfirmed")}
-    return Entry(**{**found, **lists})
+    lists = ("aliases", "family", "checked", "unconfirmed")
+    return tuple(
+        Entry(**{**one, **{name: tuple(one.get(name, ())) for name in lists}}) for one in _document()["device"]
+    )
 
 
 def instead() -> dict[str, str]:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bwprof import registry
 from bwprof.analysis.forecast import datasheets
 from bwprof.analysis.forecast.cards import Card, card_of, measured, of_entry
@@ -68,8 +70,6 @@ class _Model:
 
     def busy(self, written: Array, units: float = 1.0) -> Array | float:
         """How many times longer arithmetic takes where there is little to write, on so many times the units."""
-        import numpy as np
-
         if not self.busy_bytes:
             return 1.0
         return np.hypot(1.0, self.busy_bytes * units / np.maximum(written, 1.0))
@@ -81,8 +81,6 @@ class _Model:
     @classmethod
     def fitting(cls, taken: Array, memory: Array, arithmetic: Array, written: Array, card: Card) -> _Model:
         """The one that is least far off, times being held against times as factors."""
-        import numpy as np
-
         if len(taken) > _FITTED:
             some = np.argsort(taken, kind="stable")[np.linspace(0, len(taken) - 1, _FITTED).astype(int)]
             taken, memory, arithmetic, written = taken[some], memory[some], arithmetic[some], written[some]
@@ -122,16 +120,12 @@ class _Learnt:
         """Times of shapes on the device that was learnt from, of which its roofs say so much; their standard error; and
         the place of the likest row.
         """
-        import numpy as np
-
         like = work if self.precision == work.precision else work.in_precision(self.precision)
         rest, error, nearest = self.between(*_features(like))
         return self.model.seconds(memory, arithmetic * self.model.busy(work.written)) * np.exp(rest), error, nearest
 
     def beside(self, other: _Learnt, card: Card) -> _Learnt:
         """The same by another precision's rows, which are many more, where that is nearer to these few."""
-        import numpy as np
-
         off = np.log(self.taken / other.seconds(self.work, *_roofs_seconds(self.work, card))[0])
         shift = float(off.sum() / (len(off) + 1))  # a row says little by itself
         error = float(np.sqrt(((off - shift) ** 2).mean()))
@@ -170,7 +164,6 @@ class Efficiency:
             operation, precision, rows, efficiency (median time of the roofs over the time), error_pct (nine of ten
             rows are missed by less when they are left out).
         """
-        import numpy as np
         import pandas as pd
 
         return pd.DataFrame(
@@ -189,8 +182,6 @@ class Efficiency:
 
     def estimate(self, work: Work, card: Card, stream: Array) -> Estimate:
         """Times of shapes on a device, where streams of their bytes take so many seconds."""
-        import numpy as np
-
         if not any(operation == work.operation for operation, _, _ in self.learnt):
             return self._of_all(work, card, stream)
         found, doubt, said = self._of(work)
@@ -217,8 +208,6 @@ class Efficiency:
 
     def _of_all(self, work: Work, card: Card, stream: Array) -> Estimate:
         """Times of an operation of which nothing was learnt: as near to their roofs as all others are."""
-        import numpy as np
-
         every = np.concatenate([found.efficiency for (_, _, variant), found in self.learnt.items() if variant is None])
         low, middle, high = np.quantile(np.minimum(every, 1.0), (0.05, 0.5, 0.95))
         floor = card.streams.floor_seconds
@@ -320,8 +309,6 @@ def _beside_others(
     key: tuple[str, str, str | None], learnt: Mapping[tuple[str, str, str | None], _Learnt], card: Card
 ) -> _Learnt:
     """What was learnt of a kernel; of few rows, with the help of the precision most like it that has many."""
-    import numpy as np
-
     own = learnt[key]
     others = [
         other
@@ -341,7 +328,6 @@ def _beside_others(
 
 def _usable(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that something can be learnt from, with every column that is needed."""
-    import numpy as np
     import pandas as pd
 
     from bwprof.results import schema
@@ -392,8 +378,6 @@ def _origin(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> Card:
 
 
 def _learnt(rows: pd.DataFrame, operation: str, precision: str, card: Card) -> _Learnt:
-    import numpy as np
-
     work = _work_of_rows(rows, operation, precision)
     memory, arithmetic = _roofs_seconds(work, card)
     taken = rows["time_ms"].to_numpy(float) * 1e-3
@@ -411,7 +395,6 @@ def _texts(column: pd.Series[Any]) -> list[str | None]:
 
 def _work_of_rows(rows: pd.DataFrame, operation: str, precision: str) -> Work:
     """The shapes of measured rows; what they do not say is at its default, their bytes are the rows' own."""
-    import numpy as np
     import pandas as pd
 
     from bwprof.costs import Cost
@@ -432,8 +415,6 @@ def _work_of_rows(rows: pd.DataFrame, operation: str, precision: str) -> Work:
 
 def _features(work: Work) -> tuple[Array, Array]:
     """What tells shapes apart: logarithms of bytes and FLOPs, and of parameters (flags as they are)."""
-    import numpy as np
-
     sizes = [np.log2(np.maximum(values, 1.0)) for values in (work.written, work.read, work.flops)]
     params = [
         2.0 * work.params[param["name"]]
@@ -474,8 +455,6 @@ def carried(
     Behind the memory there may be arithmetic of up to `hidden` seconds; what is left idle there makes it `busier` times
     longer.
     """
-    import numpy as np
-
     here, there = cards
     beaten = np.maximum(memory / seconds, 1.0)  # a stream is no limit of a cache
     clock, units = _ratio(here.clock_mhz, there.clock_mhz), _ratio(here.units, there.units)
@@ -498,8 +477,6 @@ def carried(
 
 def _beside(whole: Array, part: Array, exponent: float) -> Array:
     """What makes the whole together with a part."""
-    import numpy as np
-
     return np.maximum(whole**exponent - part**exponent, 0.0) ** (1 / exponent)
 
 

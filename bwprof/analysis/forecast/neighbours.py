@@ -13,6 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 Array = Any
 
 _WIDTHS = (4.0, 8.0, 16.0)  # of the first part, in powers of two
@@ -40,8 +42,6 @@ class _Kernel:
 
     def __call__(self, sizes: Array, params: Array, sizes2: Array, params2: Array) -> Array:
         """Likeness of each row to each of the others, 1 for the same."""
-        import numpy as np
-
         found = _matern(sizes / self.width, sizes2 / self.width)
         if not self.near_share:
             return found
@@ -56,8 +56,6 @@ class _Kernel:
 
 def _matern(one: Array, other: Array) -> Array:
     """The Matern kernel of smoothness 5/2."""
-    import numpy as np
-
     squares = one @ (-10 * other).T  # five times the squared distances, in one array
     squares += 5 * (one * one).sum(1)[:, None]
     squares += 5 * (other * other).sum(1)[None]
@@ -85,8 +83,6 @@ class Neighbours:
     """
 
     def __init__(self, sizes: Array, params: Array, values: Array) -> None:
-        import numpy as np
-
         if len(values) > _MOST:
             kept = np.unique(np.linspace(0, len(values) - 1, _MOST).astype(int))
             kept = np.lexsort(sizes.T)[kept]
@@ -122,15 +118,11 @@ class Neighbours:
 
     def _matrix(self, kernel: _Kernel, noise: float, spread: float, some: Array) -> Array:
         """The covariance of some of the points."""
-        import numpy as np
-
         mine = self._sizes[some], self._params[some]
         return spread * kernel(*mine, *mine) + (noise**2 + 1e-9) * np.eye(len(mine[0]))
 
     def _chosen(self, spread: float) -> tuple[_Kernel, float]:
         """The kernel under which these values are likeliest."""
-        import numpy as np
-
         some = np.unique(np.linspace(0, self.count - 1, min(self.count, _ENOUGH)).astype(int))
         values = self._values[some]
         best = -math.inf
@@ -149,8 +141,6 @@ class Neighbours:
 
     def __call__(self, sizes: Array, params: Array) -> tuple[Array, Array, Array]:
         """Values at other points, their standard error, and the place of the point most like each."""
-        import numpy as np
-
         count = len(sizes)
         if self._kernel is None or self._weights is None:
             nothing = np.zeros(count, dtype=np.intp)
@@ -176,8 +166,6 @@ class Neighbours:
 
 
 def _likelihood(matrix: Array, values: Array) -> float:
-    import numpy as np
-
     try:
         root = np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bwprof import _core, registry
 from bwprof.analysis.forecast import datasheets
 from bwprof.analysis.forecast.cards import Card, card_of, each_device
@@ -18,7 +20,6 @@ from bwprof.roofs import limits
 from bwprof.text import as_pandas, finite_number, listed, quoted, shown, words
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -136,8 +137,6 @@ def predict_rows(
     >>> found[["operation", "status"]].values.tolist()
     [['gemm', 'predicted'], ['kv_copy', 'predicted']]
     """
-    import numpy as np
-
     model = model_of(efficiency)
     card = card_for(device, model)
     groups: dict[tuple[Any, ...], list[tuple[int, Case]]] = {}
@@ -280,8 +279,6 @@ MOST_COMPARED = 20_000  # rows that are also compared with FP32, one by one
 
 def lower_bounds(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """Where a predicted time is a lower bound: it has arithmetic whose rate on the device nobody knows."""
-    import numpy as np
-
     flops, dense, best = (limits.numbers(frame, name) for name in ("flops", "peak_tflops", "measured_tflops"))
     found: NDArray[np.bool_] = (flops > 0) & np.isnan(dense) & np.isnan(best)
     return found
@@ -289,8 +286,6 @@ def lower_bounds(frame: pd.DataFrame) -> NDArray[np.bool_]:
 
 def _by_share(work: Work, card: Card, share: float, stream: Any) -> Estimate:
     """Times at a share of the nearer roof; `stream` is what streams of these bytes take."""
-    import numpy as np
-
     floor = card.streams.floor_seconds
     rate, kind = card.rate(work.precision)
     memory = np.maximum(stream - floor, 0.0)
@@ -302,8 +297,6 @@ def _by_share(work: Work, card: Card, share: float, stream: Any) -> Estimate:
 
 def _frame(work: Work, card: Card, model: float | Efficiency) -> pd.DataFrame:
     """The rows of some shapes."""
-    import numpy as np
-
     from bwprof.results.frame import from_columns
 
     stream = card.streams.seconds(work.read, work.written)

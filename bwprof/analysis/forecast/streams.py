@@ -7,12 +7,11 @@ import math
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from bwprof.roofs.model import Roofs
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _FILE = Path(__file__).with_name("streams.json")
 _FAR = 2.0**64  # bytes: more than any transfer has
@@ -30,8 +29,6 @@ class Curve:
 
     def times(self, total: Array, floor: float) -> Array:
         """Seconds for so many bytes, as `bwprof.Roofs` has them: straight lines between the measured sizes."""
-        import numpy as np
-
         first, last = self.seconds[0], self.seconds[-1]
         low = min(floor, first)
         below = low + (first - low) * total / self.sizes[0]
@@ -60,8 +57,6 @@ class Streams:
     @classmethod
     def of(cls, roofs: Roofs) -> Streams:
         """Those of measured roofs; ValueError where they have none."""
-        import numpy as np
-
         if not roofs.points:
             raise ValueError(f"the roofs of {roofs.device or 'this device'} hold no stream")
         found: dict[str, list[Any]] = {}
@@ -84,8 +79,6 @@ class Streams:
     @classmethod
     def from_dict(cls, found: Any) -> Streams:
         """Those that `to_dict` wrote; ValueError for what holds none."""
-        import numpy as np
-
         try:
             device, floor = str(found["device"]), float(found["floor_microseconds"])
             curves = [
@@ -114,8 +107,6 @@ class Streams:
 
     def seconds(self, read: Array, written: Array) -> Array:
         """What a stream of these bytes and of their mix takes, its launch included; an empty launch for no bytes."""
-        import numpy as np
-
         sizes, mixes, times, slopes = self._grid
         total = read + written
         moved = np.where(total > 0, total, 1.0)
@@ -135,8 +126,6 @@ class Streams:
         """Sizes that any stream was measured at, mixes, and of each mix the time at each size and how it goes on: what
         lies between are straight lines. One more size far beyond, and a second mix where there is one.
         """
-        import numpy as np
-
         curves = self.curves if len(self.curves) > 1 else self.curves * 2
         mixes = np.array([curve.read_fraction for curve in curves])
         if len(self.curves) == 1:
@@ -149,8 +138,6 @@ class Streams:
 
     def ceiling_gb_s(self, read: Array, written: Array) -> Array:
         """What a stream of this mix reaches at the largest size that was measured, GB/s; NaN for no bytes."""
-        import numpy as np
-
         total = read + written
         fraction = read / np.where(total > 0, total, 1.0)
         mixes = [curve.read_fraction for curve in self.curves]
@@ -162,8 +149,6 @@ class Streams:
 
         A stream takes a latency and its bytes over the bandwidth of a large one: each is scaled by itself.
         """
-        import numpy as np
-
         curves = []
         for curve in self.curves:
             moving = curve.sizes * (curve.seconds[-1] / curve.sizes[-1])
@@ -176,8 +161,6 @@ class Streams:
 
 def _is_curve(sizes: Array, times: Array) -> bool:
     """Whether these are bytes that ascend and times that never fall, all above zero and finite."""
-    import numpy as np
-
     if sizes.ndim != 1 or sizes.shape != times.shape or not sizes.size:
         return False
     ascend = (np.diff(sizes) > 0).all() and (np.diff(times) >= 0).all()

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bwprof import costs, registry
 from bwprof.costs import Cost
 from bwprof.text import is_range, shown, spread
@@ -90,8 +92,6 @@ def work_of(
     ValueError
         For whatever `bwprof.cost` refuses, in its words.
     """
-    import numpy as np
-
     precision = registry.check_precision(precision)
     allowed = registry.operation(operation)["precisions"]
     if precision not in allowed:
@@ -116,8 +116,6 @@ def each_of(
     operation: str, precision: str, columns: Mapping[str, Any], names: list[str] | None, kv_lens: Sequence[int]
 ) -> list[Work]:
     """The shapes that `combined` made, each by itself with a batch of these lengths."""
-    import numpy as np
-
     count = max((np.size(values) for values in columns.values()), default=1)
     rows = [
         {name: np.asarray(values).ravel()[at % np.size(values)] for name, values in columns.items()}
@@ -140,8 +138,6 @@ def combined(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any],
     ValueError
         For a parameter without values, arrays of different lengths, or too many rows.
     """
-    import numpy as np
-
     arrays: dict[str, Any] = {}
     lists: dict[str, list[Any]] = {}
     single: dict[str, Any] = {}

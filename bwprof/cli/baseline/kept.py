@@ -15,6 +15,7 @@ from bwprof.records.comparing.values import value
 from bwprof.results import schema
 from bwprof.results.difference import disturbances, doubts
 from bwprof.results.schema import Row
+from bwprof.terminal import console, print_table
 from bwprof.text import counted, figure_text, path_text, quoted
 
 _WORDS = ("case", "precision", "variant", "cache")
@@ -70,18 +71,12 @@ def delete(arguments: Sequence[str]) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from bwprof.terminal import console, table
-    from bwprof.terminal import show as shown
-
     found = baselines.baselines(folder=options.dir)
     whole = [line for line in found if not line["problem"]]
     if whole:
-        screen = console(sys.stdout)
         names = ["name", "cases", "processes", "device", "driver", "saved"]
-        grid = table(screen, "", names, numbers=["cases", "processes"])
-        for line in whole:
-            grid.add_row(*(str(line[name]) for name in names))
-        shown(screen, grid)
+        rows = ([str(line[name]) for name in names] for line in whole)
+        print_table(console(sys.stdout), names, rows, numbers=["cases", "processes"])
     for line in found:
         if line["problem"]:
             sys.stderr.write(f"bwprof: error: {line['problem']}\n")
@@ -92,19 +87,14 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from bwprof.terminal import console, table
-    from bwprof.terminal import show as shown
-
     found = baselines.load_baseline(options.name, folder=options.dir)
     screen = console(sys.stdout)
     for line in _head(found):
         screen.print(line, soft_wrap=True)
     doubted = [", ".join((*disturbances(row), *doubts(row))) for row in found.rows]
     more = ["doubts"] if any(doubted) else []
-    grid = table(screen, "", [*_WORDS, *_NUMBERS, *more], numbers=_NUMBERS)
-    for kept, words in zip(found.cases, doubted, strict=True):
-        grid.add_row(*_cells(kept), *([words] if more else []))
-    shown(screen, grid)
+    lines = [_cells(kept) + ([words] if more else []) for kept, words in zip(found.cases, doubted, strict=True)]
+    print_table(screen, [*_WORDS, *_NUMBERS, *more], lines, numbers=_NUMBERS)
     return OK
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from bwprof.cli.baseline.kept import add_dir
 from bwprof.cli.shared import options
-from bwprof.cli.shared.arguments import Parser
-from bwprof.cli.shared.guard import OK, USAGE, guarded
-from bwprof.cli.shared.measuring import measuring
+from bwprof.cli.shared.arguments import MixedParser, Parser
+from bwprof.cli.shared.guard import OK
+from bwprof.cli.shared.measuring import run_measuring
 from bwprof.cli.sweep import listing
 from bwprof.cli.sweep import options as sweeps
 from bwprof.records import baselines, saving
@@ -23,8 +23,6 @@ from bwprof.runs.interrupts import Interrupts
 from bwprof.text import counted, parse_count, path_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from bwprof.hardware import Choice
     from bwprof.results.writer import Store
     from bwprof.runs.plan import Plan
@@ -49,19 +47,11 @@ exit codes: 0 ok, 2 usage, 3 incomplete (a case failed or the file could not be 
 def main(arguments: Sequence[str]) -> int:
     """Save a baseline; returns the exit code."""
     given = list(arguments)
-    return guarded(lambda: _main(given))
-
-
-def _main(given: list[str]) -> int:
-    try:
-        parsed = _parser().parse_intermixed_args(given)  # NAME --repeat 3 OPERATION
-    except SystemExit as ended:
-        return USAGE if ended.code else OK
-    return measuring(parsed, lambda interrupts: _save(parsed, given, interrupts))
+    return run_measuring(_parser(), given, lambda parsed, interrupts: _save(parsed, given, interrupts))
 
 
 def _parser() -> Parser:
-    parser = Parser("bwprof baseline save", _DESCRIPTION, _EPILOG)
+    parser = MixedParser("bwprof baseline save", _DESCRIPTION, _EPILOG)  # NAME --repeat 3 OPERATION
     parser.add_argument("name", metavar="NAME", help="what to call it: letters, digits, '.', '_' and '-'")
     parser.add_argument(
         "what", nargs="*", metavar="RUN|FILE", help="runs that are there; with --repeat: operations to measure"
@@ -79,16 +69,8 @@ def _parser() -> Parser:
     out.add_argument("--output", metavar="DIR", help=f"parent of the runs' folders (default: {options.DEFAULT_OUTPUT})")
     out.add_argument("-q", "--quiet", action="store_true", help="no progress, only warnings and errors")
     out.add_argument("--verbose", action="store_true", help="log what is going on")
-    parser.set_defaults(
-        csv=None,
-        json=None,
-        classic_csv=None,
-        proof_bundle=None,
-        trace=None,
-        prometheus=None,
-        resume=None,
-        operations=[],
-    )
+    elsewhere = ("csv", "json", "classic_csv", "proof_bundle", "trace", "prometheus", "resume")  # options of sweep
+    parser.set_defaults(operations=[], **dict.fromkeys(elsewhere))
     return parser
 
 
@@ -166,7 +148,7 @@ def _runs(
     for warning in dict.fromkeys(choice.warning for choice, _ in made if choice.warning):
         _log.warning("%s", warning)
     choice, first = made[0]
-    job = command.Job(first, first.specs, made=made, settle=stores.append, show=_nothing, draws=False)
+    job = command.Job(first, first.specs, made=made, settle=stores.append, show=lambda *_: None, draws=False)
     code = OK
     for number in range(repeat):
         if not parsed.quiet:
@@ -185,10 +167,6 @@ def _planned(parsed: argparse.Namespace, *, runs: bool = True) -> list[tuple[Cho
 
     request = sweeps.request(parsed)
     return plan.for_each(request, hardware.choose_several(request.backend, request.device), runs=runs)
-
-
-def _nothing(_store: Store, _folder: Path | None, _screen: Console) -> None:
-    """The run of one process is no answer."""
 
 
 def _tell_finished(parsed: argparse.Namespace, stores: Sequence[Store]) -> None:

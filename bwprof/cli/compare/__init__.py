@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof.cli.analyze import show_table, wrapped
 from bwprof.cli.baseline.kept import add_dir
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.shared.options import add_only, split
 from bwprof.cli.shared.outputs import check_picture, is_step_summary, targets_of
 from bwprof.results.files import append_text, atomic_write
+from bwprof.terminal import console
 from bwprof.text import fraction, quoted, spelt, unknown
 
 if TYPE_CHECKING:
@@ -140,8 +142,6 @@ def _write(options: argparse.Namespace, targets: Mapping[str, str], found: Compa
 
     heads = [_gate_line(found, gate)] if gate.fail_on != "never" else []
     if options.format == "table":
-        from bwprof.terminal import console
-
         piped = "-" in targets.values()
         _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
     forms = {
@@ -206,7 +206,6 @@ def _quieter(found: Comparison) -> str:
 
 def _print(found: Comparison, heads: Sequence[str], screen: Console, options: argparse.Namespace) -> None:
     """On a terminal, or as plain text."""
-    from bwprof.cli.analyze import show_table, wrapped
     from bwprof.records.comparing import telling
     from bwprof.records.comparing.verdicts import NOT_COMPARABLE
 

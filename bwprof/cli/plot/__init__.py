@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.arguments import MixedParser, Parser, run
 from bwprof.cli.shared.guard import OK
 from bwprof.cli.shared.options import add_only
 from bwprof.cli.shared.outputs import check_picture
@@ -45,15 +45,7 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw results into files; returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return run(_parser(), given, _draw)
-
-
-class _Mixed(Parser):
-    """A parser to which options may come between the words."""
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        return self.parse_intermixed_args(args, namespace)
+    return run(_parser(), arguments, _draw)
 
 
 def _parser() -> Parser:
@@ -61,7 +53,7 @@ def _parser() -> Parser:
 
     texts = {name: kind.text for name, kind in plot.KINDS.items()} | _OTHERS
     epilog = _EPILOG.format(kinds="\n".join(f"  {name:<12}{text}" for name, text in texts.items()))
-    made = _Mixed("bwprof plot", "Draw results: a picture of one kind, or of every kind that fits them.", epilog)
+    made = MixedParser("bwprof plot", "Draw results: a picture of one kind, or of every kind that fits them.", epilog)
     made.add_argument("words", nargs="*", metavar="[KIND] RUN|FILE", help="the kind, and runs' folders or files")
     made.add_argument("--input", metavar="FILE", help="the same as RUN|FILE")
     made.add_argument(
@@ -116,7 +108,11 @@ def _draw(options: argparse.Namespace) -> int:
             given["precisions"] = words("--precision", given["precisions"])
         data = _given(kind, files, options.only)
         if options.panels:
-            _draw_panels(data, targets, dpi)
+            from bwprof.cli.plot.beside import means
+            from bwprof.plot.kinds import panels
+
+            for target in targets:
+                panels.write(means(data)[0], target, dpi=dpi)
         else:
             chosen.picture(data, **given).write(targets, dpi=dpi, dark=options.dark)
         if kind == COMPARISON:
@@ -268,15 +264,6 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> in
     return OK
 
 
-def _draw_panels(data: pd.DataFrame, targets: Sequence[Path], dpi: int) -> None:
-    from bwprof.cli.plot.beside import means
-    from bwprof.plot.kinds import panels
-
-    speeds, _ = means(data)
-    for target in targets:
-        panels.write(speeds, target, dpi=dpi)
-
-
 def _draw_other(
     kind: str | None, files: Sequence[str], targets: Sequence[Path], options: argparse.Namespace, dpi: int
 ) -> None:
@@ -294,8 +281,7 @@ def _draw_other(
         from bwprof import compare
         from bwprof.plot.kinds.ratios import picture
 
-        drawn = picture(compare(files[0], files[1]))
-        drawn.write(targets, dpi=dpi, dark=options.dark)
+        picture(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
         return
     from bwprof.plot.kinds.trends import write_trend
     from bwprof.records.history import history

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bwprof.cli.profilers import shown
 from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared import options as shared
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import INCOMPLETE, OK, USAGE, coded, guarded
+from bwprof.cli.shared.guard import INCOMPLETE, OK, USAGE, guarded
 from bwprof.cli.shared.outputs import targets_of, write_each
 from bwprof.profilers import anything, parse_chrome_trace, parse_ncu, parse_nsys, parse_rocprof
 from bwprof.text import unknown
@@ -54,17 +55,12 @@ def _main(given: list[str]) -> int:
         return _columns(given[1:])
     if given[0] in READERS:
         return read(given[0], given[1:], f"{_PROGRAM} {given[0]}")
-    return coded(lambda: _refuse(given[0]))
-
-
-def _refuse(name: str) -> int:
-    raise ValueError(unknown("profiler", name, [*READERS, COLUMNS]))
+    sys.stderr.write(f"bwprof: error: {unknown('profiler', given[0], [*READERS, COLUMNS])}\n")
+    return USAGE
 
 
 def _columns(arguments: Sequence[str]) -> int:
     """What the columns of all of them hold."""
-    from bwprof.cli.profilers import shown
-
     parser = Parser(f"{_PROGRAM} {COLUMNS}", "The columns that files of other profilers are read into, in their order.")
     return run(parser, arguments, lambda _: shown.show_columns(sys.stdout))
 
@@ -93,8 +89,6 @@ def read(name: str, arguments: Sequence[str], program: str) -> int:
 
 
 def _print(reader: Reader, given: argparse.Namespace) -> int:
-    from bwprof.cli.profilers import shown
-
     targets = targets_of(given, given.file)
     found = apply(_read(reader, given.file), given)
     if given.kernel is not None:
@@ -119,8 +113,6 @@ def _read(reader: Reader, name: str) -> pd.DataFrame:
 
 def finish(found: pd.DataFrame, targets: Mapping[str, str]) -> int:
     """Show a frame, unless it goes to the standard output in another form, and write it; the exit code."""
-    from bwprof.cli.profilers import shown
-
     if "-" not in targets.values():
         shown.show(found, sys.stdout)
     written = write_each(targets, lambda kind: shown.as_text(found, kind))

@@ -10,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from bwprof.cli.analyze import wrapped
+from bwprof.cli.profilers.shown import launches_text, only
 from bwprof.cli.shared import options as shared
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, OK
 from bwprof.cli.shared.outputs import targets_of, write_each
+from bwprof.terminal import console, print_table
 from bwprof.text import as_markdown, bytes_text, counted, quoted, short
 
 if TYPE_CHECKING:
@@ -90,7 +93,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from bwprof.cli.profilers.shown import only
     from bwprof.profilers import load, ncu_compare
 
     targets = targets_of(options, options.base, options.new)
@@ -120,17 +122,13 @@ def _alone(found: pd.DataFrame) -> list[str]:
     names = {"only_in_base": found.attrs["base"], "only_in_new": found.attrs["new"]}
     rest = found[found["side"] != "both"]
     return [
-        f"only in {quoted(names[line['side']])}: {_cut(line['case'])}, {_launches(line['base'] + line['new'])}"
+        f"only in {quoted(names[line['side']])}: {_cut(line['case'])}, {launches_text(line['base'] + line['new'])}"
         for line in rest.to_dict(orient="records")
     ]
 
 
 def _cut(name: str, most: int = 2 * _NAME) -> str:
     return name if len(name) <= most else f"{name[: most - 3]}..."
-
-
-def _launches(count: float) -> str:
-    return "1 launch" if count == 1 else f"{count:.0f} launches"
 
 
 def _whole(found: pd.DataFrame) -> str:
@@ -159,12 +157,8 @@ def _figures(lines: list[dict[str, Any]], *, everything: bool) -> list[tuple[str
     kept = [line for line in lines if everything or line["figure"] in _FIRST or _changed(line)]
     return [
         (_heading(line["figure"]), _value(line, "base"), _value(line, "new"), _change(line))
-        for line in sorted(kept, key=lambda line: _order(line["figure"]))
+        for line in sorted(kept, key=lambda line: (*_FIRST, line["figure"]).index(line["figure"]))
     ]
-
-
-def _order(figure: str) -> int:
-    return _FIRST.index(figure) if figure in _FIRST else len(_FIRST)
 
 
 def _heading(figure: str) -> str:
@@ -204,10 +198,7 @@ def _change(line: dict[str, Any]) -> str:
 
 
 def _show(found: pd.DataFrame, *, everything: bool) -> None:
-    from bwprof.cli.analyze import wrapped
     from bwprof.profilers.comparing import ALONE
-    from bwprof.terminal import console, table
-    from bwprof.terminal import show as show_table
 
     screen = console(sys.stdout)
     pairs = list(_pairs(found))
@@ -217,11 +208,8 @@ def _show(found: pd.DataFrame, *, everything: bool) -> None:
         _overview(pairs, screen)
     for name, lines in pairs if len(pairs) <= MOST_BLOCKS else ():
         screen.print(f"\n{name}", soft_wrap=True)
-        grid = table(screen, "", ["", "base", "new", "change"], numbers=["base", "new", "change"])
         listed = _figures(lines, everything=everything)
-        for cells in listed:
-            grid.add_row(*cells)
-        show_table(screen, grid)
+        print_table(screen, ["", "base", "new", "change"], listed, numbers=["base", "new", "change"])
         if len(listed) < len(lines):
             screen.print(
                 f"({counted(len(lines) - len(listed), 'figure')} more, hardly changed or of one side alone: --all)"
@@ -234,22 +222,18 @@ def _show(found: pd.DataFrame, *, everything: bool) -> None:
 
 def _overview(pairs: list[tuple[str, list[dict[str, Any]]]], screen: Console) -> None:
     """Of many pairs a line each."""
-    from bwprof.terminal import show as show_table
-    from bwprof.terminal import table
-
     shown = {"time_ms": "us", "dram_gb_s": "GB/s", "pct_peak": "% peak", "occupancy_pct": "occ. %"}
     sides = [f"{title}\n{side}" for title in shown.values() for side in ("base", "new")]
     headings = [*sides[:2], "change", *sides[2:]]
-    grid = table(screen, "", ["kernel", *headings], numbers=headings)
+    rows = []
     for name, lines in pairs[:_MOST_LINES]:
         by_name = {line["figure"]: line for line in lines}
         told = [[_value(by_name[one], side) if one in by_name else "-" for side in ("base", "new")] for one in shown]
         change = _change(by_name["time_ms"]) if "time_ms" in by_name else "-"
         head, _, launch = name.rpartition(" (launch ")
-        grid.add_row(
-            f"{launch.rstrip(')')} {_cut(head, _NAME)}", *told[0], change, *(cell for two in told[1:] for cell in two)
-        )
-    show_table(screen, grid, spare=[*sides[6:], *sides[4:6]])
+        called = f"{launch.rstrip(')')} {_cut(head, _NAME)}"
+        rows.append([called, *told[0], change, *(cell for two in told[1:] for cell in two)])
+    print_table(screen, ["kernel", *headings], rows, numbers=headings, spare=[*sides[6:], *sides[4:6]])
     if len(pairs) > _MOST_LINES:
         screen.print(f"... and {counted(len(pairs) - _MOST_LINES, 'pair')} more: --csv FILE has all")
 

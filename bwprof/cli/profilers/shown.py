@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bwprof.results.schema import is_missing
-from bwprof.terminal import PLAIN_WIDTH
+from bwprof.terminal import PLAIN_WIDTH, console, print_table
 from bwprof.text import bytes_text, counted, quoted, short
 
 if TYPE_CHECKING:
@@ -35,32 +35,30 @@ def only(found: pd.DataFrame, kernel: str) -> pd.DataFrame:
 
 def show(found: pd.DataFrame, stream: TextIO) -> None:
     """Print a frame: what it is, its launches, and what was left out."""
-    from bwprof.terminal import console
-
     screen = console(stream)
     kernels = found["kernel"].nunique()
     grouped = "count" in found.columns
     launches = int(found["count"].sum()) if grouped else len(found)
     source = f"{found.attrs.get('tool', '')} {found.attrs.get('page', '')}".strip()
-    print_line = screen.print
-    print_line(
-        f"{quoted(found.attrs.get('source', ''))}: {_launches(launches)} of {counted(kernels, 'kernel')} ({source})"
+    screen.print(
+        f"{quoted(found.attrs.get('source', ''))}: {launches_text(launches)} of {counted(kernels, 'kernel')} ({source})"
     )
     if grouped:
         _table(found, screen, "count", _TIMES)
     elif len(found) <= MOST_BLOCKS:
         for row in _records(found):
-            print_line("")
+            screen.print("")
             for line in block(row, min(screen.width, PLAIN_WIDTH)):
-                print_line(line, soft_wrap=True)
+                screen.print(line, soft_wrap=True)
     else:
         _table(found, screen, "launch", _COLUMNS)
     for note in found.attrs.get("notes", ()):
-        print_line(f"note: {note}")
+        screen.print(f"note: {note}")
 
 
-def _launches(count: int) -> str:
-    return "1 launch" if count == 1 else f"{count} launches"
+def launches_text(count: float) -> str:
+    """How many launches, one as one."""
+    return "1 launch" if count == 1 else f"{count:.0f} launches"
 
 
 def _records(found: pd.DataFrame) -> list[_Launch]:
@@ -125,7 +123,8 @@ def _dram(row: _Launch) -> str:
     moved = "" if read is None or written is None else f"{bytes_text(read)} read, {bytes_text(written)} written"
     rate = _said(row, "dram_gb_s", ".2f", "{} GB/s")
     share = _said(row, "pct_peak", ".2f", "{} % of peak")
-    return _joined(moved, f"{rate} = {share}" if rate and share else rate or share, _of_peak(row))
+    peak = _said(row, "peak_gb_s", ".1f", "peak {} GB/s")
+    return _joined(moved, f"{rate} = {share}" if rate and share else rate or share, peak)
 
 
 def _stated(row: _Launch) -> str:
@@ -133,10 +132,6 @@ def _stated(row: _Launch) -> str:
     read, written = row.get("bytes_read"), row.get("bytes_written")
     moved = "" if read is None or written is None else f"{bytes_text(read)} read, {bytes_text(written)} written"
     return _joined(moved, _said(row, "bandwidth_gb_s", ".2f", "{} GB/s"))
-
-
-def _of_peak(row: _Launch) -> str:
-    return _said(row, "peak_gb_s", ".1f", "peak {} GB/s")
 
 
 def _compute(row: _Launch) -> str:
@@ -242,16 +237,14 @@ _TIMES = (
 
 
 def _table(found: pd.DataFrame, screen: Any, first: str, columns: tuple[tuple[str, str, float, str], ...]) -> None:
-    from bwprof.terminal import show as show_table
-    from bwprof.terminal import table
-
     there = [column for column in columns if column[1] in found.columns]
     headings = [column[0] for column in there]
-    grid = table(screen, "", [first, "kernel", *headings], numbers=[first, *headings])
+    rows = []
     for row in _records(found.head(_MOST_LINES)):
         figures = ["-" if row.get(name) is None else short(times * row[name], spec) for _, name, times, spec in there]
-        grid.add_row(str(row.get(first)), str(row.get("case") or "-"), *figures)
-    show_table(screen, grid, spare=["waves", "conflicts", "tensor %", "registers", "occ. %"])
+        rows.append([str(row.get(first)), str(row.get("case") or "-"), *figures])
+    spare = ["waves", "conflicts", "tensor %", "registers", "occ. %"]
+    print_table(screen, [first, "kernel", *headings], rows, numbers=[first, *headings], spare=spare)
     if len(found) > _MOST_LINES:
         screen.print(f"... and {counted(len(found) - _MOST_LINES, 'row')} more: --csv FILE has all")
 
@@ -259,14 +252,9 @@ def _table(found: pd.DataFrame, screen: Any, first: str, columns: tuple[tuple[st
 def show_columns(stream: TextIO) -> int:
     """Print what the columns hold; the exit code."""
     from bwprof.profilers.columns import COLUMNS
-    from bwprof.terminal import console, table
-    from bwprof.terminal import show as show_table
 
-    screen = console(stream)
-    grid = table(screen, "", ["column", "unit", "what it holds"])
-    for column in COLUMNS:
-        grid.add_row(column.name, column.unit, column.text)
-    show_table(screen, grid)
+    rows = ((column.name, column.unit, column.text) for column in COLUMNS)
+    print_table(console(stream), ["column", "unit", "what it holds"], rows)
     return 0
 
 

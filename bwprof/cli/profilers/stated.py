@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwprof.text import parse_count, quoted, read_number
+from bwprof.cli.shared.options import positive
+from bwprof.text import parse_count, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,8 @@ def apply(found: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
 
     if options.bytes is not None:
         found = with_bytes(found, _bytes(options.bytes))
-    return found if options.peak is None else with_peak(found, _peak(options.peak))
+    peak = positive(options.peak, "--peak", "a bandwidth in GB/s")
+    return found if peak is None else with_peak(found, peak)
 
 
 def _bytes(given: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -45,11 +46,4 @@ def _bytes(given: Sequence[str]) -> dict[str, tuple[int, int]]:
         if name in found:
             raise ValueError(f"--bytes {quoted(name)} is given twice")
         found[name] = (parse_count(read, "--bytes"), parse_count(written, "--bytes"))
-    return found
-
-
-def _peak(text: str) -> float:
-    found = read_number(text)
-    if not (found > 0 and math.isfinite(found)):
-        raise ValueError(f"--peak is '{quoted(text)}': a bandwidth in GB/s is needed")
     return found

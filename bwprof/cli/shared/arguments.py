@@ -50,6 +50,13 @@ class Parser(argparse.ArgumentParser):
         return list(self._actions)
 
 
+class MixedParser(Parser):
+    """A parser to which options may come between the words."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return self.parse_intermixed_args(args, namespace)
+
+
 def refuse_others(parser: Parser, parsed: argparse.Namespace, why: str, *allowed: str) -> None:
     """ValueError where an option that does one thing alone stands beside others, which would be ignored.
 
@@ -57,18 +64,14 @@ def refuse_others(parser: Parser, parsed: argparse.Namespace, why: str, *allowed
     """
     known = [action for action in parser.listed() if action.default != argparse.SUPPRESS]
     given = [action for action in known if getattr(parsed, action.dest) not in (action.default, [])]
-    names = [_name(action) for action in given if action.dest not in allowed]
-    if names:
-        raise ValueError(f"{why}: leave out {', '.join(names)}")
-
-
-def _name(action: argparse.Action) -> str:
-    """An option as people type it, or what stands for a word of its own in the usage."""
-    return action.option_strings[-1] if action.option_strings else str(action.metavar or action.dest)
+    others = [action for action in given if action.dest not in allowed]
+    if others:  # as people type them, or as the usage has a word of its own
+        names = (action.option_strings[-1] if action.option_strings else action.metavar for action in others)
+        raise ValueError(f"{why}: leave out {', '.join(map(str, names))}")
 
 
 def run(parser: Parser, arguments: Sequence[str] | None, command: Callable[[argparse.Namespace], int]) -> int:
-    """The exit code of a command that measures nothing: 2, and a sentence, for what cannot be used or read."""
+    """The exit code of a command: 2, and a sentence, for what cannot be used or read."""
 
     def checked() -> int:
         try:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from bwprof.cli.shared.guard import coded
+from bwprof.cli.shared.arguments import Parser, run
 from bwprof.runs.interrupts import Interrupts
 
 
-def measuring(parsed: argparse.Namespace, command: Callable[[Interrupts], int]) -> int:
-    """The exit code of a command."""
-    level = logging.DEBUG if parsed.verbose else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=level, force=True)
-    for noisy in ("matplotlib", "PIL"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+def run_measuring(
+    parser: Parser, arguments: Sequence[str] | None, command: Callable[[argparse.Namespace, Interrupts], int]
+) -> int:
+    """Run a command that measures, as `run` does the others; returns the exit code."""
 
-    def held() -> int:
+    def begun(parsed: argparse.Namespace) -> int:
+        logging.getLogger().setLevel(logging.DEBUG if getattr(parsed, "verbose", False) else logging.WARNING)
+        for noisy in ("matplotlib", "PIL"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
         with Interrupts() as interrupts:
-            return command(interrupts)
+            return command(parsed, interrupts)
 
-    return coded(held)
+    return run(parser, arguments, begun)

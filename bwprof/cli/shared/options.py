@@ -242,6 +242,14 @@ def share(given: str, name: str, what: str = "") -> float:
     return found
 
 
+def positive(given: str | None, name: str, what: str) -> float | None:
+    """Return an option's positive number, None without the option; ValueError, which says `what` is needed."""
+    found = None if given is None else read_number(given)
+    if found is not None and not 0 < found < math.inf:
+        raise ValueError(f"{name} is '{quoted(given)}': {what} is needed")
+    return found
+
+
 def numbers(text: str, name: str) -> tuple[int, ...]:
     """The numbers of a list with commas, ranges among them; ValueError where there are none."""
     found = tuple(spread((word for word in text.split(",") if word.strip()), name))

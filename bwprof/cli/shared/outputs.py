@@ -73,7 +73,7 @@ def check_folder(option: str, name: str) -> None:
     except OSError as error:  # a link to itself, a name that is too long
         raise ValueError(f"{option} {quoted(name)}: {error.strerror}") from None
     folder = Path(os.path.realpath(name) if os.path.islink(name) else name).parent
-    if not _can_be_written(folder):
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise ValueError(f"{option} {quoted(name)}: there is no folder {quoted(folder)} that can be written to")
 
 
@@ -86,10 +86,6 @@ def is_step_summary(kind: str, name: str) -> bool:
         return is_plain_target(Path(name))
     except OSError:  # said when it is opened
         return False
-
-
-def _can_be_written(folder: Path) -> bool:
-    return folder.is_dir() and os.access(folder, os.W_OK)
 
 
 def _is_one(given: str | None, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis.summary import PAIR, summary_rows
 from bwprof.results import schema
 from bwprof.results.schema import FLAGS, Row
-from bwprof.terminal import PLAIN_WIDTH
+from bwprof.terminal import PLAIN_WIDTH, show, table
 from bwprof.text import figure_text, short
 
 _NOTED = 8  # cases that a note names; of more it says how many
@@ -29,11 +29,19 @@ def print_summary(rows: Sequence[Row], screen: Console) -> None:
     print_tables(frame.from_rows(rows), screen)
 
 
+def print_step(data: pd.DataFrame, screen: Console) -> None:
+    """Print what the rows of a model's step come to."""
+    from bwprof.models.result import ModelStep
+    from bwprof.models.telling import spare
+
+    for renderable in ModelStep.from_frame(data).renderables(screen):
+        show(screen, renderable, spare(renderable))
+
+
 def print_tables(data: pd.DataFrame, screen: Console) -> None:
     """The same of a frame; of several devices one after the other."""
     from bwprof.results import frame
     from bwprof.results.compare import by_device
-    from bwprof.terminal import show
 
     parts = by_device(frame.to_rows(data)) if data[_TOLD_APART].nunique().gt(1).any() else []
     for number, rows in enumerate(parts):
@@ -47,8 +55,6 @@ def print_tables(data: pd.DataFrame, screen: Console) -> None:
 
 def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
     """The summary as rich renderables, 120 columns wide at most."""
-    from bwprof.terminal import table
-
     lines, _ = summary_rows(data)
     others = [name for name in _measured(lines) if name not in PAIR]
     gb_s, share = (schema.column(name).unit for name in ("bandwidth_gb_s", "pct_limit"))

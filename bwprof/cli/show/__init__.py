@@ -10,10 +10,7 @@ from bwprof.analysis.views import VIEWS
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK
 from bwprof.cli.shared.rows import add_results, loaded
-from bwprof.text import quoted
-
-COLUMNS_HELP = "these columns, in this order (see bwprof columns)"
-VIEW_HELP = f"{', '.join(VIEWS)} (default: {VIEWS[0]})"
+from bwprof.terminal import console
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,19 +18,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser("bwprof show", "Print the rows of a stored run, a line each.", "The summary: bwprof report.")
     add_results(parser)
     chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--view", metavar="NAME", help=f"which columns: {VIEW_HELP}")
-    chosen.add_argument("--columns", metavar="A,B,…", help=COLUMNS_HELP)
-    return run(parser, arguments, print_rows)
+    chosen.add_argument("--view", metavar="NAME", help=f"which columns: {', '.join(VIEWS)} (default: {VIEWS[0]})")
+    chosen.add_argument("--columns", metavar="A,B,…", help="these columns, in this order (see bwprof columns)")
+    return run(parser, arguments, _print)
 
 
-def print_rows(options: argparse.Namespace) -> int:
-    """What `options` ask for (results, view, columns), on standard output."""
+def _print(options: argparse.Namespace) -> int:
     from bwprof.analysis.views import check_view
     from bwprof.cli.show.grid import print_view
-    from bwprof.terminal import console
 
-    if options.view is not None and options.columns is not None:
-        raise ValueError(f"--columns and the view {quoted(options.view)} both say which columns: leave one out")
     view = VIEWS[0] if options.view is None else options.view
     check_view(view)
     print_view(loaded(options.results, options.only), console(sys.stdout), which=view, columns=options.columns)

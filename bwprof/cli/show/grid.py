@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis.values import labels
 from bwprof.cli.shared.summary import listed
 from bwprof.results import schema
+from bwprof.terminal import table
 from bwprof.text import short
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def print_view(
     found = view(data, which, columns=columns)
     empty = [name for name in found.columns if columns is None and name not in _KEYS and found[name].isna().all()]
     shown = found.drop(columns=empty) if len(found) else found
-    cells = {str(name): _cells(shown[name]) for name in shown.columns}
+    cells = {str(name): list(map(_cell, shown[name].tolist())) for name in shown.columns}
     for number, names in enumerate(_blocks(cells, screen.width)):
         if number:
             screen.print("")
@@ -43,12 +44,9 @@ def print_view(
         screen.print(line)
 
 
-def _cells(values: pd.Series) -> list[str]:
-    """A column's values as a table has them."""
-    return ["-" if schema.is_missing(value) or value == "" else _cell(value) for value in values.tolist()]
-
-
 def _cell(value: Any) -> str:
+    if schema.is_missing(value) or value == "":
+        return "-"
     if isinstance(value, float):
         return short(value, ".0f" if abs(value) >= 1000 else ".4g")
     if isinstance(value, bool):
@@ -112,8 +110,6 @@ def _is_text(name: str) -> bool:
 
 
 def _print_block(screen: Console, cells: dict[str, list[str]], data: pd.DataFrame) -> None:
-    from bwprof.terminal import table
-
     headings = {name: _heading(name, _HEADING[screen.width >= _ROOMY]) for name in cells}
     grid = table(screen, "", list(headings.values()), numbers=[headings[name] for name in cells if not _is_text(name)])
     if screen.width < _ROOMY:

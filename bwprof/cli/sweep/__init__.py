@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from bwprof import hardware
 from bwprof.cli.shared import options as shared
-from bwprof.cli.shared.guard import OK, USAGE, guarded
-from bwprof.cli.shared.measuring import measuring
+from bwprof.cli.shared.guard import OK
+from bwprof.cli.shared.measuring import run_measuring
 from bwprof.cli.sweep import listing, options
 from bwprof.runs import plan
 from bwprof.runs.interrupts import Interrupts
@@ -21,18 +21,11 @@ _log = logging.getLogger("bwprof.sweep")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(lambda: _main(given))
-
-
-def _main(given: list[str]) -> int:
     started = time.monotonic()
-    parser = options.parser("bwprof sweep")
-    try:
-        parsed = parser.parse_args(given)
-    except SystemExit as ended:
-        return USAGE if ended.code else OK
-    return measuring(parsed, lambda interrupts: _command(parsed, given, interrupts, started))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return run_measuring(
+        options.parser("bwprof sweep"), given, lambda parsed, interrupts: _command(parsed, given, interrupts, started)
+    )
 
 
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:

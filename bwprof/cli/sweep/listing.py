@@ -12,11 +12,11 @@ from bwprof.roofs import Wanted
 from bwprof.runs.estimate import case_seconds, launch_seconds, run_seconds, whole_seconds
 from bwprof.runs.plan import Plan
 from bwprof.runs.progress import between
+from bwprof.terminal import console, print_table
 from bwprof.text import bytes_text, counted, seconds_text, spelt
 
-_WORDS = ("case", "precision", "variant")
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
-_NOTE = "note"
+_HEADING = ["case", "precision", "variant", *_NUMBERS, "note"]
 _LINES = 500  # that are laid out together; more of them would keep people waiting
 
 
@@ -54,7 +54,7 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
             specs = plan.specs[start : start + _LINES]
             lines = [_estimated(device, facts, spec, plan, choice.backend) for spec in specs]
             if len(plan.specs) <= _LINES:
-                _print_table(stream, lines)
+                print_table(console(stream), _HEADING, lines, numbers=_NUMBERS)
             else:
                 widths = _print_lines(stream, lines, widths)
     cases = run_seconds(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
@@ -68,27 +68,16 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
     )
 
 
-def _print_table(stream: TextIO, lines: list[list[str]]) -> None:
-    from bwprof.terminal import console, show, table
-
-    screen = console(stream)
-    grid = table(screen, "", [*_WORDS, *_NUMBERS, _NOTE], numbers=_NUMBERS)
-    for cells in lines:
-        grid.add_row(*cells)
-    show(screen, grid)
-
-
 def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> list[int]:
     """A part of a long plan, whose first lines must not wait for its last; returns the columns' widths."""
-    heading = [*_WORDS, *_NUMBERS, _NOTE]
     safe = [[spelt(cell) for cell in cells] for cells in lines]
     if not widths:
-        widths = [max(map(len, column)) for column in zip(heading, *safe, strict=True)]
-        safe.insert(0, heading)
+        widths = [max(map(len, column)) for column in zip(_HEADING, *safe, strict=True)]
+        safe.insert(0, _HEADING)
     for cells in safe:
         placed = [
             cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
-            for name, cell, width in zip(heading, cells, widths, strict=True)
+            for name, cell, width in zip(_HEADING, cells, widths, strict=True)
         ]
         stream.write(" |".join(placed).rstrip() + "\n")
     return widths

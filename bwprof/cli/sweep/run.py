@@ -43,11 +43,11 @@ from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Executor, Limits
 from bwprof.runs.plan import Plan, each_once
-from bwprof.runs.progress import Progress
+from bwprof.runs.progress import Progress, shown_here
 from bwprof.runs.resuming import is_finished, still_to_do
 from bwprof.runs.several import DEVICES, Part, Settle, as_it_is, is_part, measure, owners, parts_of
-from bwprof.runs.showing import shown_here
 from bwprof.runs.timeline import Timeline
+from bwprof.terminal import console
 from bwprof.text import counted, finite_number, path_text, seconds_text, shown, unknown
 
 if TYPE_CHECKING:
@@ -310,7 +310,10 @@ def _measure(
     except OSError as error:
         trouble = error
     finally:
-        trouble = _finish(store, status) or trouble
+        try:
+            store.finish(status)
+        except OSError as error:
+            trouble = error
     if trouble is not None:
         return _rescue(store, targets, trouble)
     importlib.import_module("bwprof.results.frame")  # NumPy, which a signal in the midst of its loading spoils for good
@@ -364,14 +367,6 @@ def _run_parts(
         )
     finally:
         progress.end()
-
-
-def _finish(store: Store, status: str) -> OSError | None:
-    try:
-        store.finish(status)
-    except OSError as error:
-        return error
-    return None
 
 
 def _rescue(store: Store, targets: Targets, trouble: OSError) -> int:
@@ -442,7 +437,6 @@ def _show(store: Store, targets: Targets, status: str, started: float, job: Job,
     """
     from bwprof.cli.show.grid import print_view
     from bwprof.results import frame
-    from bwprof.terminal import console
 
     if store.rows:
         screen = console(sys.stderr if targets.uses_stdout else sys.stdout)

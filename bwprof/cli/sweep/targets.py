@@ -37,6 +37,12 @@ class Targets:
     bundle: Path | None = None  # likewise, once it is there
 
     @property
+    def by_kind(self) -> dict[str, list[Path | TextIO]]:
+        """The files and streams of each kind, as a message calls it."""
+        ends = {"classic CSV": self.classic, "trace": self.trace, "Prometheus": self.prometheus}
+        return {"CSV": self.csv, "JSON": self.json, **ends}
+
+    @property
     def late(self) -> list[Path | TextIO]:
         """What is written at the end of the run alone."""
         return [*self.classic, *self.trace, *self.prometheus]
@@ -96,8 +102,7 @@ def targets_of(parsed: argparse.Namespace, run_id: str, *, folder: Path | None =
     if targets.folder is not None:
         targets.csv.append(targets.folder / results.CSV_NAME)
         targets.json.append(targets.folder / results.JSON_NAME)
-    lists = (targets.csv, targets.json, targets.classic, targets.trace, targets.prometheus)
-    for name, listed in zip(given.values(), lists, strict=True):
+    for name, listed in zip(given.values(), targets.by_kind.values(), strict=True):
         if name is not None:
             listed.append(data_stream() if name == "-" else Path(name))
     _check_distinct(targets)
@@ -171,21 +176,15 @@ def _dash(name: str | None) -> str | None:
 def _check_distinct(targets: Targets) -> None:
     """One file is written once; ValueError when it should be CSV and JSON."""
     seen: dict[str, str] = {}
-    kinds = {
-        "CSV": targets.csv,
-        "JSON": targets.json,
-        "classic CSV": targets.classic,
-        "trace": targets.trace,
-        "Prometheus": targets.prometheus,
-    }
-    for kind, listed in kinds.items():
+    for kind, listed in targets.by_kind.items():
         for target in list(listed):
             if not isinstance(target, Path) or not _is_file(target):
                 continue
-            earlier = seen.setdefault(os.path.realpath(target), kind)
+            real = os.path.realpath(target)
+            earlier = seen.setdefault(real, kind)
             if earlier != kind:
                 raise UnwritableError(f"{target} cannot be both the {earlier} and the {kind} file")
-            if sum(isinstance(other, Path) and _same(other, target) for other in listed) > 1:
+            if sum(isinstance(other, Path) and os.path.realpath(other) == real for other in listed) > 1:
                 listed.remove(target)
 
 
@@ -231,7 +230,3 @@ def _is_file(path: Path) -> bool:
         return is_plain_target(path)
     except OSError:  # said when it is opened
         return False
-
-
-def _same(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)

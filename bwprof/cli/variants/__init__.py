@@ -16,6 +16,7 @@ from bwprof.cli.shared.guard import OK, data_stream
 from bwprof.cli.shared.options import add_kv_lens, read_single
 from bwprof.kernels import Variants, variants
 from bwprof.results.jsonfile import plain
+from bwprof.terminal import PLAIN_WIDTH, console, print_table
 from bwprof.text import words
 
 _DESCRIPTION = "The variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy."
@@ -69,15 +70,10 @@ def _print(options: argparse.Namespace) -> int:
 
 
 def _show(found: Variants, *, several: bool) -> None:
-    from bwprof.terminal import PLAIN_WIDTH, console, show, table
-
     screen = console(sys.stdout)
     lines = [{**({"precision": row["precision"]} if several else {}), **found.cells(row)} for row in found]
     shown = [name for name in (lines[0] if lines else ()) if any(line[name] for line in lines)]
-    grid = table(screen, "", shown, numbers=_NUMBERS)
-    for line in lines:
-        grid.add_row(*(line[name] for name in shown))
-    show(screen, grid)
+    print_table(screen, shown, ([line[name] for name in shown] for line in lines), numbers=_NUMBERS)
     if found.lacking:
         screen.print(f"\n{textwrap.fill(found.lacking, PLAIN_WIDTH)}")
     if found.kernel_name:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
+from bwprof.cli.analyze import show_table, wrapped
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.shared.options import add_kv_lens, add_roofs, limit, read_single, roofs
@@ -19,6 +20,7 @@ from bwprof.cli.shared.outputs import check_picture, rescue, targets_of, write_e
 from bwprof.results.files import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
+from bwprof.terminal import console
 from bwprof.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -76,7 +78,9 @@ def parser() -> Parser:
 def _run(options: argparse.Namespace) -> int:
     from bwprof.ladder.function import ablation
 
-    targets = _targets(options)
+    targets = targets_of(options)
+    if options.output is not None:
+        check_picture("-o", options.output, force=options.force, targets=targets)
     seconds = limit(options.max_seconds, "--max-seconds", from_zero=True)
     held_against = roofs(options)
     lengths = registry.lengths(options.kv_lens, "--kv-lens")
@@ -105,14 +109,6 @@ def _run(options: argparse.Namespace) -> int:
         return _keep(options, targets, found, ending, interrupts)
 
 
-def _targets(options: argparse.Namespace) -> dict[str, str]:
-    """What is written where; ValueError for what cannot be, before anything is measured."""
-    targets = targets_of(options)
-    if options.output is not None:
-        check_picture("-o", options.output, force=options.force, targets=targets)
-    return targets
-
-
 def _keep(
     options: argparse.Namespace,
     targets: Mapping[str, str],
@@ -134,7 +130,11 @@ def _keep(
         with interrupts.at_once():  # a pipe may be full, or have no reader, and a picture takes long
             written |= write_each(piped, text_of)
             if "-" not in piped.values() and not found.empty:
-                trouble = _shown(found)
+                try:
+                    _show(found)
+                    sys.stdout.flush()
+                except OSError as error:
+                    trouble = error
             if options.output is not None and not _drawn(found, options.output):
                 code = INCOMPLETE
     except StoppedError:
@@ -178,16 +178,6 @@ def _text(found: pd.DataFrame, kind: str) -> str:
     return _json(found) if kind == "json" else telling.markdown(found)
 
 
-def _shown(found: pd.DataFrame) -> OSError | None:
-    """Print the tables; what the standard output says to it."""
-    try:
-        _show(found)
-        sys.stdout.flush()
-    except OSError as error:
-        return error
-    return None
-
-
 def _drawn(found: pd.DataFrame, target: str) -> bool:
     """Draw the picture; False, and a sentence, where that cannot be."""
     from bwprof import plot
@@ -204,9 +194,7 @@ def _drawn(found: pd.DataFrame, target: str) -> bool:
 
 
 def _show(found: pd.DataFrame) -> None:
-    from bwprof.cli.analyze import show_table, wrapped
     from bwprof.ladder import telling
-    from bwprof.terminal import console
 
     screen = console(sys.stdout)
     show_table(screen, telling.title(found), telling.table(found), numbers=telling.NUMBERS)

@@ -134,25 +134,17 @@ class _Placed:
     end_us: float
 
 
-@dataclass(slots=True)
-class _Lane:
-    """Slices in a row, and those that a next one may lie in, the innermost last."""
-
-    all: list[_Placed] = field(default_factory=list)
-    around: list[_Placed] = field(default_factory=list)
-
-
 def _lanes(slices: Iterable[Slice], slack_us: float) -> list[list[Slice]]:
     """The slices in as few rows as it takes so that of two in a row one lies in the other, or they do not touch."""
-    lanes = [_Lane()]
+    lanes: list[tuple[list[_Placed], list[_Placed]]] = [([], [])]  # all, and those that a next one may lie in
     for one in sorted(slices, key=lambda one: (one.begin_us, -one.duration_us)):
         placed = _Placed(one, one.end_us)
-        lane = next((lane for lane in lanes if _fits(placed, lane.around, slack_us)), None)
+        lane = next((lane for lane in lanes if _fits(placed, lane[1], slack_us)), None)
         if lane is None:
-            lanes.append(lane := _Lane())
-        lane.all.append(placed)
-        lane.around.append(placed)
-    return [[replace(one.slice, duration_us=one.end_us - one.slice.begin_us) for one in lane.all] for lane in lanes]
+            lanes.append(lane := ([], []))
+        for slices_of in lane:
+            slices_of.append(placed)
+    return [[replace(one.slice, duration_us=one.end_us - one.slice.begin_us) for one in lane] for lane, _ in lanes]
 
 
 def _fits(one: _Placed, around: list[_Placed], slack_us: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bwprof.results.others.trace import Slice, Trace, pulses
@@ -85,7 +86,8 @@ class Timeline(Progress):
             cases = [Slice(name, begin, lasted, _figures(row)) for name, begin, lasted, row in measured]
             process = trace.process(device)
             trace.track(process, "cases, while they were measured", cases)
-            launches = [_launch(case) for case in cases if case.figures.get("time_ms") is not None]
+            timed = [case for case in cases if case.figures.get("time_ms") is not None]
+            launches = [replace(case, duration_us=case.figures["time_ms"] * 1e3) for case in timed]
             trace.track(process, "one launch of each case, of median time", launches)
             trace.counter(process, "GB/s", pulses(cases, "bandwidth_gb_s"))
         return trace.text()
@@ -105,7 +107,3 @@ class Timeline(Progress):
 def _figures(row: Row) -> dict[str, Any]:
     """What a row says now: what comes after it may have made it doubtful."""
     return {figure: row[figure] for figure in _FIGURES if row[figure] is not None}
-
-
-def _launch(case: Slice) -> Slice:
-    return Slice(case.name, case.begin_us, case.figures["time_ms"] * 1e3, case.figures)
