@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bwprof.cli.profilers.stated import peak_of
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, data_stream
 from bwprof.cli.shared.rows import add_results, loaded
@@ -49,7 +50,8 @@ def _print(options: argparse.Namespace) -> int:
 
     if options.json or options.md:
         data_stream("--json" if options.json else "--md")
-    top, peak, data = _top(options.top), _peak(options.peak), loaded(options.results, options.only)
+    peak = None if options.peak is None else peak_of(options.peak)
+    top, data = _top(options.top), loaded(options.results, options.only)
     answer = Answer(with_limits(data if peak is None else with_peak(data, peak, options.results)), top)
     if options.json:
         found = answer.to_dict(with_checklist=options.checklist)
@@ -71,16 +73,6 @@ def _top(text: str) -> int:
 _PRIORITIES = "priority 1: half of its time or more could be won, 2: a fifth or more, 3: a twentieth or more"
 _CLIFFS = "Cliffs: time that the step of work does not explain"
 _NO_PEAK = "Utilization of the theoretical peak: not known of any row; of cold ones --peak GB/S tells it."
-
-
-def _peak(text: str | None) -> float | None:
-    try:
-        found = None if text is None else float(text)
-    except ValueError:
-        found = 0.0
-    if found is not None and not 0 < found < float("inf"):
-        raise ValueError(f"--peak is '{quoted(text)}': a bandwidth in GB/s is needed")
-    return found
 
 
 def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:

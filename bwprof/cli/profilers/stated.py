@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bwprof.results.schema import range_of
 from bwprof.text import parse_count, quoted, read_number
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def apply(found: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
 
     if options.bytes is not None:
         found = with_bytes(found, _bytes(options.bytes))
-    return found if options.peak is None else with_peak(found, _peak(options.peak))
+    return found if options.peak is None else with_peak(found, peak_of(options.peak))
 
 
 def _bytes(given: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -48,8 +48,9 @@ def _bytes(given: Sequence[str]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _peak(text: str) -> float:
-    found = read_number(text)
-    if not (found > 0 and math.isfinite(found)):
+def peak_of(text: str) -> float:
+    """Read a theoretical bandwidth; ValueError for what no row can have."""
+    found, (least, most, _) = read_number(text), range_of("peak_gb_s")
+    if not least <= found <= most:
         raise ValueError(f"--peak is '{quoted(text)}': a bandwidth in GB/s is needed")
     return found
