@@ -193,7 +193,7 @@ def prepare(name: str, folder: str | PathLike[str] | None = None, *, force: bool
 
 
 def check_free(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
-    """FileExistsError when a baseline of that name is there and may not be replaced; ValueError for a link or a pipe."""
+    """FileExistsError when a baseline of that name is there and may not be replaced, ValueError for a link."""
     path = file_of(name, folder)
     refuse_foreign(path)
     if not truth(force, "force") and os.path.lexists(path):
