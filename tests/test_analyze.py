@@ -159,6 +159,8 @@ def test_the_table_of_utilization_comes_last(run: Path, capsys: pytest.CaptureFi
         (["--top", "many"], "--top: 'many' is not a whole number"),
         (["--peak", "fast"], "--peak is 'fast': a bandwidth in GB/s is needed"),
         (["--peak", "-1"], "--peak is '-1'"),
+        (["--peak", "1e-300"], "--peak is '1e-300'"),
+        (["--peak", "1e308"], "--peak is '1e308'"),
         (["--json", "--md"], "not allowed with argument"),
     ],
 )

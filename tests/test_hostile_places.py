@@ -41,7 +41,11 @@ READERS = {
         "model {}",
     ),
     "run/results.json": ("show run", "compare good.json run", "baseline save x run"),
-    ".bwprof/baselines/main.json": ("compare baseline:main good.json", "baseline show main"),
+    ".bwprof/baselines/main.json": (
+        "compare baseline:main good.json",
+        "baseline show main",
+        "baseline save main good.json --force",
+    ),
     "odd.toml": ("sweep --suite {} --dry-run", "report good.json --goals {} -o a.html"),
     "model/config.json": ("model model",),
 }

@@ -236,6 +236,10 @@ def test_a_file_beside_it_that_quantises_is_no_16_bits(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(SMALL))
         assert load(folder)[1] is None
+        (folder / name).symlink_to("nowhere")
+        with pytest.raises(ValueError, match=name):
+            load(folder)
+        (folder / name).unlink()
         (folder / name).write_text("{}")
         with pytest.raises(ValueError, match=name):
             load(folder)

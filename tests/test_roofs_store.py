@@ -169,7 +169,7 @@ def test_what_is_no_file_of_ours_is_not_read(cache: Path, caplog: pytest.LogCapt
     os.mkfifo(path)
     with caplog.at_level(logging.WARNING, "bwprof.roofs"):
         assert store.load(me()) is None
-    assert f"stored roofs are ignored: {path}: no file of roofs" in caplog.text
+    assert f"stored roofs are ignored: {path} is a pipe" in caplog.text
     path.unlink()
     with path.open("wb") as file:
         file.truncate((4 << 20) + 1)
@@ -177,6 +177,26 @@ def test_what_is_no_file_of_ours_is_not_read(cache: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING, "bwprof.roofs"):
         assert store.load(me()) is None
     assert f"stored roofs are ignored: {path}: no file of roofs" in caplog.text
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_is_neither_read_nor_written_behind(
+    cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_there: bool
+) -> None:
+    path, elsewhere = store.path_of(me()), tmp_path / "elsewhere.json"
+    store.save(me(), ROOFS)
+    text = path.read_text()
+    path.unlink()
+    if is_there:
+        elsewhere.write_text(text)
+    path.symlink_to(elsewhere)
+    with caplog.at_level(logging.WARNING, "bwprof.roofs"):
+        assert store.load(me()) is None
+        assert store.save(me(), ROOFS) is None
+    assert caplog.text.count("is a symbolic link") == 2
+    assert path.is_symlink()
+    assert not is_there or elsewhere.read_text() == text
+    assert elsewhere.exists() == is_there
 
 
 def test_a_failure_while_writing_leaves_the_old_file(

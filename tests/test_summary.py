@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,6 +15,7 @@ from rows import pair, row
 import bwprof
 from bwprof.cli.shared import summary
 from bwprof.results import frame
+from bwprof.results.columns import FLAGS
 from bwprof.results.schema import Row
 from bwprof.terminal import PLAIN_WIDTH, console
 
@@ -135,11 +137,28 @@ def test_flags_failures_and_skips_are_seen() -> None:
     assert found.loc["c", "status"] == "failed"
     text = printed(rows)
     assert "not_converged (the confidence interval is wider than asked): b plain" in text
-    assert (
-        "above_attainable (faster than a plain stream of the same bytes: see the row's reason): b plain (fp16)" in text
-    )
+    assert f"above_attainable ({FLAGS['above_attainable']}): b plain (fp16)" in text
     assert "wrong result: element 7" in text
     assert "needs 2 TiB of memory" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "is_impossible"),
+    [
+        ({"peak_gb_s": 500.0}, True),
+        ({"peak_gb_s": 500.0, "pct_peak": None, "flags": "noisy"}, True),
+        ({"peak_gb_s": 500.0, "flags": "above_attainable"}, True),
+        ({"tflops": 2.0, "peak_tflops": 1.0}, True),
+        ({"peak_gb_s": 999.0}, False),
+        ({"peak_gb_s": 500.0, "cache": "hot"}, False),
+        ({"peak_gb_s": None}, False),
+    ],
+)
+def test_a_row_beyond_its_peak_is_flagged_though_its_file_does_not_say_so(
+    more: dict[str, Any], is_impossible: bool
+) -> None:
+    found = bwprof.summary(frame.from_rows([row("a", "fp32", gb_s=1000.0, cache="cold") | more]))["flags"].fillna("")[0]
+    assert found.split(";").count("above_attainable") == is_impossible
 
 
 def test_a_reason_belongs_to_the_rows_that_have_the_status() -> None:

@@ -7,6 +7,7 @@ compared, taken in turns, until both sides have met a quiet moment.
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -202,3 +203,14 @@ def test_what_was_measured_a_moment_ago_is_warmed_up_by_one_replay(one_thread: _
     assert len(calls) == 2 + 1 + 4
     assert len(result["samples_ns"]) == 4
     assert math.isnan(result["timer_floor_ns"])
+
+
+def test_two_warm_ups_take_max_seconds_together(one_thread: _core.Device) -> None:
+    """The first calls are slow, so that a longer plan follows; the others never settle."""
+    pauses, calls = random.Random(3), iter([5e-3] * 3)
+
+    def unsettled() -> None:
+        time.sleep(next(calls, pauses.uniform(2e-5, 6e-4)))
+
+    found = one_thread.measure_call(unsettled, lambda: None, cache="hot", max_seconds=0.2)
+    assert 0 < found["warmup_ns"] < 0.3e9

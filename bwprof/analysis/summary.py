@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bwprof.measuring import grade
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import graded, with_limits
 
@@ -122,7 +123,8 @@ def _flags(group: Group) -> str | None:
     """Each flag with the precisions that it stands for, unless it stands for all of them."""
     holders: dict[str, list[str]] = {}
     for precision, row in group.rows.items():
-        for flag in (row.get("flags") or "").split(";"):
+        beyond = ("above_attainable",) if grade.why_impossible(row) else ()  # of rows that nobody has flagged, too
+        for flag in dict.fromkeys([*(row.get("flags") or "").split(";"), *beyond]):
             if flag:
                 holders.setdefault(flag, []).append(precision)
     words = [flag if len(found) == len(group.rows) else f"{flag}({','.join(found)})" for flag, found in holders.items()]

@@ -81,12 +81,11 @@ def row_of(ran: Ran, context: Context) -> Row:
 
 def _doubt(row: schema.Row, context: Context, flags: list[str], notes: list[str]) -> None:
     moved, cache = row["footprint_bytes"] or 0, context.facts.get("cache_bytes") or 0
+    above = grade.why_impossible(row)
     if (row["pct_attainable"] or 0) > 100 * ABOVE_ROOF:
-        flags.append("above_attainable")
-        notes.append(f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches")
-    elif grade.why_impossible(row):
-        flags.append("above_attainable")
-        notes.append(grade.why_impossible(row))
+        above = f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches"
+    flags += ["above_attainable"] if above else []
+    notes += [above] if above else []
     grade.add_doubts(row, context.roofs, flags, notes)
     if 0 < moved < cache:
         flags.append("not_cold")

@@ -105,9 +105,9 @@ def add_doubts(row: Row, roofs: Roofs | None, flags: list[str], reasons: list[st
 
 def why_impossible(row: Row) -> str:
     """Why a row that is faster than a theoretical peak cannot be right; "" for any other."""
-    if row["cache"] == "cold" and (row["pct_peak"] or 0) > 100 * ABOVE_PEAK:
+    if row["cache"] == "cold" and (row["bandwidth_gb_s"] or 0) > ABOVE_PEAK * (row["peak_gb_s"] or math.inf):
         return "faster than the memory's theoretical peak: the bytes, the time or the peak is wrong"
-    if row["peak_tflops"] and (row["tflops"] or 0) > row["peak_tflops"]:
+    if (row["tflops"] or 0) > ABOVE_PEAK * (row["peak_tflops"] or math.inf):
         return "faster than the device's arithmetic peak: the FLOP count or the peak is wrong"
     return ""
 

@@ -304,7 +304,7 @@ def load(model: Model) -> tuple[Architecture, Stored | None]:
     if path.suffix.lower() == ".json" or path.is_file():
         found = config.read(path)
         beside = map(path.with_name, quantized.FILES)
-        other = next((file for file in beside if path.name == "config.json" and file.is_file()), None)
+        other = next((file for file in beside if path.name == "config.json" and os.path.lexists(file)), None)
         if other is not None and not any(found[1].get(name) for name in quantized.FIELDS):
             raise ValueError(
                 f"{quoted(other)} quantises the weights of {quoted(path)} and is not read: write what it says as "

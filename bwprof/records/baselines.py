@@ -12,7 +12,7 @@ from bwprof.records import baseline as documents
 from bwprof.records.baseline import Baseline
 from bwprof.records.holding import held
 from bwprof.records.names import plain_name
-from bwprof.results.files import atomic_write
+from bwprof.results.files import atomic_write, refuse_foreign
 from bwprof.text import nearest, path_of, quoted, read_number, truth
 
 FOLDER = ".bwprof/baselines"  # below the working directory: in a repository it can be committed
@@ -193,12 +193,8 @@ def prepare(name: str, folder: str | PathLike[str] | None = None, *, force: bool
 
 
 def check_free(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
-    """FileExistsError when a baseline of that name is there and may not be replaced.
-
-    ValueError for a symbolic link: whatever it leads to, outside of the folder, would be replaced.
-    """
+    """FileExistsError when a baseline of that name is there and may not be replaced, ValueError for a link."""
     path = file_of(name, folder)
-    if path.is_symlink():
-        raise ValueError(f"{quoted(path)} is a symbolic link, which may lead out of its folder: remove it")
+    refuse_foreign(path)
     if not truth(force, "force") and os.path.lexists(path):
         raise FileExistsError(f"there is a baseline '{name}' already ({path}): --force (force=True) replaces it")

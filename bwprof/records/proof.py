@@ -16,7 +16,7 @@ from bwprof import environment, results
 from bwprof.records.holding import held
 from bwprof.records.names import plain_name
 from bwprof.results import bundles, csvfile, jsonfile, schema
-from bwprof.results.files import atomic_write, read_text
+from bwprof.results.files import atomic_write, read_text, refuse_foreign
 from bwprof.results.schema import Row
 from bwprof.text import amount, as_pandas, mapping, measurable, path_of, quoted, shown, truth
 
@@ -249,8 +249,7 @@ def _folder_of(run_id: object, root: str | PathLike[str]) -> Path:
     """A run's folder, made where there is none; ValueError for a name, or a link, that leads out of the root."""
     folder = path_of(root, "root") / plain_name(run_id, "run_id")
     for path in (folder, *(folder / name for name in (bundles.NAME, bundles.METADATA_NAME, ARTIFACTS))):
-        if path.is_symlink():
-            raise ValueError(f"{quoted(path)} is a symbolic link, which may lead out of its folder: remove it")
+        refuse_foreign(path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -16,7 +16,7 @@ Kind = Literal["text", "integer", "number", "truth"]
 
 # Words of the column `flags`.
 FLAGS = {
-    "above_attainable": "faster than a plain stream of the same bytes: see the row's reason",
+    "above_attainable": "faster than a stream of the same bytes or a peak: bytes, time or roof are wrong",
     "near_timer_floor": "within three times an empty launch",
     "not_cold": "inputs may have been in the cache",
     "not_converged": "the confidence interval is wider than asked",

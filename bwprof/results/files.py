@@ -44,6 +44,15 @@ def is_plain_target(path: Path) -> bool:
         return True
 
 
+def refuse_foreign(path: Path) -> None:
+    """Raise ValueError where a name of bwprof's own is a link, a pipe or a device."""
+    with suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            what = "a symbolic link" if stat.S_ISLNK(mode) else "a pipe, a socket or a device"
+            raise ValueError(f"{quoted(path)} is {what}, a plain file is needed: remove it")
+
+
 def holds_something(path: Path) -> bool:
     """A regular file that is not empty: what writing to it would replace."""
     try:

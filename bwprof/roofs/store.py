@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import _core
-from bwprof.results.files import atomic_write
+from bwprof.results.files import atomic_write, refuse_foreign
 from bwprof.roofs.model import Roofs
 
 _log = logging.getLogger("bwprof.roofs")
@@ -88,6 +88,7 @@ def load(identity: Identity) -> Roofs | None:
     """
     path = None
     try:
+        refuse_foreign(path_of(identity))
         path = path_of(identity)
         found = json.loads(read_text(path))
     except FileNotFoundError:
@@ -131,9 +132,10 @@ def save(identity: Identity, roofs: Roofs) -> Path | None:
     """Write the roofs of a device, in one step; None, with a warning, where that cannot be done."""
     try:
         path = path_of(identity)
+        refuse_foreign(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, json.dumps({"identity": identity, "roofs": roofs.to_dict()}, indent=1) + "\n")
-    except (OSError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         _log.warning("the roofs could not be stored, the next run measures them again: %s", error)
         return None
     return path

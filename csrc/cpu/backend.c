@@ -61,8 +61,11 @@ static void find_facts(bw_device *device) {
     snprintf(facts->timer, sizeof facts->timer, "monotonic");
     facts->fixed_replay = false;
     int cpus = bw_pool_cpus(pool);
-    int used = cpus ? snprintf(facts->note, sizeof facts->note, "%d threads pinned to %d CPUs; ", facts->units, cpus)
-                    : snprintf(facts->note, sizeof facts->note, "%d threads, not pinned; ", facts->units);
+    int used = snprintf(facts->note, sizeof facts->note, "%d thread%s", facts->units, facts->units == 1 ? "" : "s");
+    char *end = facts->note + used;
+    size_t room = sizeof facts->note - (size_t)used;
+    used += cpus ? snprintf(end, room, " pinned to %d CPU%s; ", cpus, cpus == 1 ? "" : "s")
+                 : snprintf(end, room, ", not pinned; ");
     double quota = bw_host_quota_of(BW_HOST_ROOT);
     if (isfinite(quota)) {
         used += snprintf(facts->note + used, sizeof facts->note - (size_t)used, "the container's quota: %.3g CPUs; ",

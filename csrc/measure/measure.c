@@ -120,9 +120,9 @@ static bw_status size_plan(timed *timed) {
 }
 
 /* Replays until the last few agree, so that clocks, caches and pages are as they will stay. Adds to *spent_ns. */
-static bw_status warm_up(const bw_measure_options *options, timed *timed, double *spent_ns, double *launch_ns) {
+static bw_status warm_up(const bw_measure_options *options, timed *timed, double deadline, double *spent_ns,
+                         double *launch_ns) {
     double window[WARMUP_WINDOW];
-    double deadline = bw_now_s() + fmin(warmup_most_s, fmax(warmup_least_s, options->max_seconds));
     double least_ns = fmin(warmup_least_ns, options->max_seconds * 1e9);
     for (int64_t i = 0;; i++) {
         if (stop_asked(options)) return interrupted();
@@ -187,15 +187,16 @@ static bw_status verify_after(bw_case *self, const bw_measure_options *options, 
 
 /* Warms up; a plan that was made while the clock was still low, or pages were missing, is too short after that. */
 static bw_status settle(const bw_measure_options *options, timed *timed, bw_measurement *out) {
-    double launch_ns = INFINITY;
+    double launch_ns = INFINITY,
+           deadline = bw_now_s() + fmin(warmup_most_s, fmax(warmup_least_s, options->max_seconds));
     out->warmup_ns = 0.0;
     BW_TRY(watch(timed));
-    BW_TRY(warm_up(options, timed, &out->warmup_ns, &launch_ns));
+    BW_TRY(warm_up(options, timed, deadline, &out->warmup_ns, &launch_ns));
     int64_t launches = launches_for(timed, launch_ns);
     if (launches <= timed->spec.launches + timed->spec.launches / 4) return BW_OK;
     BW_TRY(create_plan(timed, launches));
     BW_TRY(watch(timed));
-    return warm_up(options, timed, &out->warmup_ns, &launch_ns);
+    return warm_up(options, timed, deadline, &out->warmup_ns, &launch_ns);
 }
 
 /* One sample; `busy_ns` adds up the timed launches for whoever watches the conditions. */

@@ -10,6 +10,7 @@ from pathlib import Path
 from bwprof import registry
 from bwprof.records.proof import ROOT
 from bwprof.results import located
+from bwprof.results.schema import range_of
 from bwprof.roofs import Given, files
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
@@ -243,9 +244,12 @@ def share(given: str, name: str, what: str = "") -> float:
 
 
 def positive(given: str | None, name: str, what: str) -> float | None:
-    """Return an option's positive number, None without the option; ValueError, which says `what` is needed."""
-    found = None if given is None else read_number(given)
-    if found is not None and not 0 < found < math.inf:
+    """Return an option's positive number, None without the option; ValueError for what no row can hold.
+
+    The message says that `what` is needed.
+    """
+    found, (least, most, _) = None if given is None else read_number(given), range_of("peak_gb_s")
+    if found is not None and not least <= found <= most:
         raise ValueError(f"{name} is '{quoted(given)}': {what} is needed")
     return found
 
