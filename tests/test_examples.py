@@ -81,7 +81,6 @@ def test_a_name_stands_where_a_run_does(
     [
         "analyze h200",
         "show h200",
-        "view h200 short",
         "report h200",
         "report h200 -o page.md",
         "outliers h200 h200",
