@@ -13,6 +13,8 @@ from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 
 _FILL_SHARE = 0.1  # generating and checking inputs goes at about this share of the memory's speed
 _LAUNCHES = 10
+_START_SECONDS = 2.0  # of processes that start, and of the picture
+_WARM_UP = 1.3  # of a case's sampling, the warm-up included
 _RATES_SECONDS, _CHECK_SECONDS = 1.0, 0.5  # of measuring arithmetic rates, and of looking at stored roofs
 AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
 _SOON = DEFAULT_CASE_SECONDS / 4  # of sampling, where a case settles
@@ -32,9 +34,9 @@ def launch_seconds(work: Mapping[str, int], precision: str, facts: Mapping[str, 
 def case_seconds(
     launch: float, memory_bytes: int, facts: Mapping[str, Any], backend: str, sampling: float = _SOON
 ) -> float:
-    """Seconds of a case: its inputs made and checked, its launches sampled for so long at least."""
+    """Seconds of a case: its inputs made and checked, its launches warmed up and sampled for so long at least."""
     fill = memory_bytes / _gb_s(facts, backend) / 1e9 / _FILL_SHARE
-    return fill + max(_LAUNCHES * launch, sampling)
+    return fill + _WARM_UP * max(_LAUNCHES * launch, sampling)
 
 
 def run_seconds(
@@ -61,7 +63,7 @@ def whole_seconds(
     and, on a CPU, second tries of disturbed cases. `wanted` None: roofs are not measured.
     """
     known = _core.backend_facts(backend)
-    least, most = cases[0], cases[1] * (1 + AGAIN_SHARE * known["runs_on_host"])
+    least, most = _START_SECONDS + cases[0], _START_SECONDS + cases[1] * (1 + AGAIN_SHARE * known["runs_on_host"])
     if wanted is None:
         return least, most
     new = _RATES_SECONDS + wanted.cold * known["cold_streams_s"] + wanted.hot * known["hot_streams_s"]

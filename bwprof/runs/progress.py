@@ -158,7 +158,7 @@ def describe(row: Row) -> str:
 def between(least: float, most: float) -> str:
     """An estimate of seconds in words."""
     shortest, longest = seconds_text(least), seconds_text(most)
-    return f"about {shortest}" if shortest == longest else f"{shortest} to {longest}, as soon as the cases settle"
+    return f"about {shortest}" if shortest == longest else f"{shortest} to {longest}: less where cases settle soon"
 
 
 def _time(milliseconds: Any) -> str:

@@ -63,7 +63,8 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
     least, most = whole_seconds(cases, facts, choice.backend, wanted)
     stream.write(
         f"{counted(len(plan.specs), 'case')} on {choice.backend}:{choice.index} {choice.name}, "
-        f"about {seconds_text((least + most) / 2)} ({between(least, most)}), with roofs and second tries "
+        f"about {seconds_text((least + most) / 2)} ({between(least, most)}), with "
+        f"{'roofs and ' if roofs else ''}second tries "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
 

@@ -306,6 +306,7 @@ def _verdict(tally: _Tally, line: Row, gate: float) -> tuple[str, str | None]:
     if (named and tally.is_apart) or tally.clear:
         return "fast", f"faster {others} by more than their spread ({count} cases)"
     if named and not tally.is_settled:
-        said = f"{slow_pct:+.2g} %, where chance reaches {_percent(tally.bound):.2g} %"
+        reach = _percent(tally.bound)
+        said = f"{slow_pct:+.2g} %, where chance reaches {'more than 100' if reach > 100 else f'{reach:.2g}'} %"
         return "undecided", f"{said}: measure more devices, or for longer"
     return "same", None
