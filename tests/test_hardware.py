@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -147,6 +149,31 @@ def test_a_cache_that_no_core_holds_is_measured(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", "64")
     with _core.Device("cpu", 0) as device:
         assert device.facts()["cache_bytes"] == 64 << 20, "as stated"
+
+
+def test_an_interrupt_waits_until_a_cache_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a measurement is none: the interrupt comes after it, and what is remembered is all of it."""
+    monkeypatch.delenv("BWPROF_CPU_CACHE_MIB", raising=False)
+    with _core.Device("cpu", 0) as device:
+        if device.facts()["cache_bytes"] > 64 << 20:
+            pytest.skip("this machine's cache is large")
+    monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", "4096")
+    with _core.Device("cpu", 0) as device:
+        monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", "2048")
+        _core.Device("cpu", 0).close()  # whose answer is the last one
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+        def interrupted() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            device.limit_threads(1)
+            time.sleep(10)
+
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                interrupted()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert device.facts()["cache_bytes"] < 2048 << 20
 
 
 class Thread:

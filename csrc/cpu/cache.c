@@ -54,14 +54,9 @@ static const char *lines_of(const char *lines, int try) {
     return lines + (size_t)try * LINES * LINE_BYTES;
 }
 
-static double from_memory_ns(const char *lines) {
-    double ns[TRIES];
-    for (int i = 0; i < TRIES; i++) {
-        for (int line = 0; line < LINES; line++) throw_out(lines_of(lines, i) + (size_t)line * LINE_BYTES);
-        atomic_thread_fence(memory_order_seq_cst);
-        ns[i] = chase_ns(lines_of(lines, i));
-    }
-    return bw_median(ns, TRIES);
+static void throw_out_all(const char *lines) {
+    for (int line = 0; line < LINES; line++) throw_out(lines + (size_t)line * LINE_BYTES);
+    atomic_thread_fence(memory_order_seq_cst);
 }
 
 typedef struct read_task {
@@ -78,10 +73,11 @@ static void read_share(void *context, int rank, int ranks) {
     (void)sum;
 }
 
-/* Whether lines are gone from the cache once so many other bytes were read, in most of several tries. */
-static bool are_gone_after(bw_device *device, const char *lines, int64_t bytes, double memory_ns) {
+/* Whether lines are gone from the cache once so many other bytes were read, in most of several tries. What they take
+ * from memory is measured right after: other work makes either take longer. */
+static bool are_gone_after(bw_device *device, const char *lines, int64_t bytes) {
     void *others = NULL;
-    double ns[TRIES];
+    double shares[TRIES];
     bw_status status = bw_memory_allocate(&device->memory, device->pool, bytes, NULL, &others);
     if (status) {
         bw_status_free(status);
@@ -89,13 +85,16 @@ static bool are_gone_after(bw_device *device, const char *lines, int64_t bytes, 
     }
     read_task read = {device->kernels, others, bytes};
     for (int i = 0; i < TRIES; i++) {
-        volatile uint32_t sum = device->kernels->sum(lines_of(lines, i), (int64_t)LINES * LINE_BYTES);
+        const char *own = lines_of(lines, i);
+        volatile uint32_t sum = device->kernels->sum(own, (int64_t)LINES * LINE_BYTES);
         (void)sum;
         bw_pool_run(device->pool, read_share, &read);
-        ns[i] = chase_ns(lines_of(lines, i));
+        double ns = chase_ns(own);
+        throw_out_all(own);
+        shares[i] = ns / chase_ns(own);
     }
     bw_memory_release(&device->memory, others);
-    return bw_median(ns, TRIES) >= slow_share * memory_ns;
+    return bw_median(shares, TRIES) >= slow_share;
 }
 
 static int64_t measure_usable(bw_device *device, int64_t reported_bytes, int64_t first_bytes) {
@@ -110,10 +109,9 @@ static int64_t measure_usable(bw_device *device, int64_t reported_bytes, int64_t
     }
     memset(lines, 0, (size_t)TRIES * LINES * LINE_BYTES);
     if (throw_out(lines)) {
-        double memory_ns = from_memory_ns(lines);
         for (int64_t bytes = first_bytes;
              bytes / 2 < reported_bytes && (bytes <= 2 * first_bytes || bw_now_s() < end_s); bytes *= 2) {
-            if (!are_gone_after(device, lines, bytes, memory_ns)) continue;
+            if (!are_gone_after(device, lines, bytes)) continue;
             usable_bytes = bytes / 2;
             break;
         }
@@ -127,9 +125,12 @@ int64_t bw_cache_usable_bytes(bw_device *device, int64_t reported_bytes, int cac
     if (reported_bytes <= believed_bytes) return reported_bytes;
     uint64_t seen = atomic_load(&bw_cpu_cache_known), reported_mib = (uint64_t)reported_bytes >> 20;
     if (seen >> 32 != reported_mib) {
+        bool (*poll)(void *context) = device->memory.poll;
+        device->memory.poll = NULL; /* half a measurement says nothing, and all of it takes a tenth of a second */
         bw_pool_enter(device->pool);
         seen = reported_mib << 32 | (uint64_t)measure_usable(device, reported_bytes, believed_bytes) >> 20;
         bw_pool_leave(device->pool);
+        device->memory.poll = poll;
         atomic_store(&bw_cpu_cache_known, seen);
     }
     uint64_t usable_mib = seen & UINT32_MAX;
