@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import toy_roofs
 
@@ -416,6 +417,19 @@ def test_an_ordinary_result_is_timed_without_a_look_at_it() -> None:
     assert callables.waiting(fn, fn(), "fn") is fn
 
 
+class Guarded:
+    """Lets nobody look at what it does not have."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+def test_a_result_of_any_attributes_is_an_ordinary_one() -> None:
+    for returned in (pd.DataFrame({"is_cpu": [1, 2], "is_meta": [0, 0]}), Guarded()):
+        fn = lambda returned=returned: [returned]  # noqa: E731
+        assert callables.waiting(fn, fn(), "fn") is fn
+
+
 def processes() -> Iterator[object]:
     pool = ThreadPoolExecutor(1)
     yield pool.submit(int)
@@ -434,7 +448,7 @@ def processes() -> Iterator[object]:
 
 def test_what_has_not_been_done_when_it_is_returned_is_refused() -> None:
     for made in processes():
-        for returned in (made, [made], {"a": (made,)}, Pair(1, made)):
+        for returned in (made, [made], {"a": (made,)}, Pair(1, made), {1: made}.items()):
             with pytest.raises(TypeError, match=f"fn returned a {type(made).__name__}: "):
                 callables.check_finished(returned, "fn")
 
