@@ -296,6 +296,12 @@ def test_amounts_of_a_range(profiler: bwprof.Profiler) -> None:
     assert profiler.bandwidth_gb_s("a") == pytest.approx(2**31 / profiler.elapsed_ms("a") / 1e6)
     with pytest.raises(ValueError, match=r"bytes_written is 1000.*: allowed is a whole number from 0 to"):
         profiler.set_bytes("a", 1, 10**30)
+    profiler.set_bytes("b", 2**63 - 1, 2**62 + 1)
+    for name in ("b", "without bytes"):
+        with profiler.range(name):
+            pass
+    read, written = profiler.frame().set_index("range").loc["b", ["bytes_read", "bytes_written"]]
+    assert (read, written) == (2**63 - 1, 2**62 + 1), "whole numbers, whatever is not known of others"
 
 
 def test_code_that_the_profiler_runs_may_close_it() -> None:

@@ -247,9 +247,8 @@ class Profiler(hardware.Holder, Scheduled):
         found = self._events()
         floor_ms = self._floor_ms() if found else float("nan")
         rows = [self._row(name, Runs.of(events, self._bytes.get(name)), floor_ms) for name, events in found.items()]
-        frame = pd.DataFrame(
-            rows, columns=["range", "count", *_NUMBERS[:4], "bytes_read", "bytes_written", "bandwidth_gb_s", "flags"]
-        )
+        columns = ["range", "count", *_NUMBERS[:4], "bytes_read", "bytes_written", "bandwidth_gb_s", "flags"]
+        frame = pd.DataFrame(rows, columns=columns, dtype=object)  # a float holds no bytes beyond 2**53
         kinds = dict.fromkeys(_NUMBERS, "float64") | {"count": "Int64", "bytes_read": "Int64", "bytes_written": "Int64"}
         frame = frame.astype(kinds | {"range": "string", "flags": "string"})
         device = self._device
