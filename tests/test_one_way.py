@@ -573,6 +573,10 @@ def test_a_precision_has_one_name_however_it_is_spelt(
         (["list"], "'sweep --list'"),
         (["sweep", "gemm", "--backend", "gpu", "--dry-run"], "'cuda'"),
         (["analyse", "x.json"], "'analyze'"),
+        (["test"], "'selftest'"),
+        (["cpu"], ""),
+        (["completion", "bash"], ""),
+        (["serve"], ""),
     ],
 )
 def test_a_name_is_offered_by_what_it_means(given: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,7 @@ _HOMES = {"ablation": "variants.ablation", "ncu": "profilers.ncu"}  # of command
 _MEANT = {
     **{kind: f"plot {kind}" for kind in ("comparison", "roofline", "lines", "heatmap", "speedup", "ridge", "trend")},
     **dict.fromkeys(("run", "bench", "benchmark", "measure"), "sweep"),
+    **{"test": "selftest", "tests": "selftest", "hist": "history", "option": "operations", "options": "operations"},
     **{"devices": "info", "diff": "compare", "models": "model", "profile": "ncu", "kernels": "variants"},
     **{"demo": "show h200", "list": "sweep --list", "version": "--version", "rocprof": "diagnose", "nsys": "diagnose"},
 }
@@ -106,5 +107,5 @@ def _meant_command(word: str) -> str | None:
     if word in _MEANT:
         return _MEANT[word]
     operations = [found["name"] for found in registry.operations()]
-    found = nearest(word, [*operations, *COMMANDS], likeness=0.6)
+    found = nearest(word, [*operations, *COMMANDS], likeness=0.72)
     return found if found in COMMANDS else None
