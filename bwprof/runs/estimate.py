@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bwprof import _core
+from bwprof import _core, registry
 from bwprof.measuring.spec import Spec
 from bwprof.roofs import Wanted, store
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
@@ -48,9 +48,10 @@ def run_seconds(
     longest = DEFAULT_CASE_SECONDS if most is None else most
     share = math.inf if target is None else target / max(1, len(specs))
     free = facts.get("memory_free_bytes", math.inf)
+    measured = [spec for spec in specs if not registry.is_predicted(spec.operation, spec.precision, backend)]
 
     def all_of(sampling: float) -> float:
-        found = (_seconds(spec, facts, backend, sampling, free) for spec in specs)
+        found = (_seconds(spec, facts, backend, sampling, free) for spec in measured)
         return sum(min(share, seconds) for seconds in found if seconds is not None)
 
     return all_of(min(longest, _SOON)), all_of(longest)

@@ -45,13 +45,8 @@ def add_cases(what: Group) -> None:
 
 def add_only(what: Group) -> None:
     """The option that chooses cases; `split` reads it."""
-    what.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="PATTERN,…",
-        help="of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'",
-    )
+    text = "of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'"
+    what.add_argument("--only", action="append", default=[], metavar="PATTERN,…", help=text)
 
 
 def add_dry_run(how: Group) -> None:
@@ -72,14 +67,8 @@ def split(values: Iterable[str], name: str) -> tuple[str, ...]:
 
 def add_param(what: Group) -> None:
     """The option that gives parameters values; `read_params` reads it."""
-    what.add_argument(
-        "-p",
-        "--param",
-        action="append",
-        default=[],
-        metavar="NAME=V1,V2,…",
-        help="values of a parameter; of several lists every combination is measured (repeatable)",
-    )
+    text = "values of a parameter; of several lists every combination is measured (repeatable)"
+    what.add_argument("-p", "--param", action="append", default=[], metavar="NAME=V1,V2,…", help=text)
 
 
 def add_kv_lens(what: Group) -> None:

@@ -13,7 +13,7 @@ from bwprof.runs.estimate import case_seconds, launch_seconds, run_seconds, whol
 from bwprof.runs.plan import Plan
 from bwprof.runs.progress import between
 from bwprof.terminal import console, print_table
-from bwprof.text import bytes_text, counted, seconds_text, spelt
+from bwprof.text import and_text, bytes_text, counted, seconds_text, spelt
 
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
 _HEADING = ["case", "precision", "variant", *_NUMBERS, "note"]
@@ -59,12 +59,12 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
                 widths = _print_lines(stream, lines, widths)
     cases = run_seconds(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
     caches = [spec.cache for spec in plan.specs]
-    wanted = Wanted("cold" in caches, "hot" in caches, recalibrate) if roofs else None
+    wanted = Wanted("cold" in caches, "hot" in caches, recalibrate) if roofs and cases[1] else None
     least, most = whole_seconds(cases, facts, choice.backend, wanted)
+    also = ["roofs"] * (wanted is not None) + ["second tries"] * _core.backend_facts(choice.backend)["runs_on_host"]
     stream.write(
         f"{counted(len(plan.specs), 'case')} on {choice.backend}:{choice.index} {choice.name}, "
-        f"about {seconds_text((least + most) / 2)} ({between(least, most)}), with "
-        f"{'roofs and ' if roofs else ''}second tries "
+        f"about {seconds_text((least + most) / 2)} ({between(least, most)}){', with ' * bool(also)}{and_text(also)} "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
 
