@@ -56,7 +56,7 @@ def test_a_handle_of_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         device.limit_threads(1)
         facts = hardware.facts(device)
         assert facts["units"] == 1
-        assert facts["note"].startswith("1 threads ")
+        assert facts["note"].startswith("1 thread ")
         assert facts["peak_tflops"]["fp32"] > 0
         assert device.floor_ns() > 0
         assert store.path_of(store.identity("cpu", facts)) != store.path_of(store.identity("cpu", whole))
