@@ -119,6 +119,14 @@ def test_more_than_the_peak_is_impossible() -> None:
     assert any("impossible" in line for line in rated.lines())
 
 
+def test_rows_without_bytes_are_told_what_they_lack() -> None:
+    row = {"case": "mine", "time_ms": 1.0, "status": "ok"}
+    plain = Answer(pd.DataFrame([{**row, "bytes_read": None, "bytes_written": None}])).limiting()
+    known = Answer(pd.DataFrame([{**row, "bytes_read": GB, "bytes_written": 0}])).limiting()
+    assert ("bytes_read=" in plain, "--no-roofs" in plain) == (True, False)
+    assert ("bytes_read=" in known, "--no-roofs" in known) == (False, True)
+
+
 @pytest.mark.parametrize("name", ["duration_s", "peak_gb_s"])
 @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", None, True])
 def test_time_and_peak_are_positive(name: str, value: Any) -> None:

@@ -407,13 +407,13 @@ def test_each_cause_is_told_and_not_told(id: str) -> None:
     before, after, said, innocent = RULES[id]
     base = timed("a", 1.0, **before)
     assert causes.probable(base, timed("a", 1.1, **after), slower=True) == said
-    assert causes.probable(base, timed("a", 1.1, **innocent), slower=True).startswith("not told by these rows")
+    assert causes.probable(base, timed("a", 1.1, **innocent), slower=True).startswith("not known from these rows")
 
 
 def test_causes_look_the_right_way() -> None:
     """What explains a slower row does not explain a faster one; the other way round it does."""
     slow, fast = timed("a", 1.1, sm_clock_mhz=1881.0, throttle="sw_thermal"), timed("a", 1.0, sm_clock_mhz=1980.0)
-    assert causes.probable(slow, fast, slower=True).startswith("not told")
+    assert causes.probable(slow, fast, slower=True).startswith("not known")
     told = (
         "the clock was held down before: sw_thermal; the multiprocessors' clock was 5.3 % higher: 1980 MHz, before 1881"
     )
@@ -425,7 +425,7 @@ def test_what_counters_would_say() -> None:
     assert causes.probable(timed("a", 1.0), timed("a", 1.1), slower=True).endswith("whether it moves more bytes")
     assert causes.probable(timed("a", 1.1), timed("a", 1.0), slower=False).endswith("whether it moves fewer bytes")
     both = causes.probable(timed("a", 1.0, **counted), timed("a", 1.1, **counted), slower=True)
-    assert both == "not told by these rows"
+    assert both == "not known from these rows"
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_the_table_and_the_summary(bw: Here, sides: tuple[str, str, str]) -> Non
     assert "failed: c fp32: failed: out of memory" in out
     summary = "1 slower, 1 faster, 6 same, 1 failed, 1 only in base, 1 only in new (gate 3 %): worst a fp32 +10.0 %, "
     assert summary + "best b fp32 2.00x faster" in " ".join(out.split())
-    assert "a baseline of several (bwprof baseline save NAME --repeat 5) learns it" in " ".join(out.split())
+    assert "a baseline of several processes (bwprof baseline save NAME --repeat 5) learns it" in " ".join(out.split())
 
 
 def test_what_one_side_alone_has_is_a_line(bw: Here) -> None:
@@ -114,7 +114,7 @@ def test_a_gate_says_what_failed_it(bw: Here, sides: tuple[str, str, str]) -> No
     _, out, _ = bw("compare", base, worse, "--fail-on", "5%", "--github", "--no-confirm")
     assert "gate --fail-on 5 %: failed: 1 of 8 cases; 2 failed or missing" in out
     errors = [line for line in out.splitlines() if line.startswith("::error ")]
-    assert errors[0].startswith(f"::error file={worse},title=a fp32%3A slower::+10.0 %25: not told by these rows")
+    assert errors[0].startswith(f"::error file={worse},title=a fp32%3A slower::+10.0 %25: not known from these rows")
     assert [line.partition("title=")[2].partition("::")[0] for line in errors[1:]] == [
         "c fp32%3A failed",
         "d fp32%3A only in base",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
 _MOST_FLAGS = 3  # named
 _NO_ROOFS = "what the device allows (its roofs) was not measured beside (measure without --no-roofs)"
+_NO_WORK = "the rows have no bytes and no FLOPs (state bytes_read=, bytes_written= or flops=)"
 _BELOW = (
     f"below {100 * ONE_ROOF_SHARE:.0f} % of the peak arithmetic, the launch or the kernel may limit as well; roofs "
     "tell which (measure without --no-roofs)"
@@ -94,7 +95,8 @@ class Answer:
         open_, total = int((self.limits.limiter == 0).sum()), len(self.usable)
         peaks = values.numbers(self.usable, "peak_gb_s")[self.limits.limiter == 0] > 0
         if open_ == total:
-            why = _BELOW if peaks.all() else _NO_ROOFS
+            work = [values.numbers(self.usable, name) for name in ("bytes_read", "bytes_written", "flops")]
+            why = _BELOW if peaks.all() else _NO_ROOFS if any((of > 0).any() for of in work) else _NO_WORK
             return f"What limits {'the ' if total > 1 else ''}{counted(total, self._noun())} is not known: {why}."
         at_roof, above = int(at_a_roof(self.usable, self.limits).sum()), int(values.above_roof(self.usable).sum())
         beyond = f"; {above} {'is' if above == 1 else 'are'} {_ABOVE}" if above else ""

@@ -181,7 +181,7 @@ def probable(base: Row, new: Row, *, slower: bool, conditions: str = "") -> str:
     counted = all(row.get("counters_status") == "ok" for row in (base, new))
     hint = f": --counters on both sides would say whether it moves {'more' if slower else 'fewer'} bytes"
     hint = "" if counted else hint
-    return f"not told by these rows{hint}"
+    return f"not known from these rows{hint}"
 
 
 def compare_conditions(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:

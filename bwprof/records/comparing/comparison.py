@@ -345,9 +345,10 @@ def _notes(base: Side, new: Side, lines: Sequence[Judged]) -> list[str]:
         some = "1 case's" if len(plain) == 1 else f"{len(plain)} cases'"
         share = "the cases'" if len(plain) == sum(line.test is not None for line in lines) else some
         notes.append(
-            f"{share} wander between processes is not known: intervals apart, and the gate of a single process "
-            f"({100 * DEFAULT_GATE:g} % unless --gate says otherwise); a case with one state a process may look "
-            "slower: a baseline of several (bwprof baseline save NAME --repeat 5) learns it, --confirm measures again"
+            f"{share} wander between processes is not known: one counts as changed where the intervals do not overlap "
+            f"and the medians are more than {100 * DEFAULT_GATE:g} % apart (--gate). A state that lasts for a whole "
+            "process looks like a change: a baseline of several processes (bwprof baseline save NAME --repeat 5) "
+            "learns it, --confirm measures again"
         )
     if lines and not any(line.pair.base is not None and line.pair.new is not None for line in lines):
         notes.append("the two sides have no case in common")

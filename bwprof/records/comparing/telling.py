@@ -26,8 +26,9 @@ _TIMES_FROM = math.log(1.5)  # a change from which on it is told as so many time
 NUMBERS = ("base", "new", "change %", "95 %", "limit %")
 POWER_NUMBERS = ("processes", "noise %", "limit %", "found %", "+2 % found")
 POWER_NOTE = (
-    "+2 % found: how often in 100 one try finds 2 % more time. Single processes find nothing below the gate; a "
-    "baseline of five (bwprof baseline save NAME --repeat 5) finds 2 % on a quiet device 95 times in 100"
+    "limit %: a change counts from here on. found %: the smallest change that is found 95 times in 100. +2 % found: "
+    "how often in 100 one try finds 2 % more time; single processes find nothing below the gate, a baseline of five "
+    "(bwprof baseline save NAME --repeat 5) finds 2 % on a quiet device 95 times in 100"
 )
 _SMALL = math.log1p(0.02)
 
