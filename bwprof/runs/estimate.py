@@ -36,7 +36,7 @@ def case_seconds(
 ) -> float:
     """Seconds of a case: its inputs made and checked, its launches warmed up and sampled for so long at least."""
     fill = memory_bytes / _gb_s(facts, backend) / 1e9 / _FILL_SHARE
-    return fill + _WARM_UP * max(_LAUNCHES * launch, sampling)
+    return fill + max(_LAUNCHES * launch, _WARM_UP * sampling)
 
 
 def run_seconds(
