@@ -19,7 +19,7 @@ void fake_reset(void) {
                         .launch_ns = 1e6,
                         .marks_passed = -1,
                         .reference_ns = 1e6,
-                        .disturbance = {0.0, 0.0, 0.0, NAN},
+                        .disturbance = {.slowed = NAN},
                         .conditions = {NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN}};
 }
 
