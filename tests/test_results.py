@@ -314,6 +314,7 @@ def _edited(edit: Callable[[list[str]], str]) -> Callable[[pd.DataFrame], str]:
     return lambda data: edit(data.to_csv(index=False).splitlines())
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # of pandas 2.0 as it writes
 @pytest.mark.parametrize(
     ("written", "encoding"),
     [
