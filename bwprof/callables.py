@@ -102,7 +102,7 @@ def waiting(function: Callable[..., object], returned: object, what: str) -> Cal
     return finished
 
 
-def _asked(value: Any, name: str) -> Any:
+def _read_attribute(value: Any, name: str) -> Any:
     """An attribute of a result; None where there is none, or where asking for it raises."""
     try:
         return getattr(value, name, None)
@@ -112,16 +112,16 @@ def _asked(value: Any, name: str) -> Any:
 
 def _wait_of(value: Any) -> Callable[[], object] | None:
     """What waits for a result that is computed beside the host's thread; None where nothing does."""
-    if isinstance(value, type) or _asked(value, "is_cpu") is True:
+    if isinstance(value, type) or _read_attribute(value, "is_cpu") is True:
         return None
-    device = _asked(value, "device")
-    if isinstance(kind := _asked(device, "type"), str):  # PyTorch
+    device = _read_attribute(value, "device")
+    if isinstance(kind := _read_attribute(device, "type"), str):  # PyTorch
         wait = getattr(getattr(sys.modules.get("torch"), kind, None), "synchronize", None)
         return wait if wait is None or kind == "mps" else functools.partial(wait, device)
     if type(value).__module__.partition(".")[0] == "mlx":
         return functools.partial(sys.modules["mlx.core"].eval, value)
     for owner, name in ((value, "block_until_ready"), (value, "synchronize"), (device, "synchronize")):
-        found: Callable[[], object] | None = _asked(owner, name)
+        found: Callable[[], object] | None = _read_attribute(owner, name)
         if callable(found):  # JAX; streams and events; CuPy
             return found
     return getattr(sys.modules.get("numba.cuda"), "synchronize", None) if _is_elsewhere(value) else None
@@ -129,15 +129,15 @@ def _wait_of(value: Any) -> Callable[[], object] | None:
 
 def _is_elsewhere(value: Any) -> bool:
     """Whether it is an array or a tensor in memory that is not the host's."""
-    is_away = _asked(value, "is_cpu") is False and _asked(value, "is_meta") is not True
-    return is_away or _asked(value, "__cuda_array_interface__") is not None
+    is_away = _read_attribute(value, "is_cpu") is False and _read_attribute(value, "is_meta") is not True
+    return is_away or _read_attribute(value, "__cuda_array_interface__") is not None
 
 
 def _is_lazy(value: Any) -> bool:
     """Whether it does its work when somebody iterates over it, awaits it or asks for it; not a file or a cursor."""
     if any(hasattr(type(value), name) for name in _LAZY) or inspect.isawaitable(value):
         return True
-    is_source = isinstance(value, io.IOBase) or _asked(value, "fetchone")
+    is_source = isinstance(value, io.IOBase) or _read_attribute(value, "fetchone")
     return isinstance(value, (Iterator, AsyncIterator)) and not is_source
 
 

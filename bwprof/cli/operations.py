@@ -36,12 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print(options: argparse.Namespace) -> int:
     found = _asked(options.names)
-    if not print_in_form(options, lambda: _told(found), lambda: _markdown(found)):
+    if not print_in_form(options, lambda: _as_records(found), lambda: _markdown(found)):
         _tables(found)
     return OK
 
 
-def _told(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _as_records(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**operation, "intensity": _intensities(operation)} for operation in found]
 
 

@@ -106,7 +106,7 @@ def _draw(options: argparse.Namespace) -> int:
         given = {name: value for name in chosen.options if (value := getattr(options, _KEYWORDS[name])) is not None}
         if "precisions" in given:
             given["precisions"] = words("--precision", given["precisions"])
-        data = _given(kind, files, options.only)
+        data = _read_data(kind, files, options.only)
         if options.panels:
             from bwprof.cli.plot.beside import means
             from bwprof.plot.kinds import panels
@@ -199,7 +199,7 @@ def _made(options: argparse.Namespace) -> list[str]:
     return endings
 
 
-def _given(kind: str | None, files: Sequence[str], only: Sequence[str]) -> Any:
+def _read_data(kind: str | None, files: Sequence[str], only: Sequence[str]) -> Any:
     """What the kind draws: a frame, the roofs that are stored for this machine's device, or nothing."""
     if kind == "roofs" and len(files) == 1:
         return files[0]
