@@ -531,7 +531,7 @@ def test_the_command_and_the_function_can_ask_for_new_roofs(bench: Bench) -> Non
             backend="cpu",
             cache="hot",
             recalibrate=recalibrate,
-            max_total_seconds=0.5,
+            max_seconds=0.1,
         )
         assert bench.calls == calls
         roofs = frame.attrs["run"]["roofs"]
