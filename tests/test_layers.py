@@ -52,13 +52,13 @@ APART = {"ops/families"}
 LONGEST_FILE, LARGEST_FOLDER = 600, 15
 # The parts of a case (csrc/measure/case), and which of them each may include; only `case` puts them together.
 CASE_PARTS = {
-    "problem": set[str](),
-    "choice": {"problem"},
-    "rotation": {"choice", "problem"},
-    "buffers": {"rotation", "choice", "problem"},
-    "reference": {"problem"},
-    "verify": {"buffers", "reference", "choice", "problem"},
-    "case": {"verify", "rotation", "buffers", "reference", "choice", "problem"},
+    "spec": set[str](),
+    "choice": {"spec"},
+    "rotation": {"choice", "spec"},
+    "buffers": {"rotation", "choice", "spec"},
+    "reference": {"spec"},
+    "verify": {"buffers", "reference", "choice", "spec"},
+    "case": {"verify", "rotation", "buffers", "reference", "choice", "spec"},
 }
 # The parts of the Python package, and which others each may import beside GROUND. `cli`, `__init__` and `__main__` may
 # import everything, and nothing imports `cli` but a part's `__main__`. CONTRIBUTING.md has the same table.
@@ -120,7 +120,7 @@ PURE_MODULES = {
 WRITTEN_BY_THE_BUILD = {"build_info.h", "suite_table.h"}
 # Folders that know operations only through their descriptors.
 KNOW_NO_OPERATION = {"api", "base", "backend", "measure", "python"}
-NAMES_OPERATIONS = {"api/operations/named.c"}  # the functions of the C library that are called after one
+NAMES_OPERATIONS = {"api/operations/by_name.c"}  # the functions of the C library that are called after one
 DESCRIPTOR_HEADERS = {"ops/op.h"}
 # System headers that belong to a folder or two.
 ONLY_IN = {

@@ -26,10 +26,10 @@ static bool make_room(bw_text *self, size_t more) {
     if (self->failed) return false;
     if (self->size + more < self->capacity) return true;
     size_t capacity = 2 * (self->size + more) + 64;
-    char *grown = realloc(self->bytes, capacity);
-    self->failed = !grown;
-    if (!grown) return false;
-    self->bytes = grown;
+    char *larger = realloc(self->bytes, capacity);
+    self->failed = !larger;
+    if (!larger) return false;
+    self->bytes = larger;
     self->capacity = capacity;
     return true;
 }
@@ -154,7 +154,7 @@ void bw_text_json(bw_text *self, const char *name) {
 
 /* ---- files ---- */
 
-bw_status bw_file_failed(const char *path) {
+bw_status bw_file_error(const char *path) {
     return bw_fail(BW_CODE_SYSTEM, "Failed to open output file: %.400s: %s", path, strerror(errno));
 }
 
@@ -182,7 +182,7 @@ static bw_status write_all(int file, const bw_text *text, const char *path) {
     for (size_t done = 0; done < text->size;) {
         ssize_t written = write(file, text->bytes + done, text->size - done);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return bw_file_failed(path);
+        if (written < 0) return bw_file_error(path);
         done += (size_t)written;
     }
     return BW_OK;
@@ -206,7 +206,7 @@ static bw_status open_beside(const char *path, int *file, char **out) {
         if (stat(path, &old) == 0) (void)!fchmod(*file, old.st_mode & 07777);
         return BW_OK;
     }
-    bw_status status = bw_file_failed(path);
+    bw_status status = bw_file_error(path);
     free(*out);
     *out = NULL;
     return status;
@@ -232,13 +232,13 @@ static bool follow_link(const char *path, char out[PATH_MAX]) {
 static bw_status place_of(const char *path, char **out) {
     char now[PATH_MAX], next[PATH_MAX];
     *out = realpath(path, NULL);
-    if (!*out && errno != ENOENT) return bw_file_failed(path);
+    if (!*out && errno != ENOENT) return bw_file_error(path);
     if (!*out && snprintf(now, sizeof now, "%s", path) < PATH_MAX) {
         for (int i = 0; i < LINKS_MOST && follow_link(now, next); i++) memcpy(now, next, sizeof now);
         *out = strdup(now);
     } else if (!*out) {
         errno = ENAMETOOLONG;
-        return bw_file_failed(path);
+        return bw_file_error(path);
     }
     return *out ? BW_OK : bw_fail(BW_CODE_MEMORY, "no host memory for a file's name");
 }
@@ -251,9 +251,9 @@ bw_status bw_file_check(const char *path) {
     BW_TRY(check_path(path));
     if (stat(path, &found) == 0 && S_ISDIR(found.st_mode)) {
         errno = EISDIR;
-        return bw_file_failed(path);
+        return bw_file_error(path);
     }
-    if (!is_plain(path)) return access(path, W_OK) == 0 ? BW_OK : bw_file_failed(path);
+    if (!is_plain(path)) return access(path, W_OK) == 0 ? BW_OK : bw_file_error(path);
     BW_GOTO(place_of(path, &place));
     BW_GOTO(open_beside(place, &file, &beside));
     close(file);
@@ -267,7 +267,7 @@ cleanup:
 static bw_status write_in_place(const char *path, const bw_text *text) {
     int number = open_number(path);
     int file = number < 0 ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC) : fcntl(number, F_DUPFD_CLOEXEC, 0);
-    if (file < 0) return bw_file_failed(path);
+    if (file < 0) return bw_file_error(path);
     bw_status status = write_all(file, text, path);
     close(file);
     return status;
@@ -293,9 +293,9 @@ bw_status bw_file_write(const char *path, const bw_text *text) {
     BW_GOTO(place_of(path, &place));
     BW_GOTO(open_beside(place, &file, &beside));
     status = write_all(file, text, path);
-    if (!status && fsync(file) != 0) status = bw_file_failed(path);
-    if (close(file) != 0 && !status) status = bw_file_failed(path);
-    if (!status && rename(beside, place) != 0) status = bw_file_failed(path);
+    if (!status && fsync(file) != 0) status = bw_file_error(path);
+    if (close(file) != 0 && !status) status = bw_file_error(path);
+    if (!status && rename(beside, place) != 0) status = bw_file_error(path);
     if (status) unlink(beside);
     if (!status) sync_folder_of(place);
 cleanup:

@@ -129,8 +129,8 @@ double float_time(const bw_decode_plan &plan, const bw_dims *dims, const card &c
 }
 
 template <typename Time>
-bw_decode_timed choose_fastest(int64_t first, int64_t limit, Time time_of) {
-    bw_decode_timed best = {1, INFINITY, false};
+bw_decode_split_choice choose_fastest(int64_t first, int64_t limit, Time time_of) {
+    bw_decode_split_choice best = {1, INFINITY, false};
     for (int64_t splits = first; splits <= limit; splits++) {
         const double time = time_of(splits);
         if (time < best.time) best = {splits, time, false};
@@ -150,8 +150,8 @@ bool cluster_pays(const bw_decode_plan &plan, int64_t blocks, double turns) {
 
 }  // namespace
 
-bw_decode_timed bw_decode_direct_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype,
-                                        int64_t units) {
+bw_decode_split_choice bw_decode_direct_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype,
+                                               int64_t units) {
     const double columns = plan.entries * (double)dims->value[BW_DECODE_NUM_KV_HEADS];
     const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(plan.longest, plan.step_keys));
     if (dims->list) return bw_decode_ragged_splits(plan, dims, dtype, units, limit);
@@ -182,8 +182,8 @@ int64_t bw_decode_staged_splits(const bw_decode_plan &plan, const bw_dims *dims,
 // emptied. A step takes what its products take or, if that is longer, its share of memory: more where fewer blocks run,
 // and less where chunks of a group's heads ask for the same keys, which they do together in the first turn only. A
 // cluster's blocks store no records.
-bw_decode_timed bw_decode_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int padded, int64_t units,
-                                      int64_t cluster_limit) {
+bw_decode_split_choice bw_decode_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int padded, int64_t units,
+                                             int64_t cluster_limit) {
     const int64_t *value = dims->value, keys = plan.longest, step_keys = 16 * plan.warps;
     const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
     if (dims->list) return bw_decode_ragged_splits(plan, dims, BW_FP16, units, limit);
@@ -191,7 +191,7 @@ bw_decode_timed bw_decode_wide_splits(const bw_decode_plan &plan, const bw_dims 
     const double chunks = (double)plan.chunks, dim = (double)value[BW_DECODE_HEAD_DIM];
     const double products = bw_decode_wide_products(plan);
     const double ends = plan.wide == 4 ? 220e3 : plan.wide == 2 ? 160e3 : 120e3;
-    bw_decode_timed best = {1, INFINITY, false};
+    bw_decode_split_choice best = {1, INFINITY, false};
     for (int64_t splits = 1; splits <= limit; splits++) {
         const int64_t split_keys = bw_decode_round_up(bw_ceil_div(keys, splits), 16);
         const double turns = bw_decode_blocks(plan, dims, split_keys) / (double)units;
