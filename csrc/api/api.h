@@ -59,7 +59,9 @@ void bw_text_cell(bw_text *text, const char *name);
 /* The same as a string of JSON, quotes included; control characters as \u00NN. */
 void bw_text_json(bw_text *text, const char *name);
 
-/* That the system refused a file, by errno. */
+/* ---- file.c ---- */
+
+/* BW_CODE_SYSTEM with the reason of errno: the system refused this file. */
 bw_status bw_file_error(const char *path);
 /* Whether the place can be written to at all; makes no file. */
 bw_status bw_file_check(const char *path);

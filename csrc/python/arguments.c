@@ -15,10 +15,6 @@ int core_append(PyObject *list, PyObject *item) {
     return result;
 }
 
-PyObject *core_text(const char *text) {
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
-}
-
 PyObject *core_dict_of(const char *argument, PyObject *mapping) {
     PyObject *keys = PyObject_GetAttrString(mapping, "keys"), *dict = keys ? PyDict_New() : NULL;
     if (!keys && PyErr_ExceptionMatches(PyExc_AttributeError)) {

@@ -36,15 +36,14 @@ typedef struct case_object {
 } case_object;
 
 /* ---- errors.c ---- */
+/* A str of text from outside: bytes that are no UTF-8 show as \xNN. */
+PyObject *core_text(const char *text);
 core_state *core_state_of(PyTypeObject *type);
 /* The one place where a status becomes an exception. Consumes the status; always returns NULL. */
 PyObject *core_raise(core_state *state, bw_status status);
 int core_add_exceptions(PyObject *module, core_state *state);
 
 /* ---- arguments.c ---- */
-/* A str of text from outside: bytes that are no UTF-8 show as \xNN. */
-PyObject *core_text(const char *text);
-
 typedef struct core_dims {
     bw_dims dims;
     int64_t *list; /* owned */

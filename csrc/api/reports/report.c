@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "api/benchmark.h"
+#include "api/benchmark/benchmark.h"
 #include "api/operations/arguments.h"
 
 static void write_report(const bw_outcome *row, bwprof_report *out) {

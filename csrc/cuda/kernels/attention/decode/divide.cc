@@ -131,7 +131,10 @@ void choose_wide(bw_decode_plan *plan, const bw_dims *dims, int padded, int64_t 
         bw_decode_plan one = nothing;
         divide_wide(&one, group, wide, padded, shared_limit);
         if (wide > 1 && one.warps == wide) break;  // no other warps to work while these wait for each other
-        const bw_decode_split_choice found = bw_decode_wide_splits(one, dims, padded, units, cluster_limit);
+        const bw_decode_split_choice found =
+            dims->list
+                ? bw_decode_ragged_splits(one, dims, BW_FP16, units, bw_decode_most_splits(one, bw_decode_staged_keys))
+                : bw_decode_wide_splits(one, dims, padded, units, cluster_limit);
         if (found.time >= best.time) continue;
         best = found;
         *plan = one;
@@ -273,7 +276,9 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     large.resident = head_dim > 64 ? 1 : 2;
     const bool only_small = dtype == BW_FP32 || (few && head_dim <= 128);
     *plan = only_small ? small : large;
-    const bw_decode_split_choice first = bw_decode_direct_splits(*plan, dims, dtype, units);
+    const bw_decode_split_choice first =
+        dims->list ? bw_decode_ragged_splits(*plan, dims, dtype, units, bw_decode_most_splits(*plan, plan->step_keys))
+                   : bw_decode_direct_splits(*plan, dims, dtype, units);
     plan->splits = first.splits;
     double time = first.time;
     if (!only_small && head_dim <= 128) {
@@ -338,7 +343,10 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     if (!plan.direct && !plan.wide) {
         // Registers allow two, whatever the kernel.
         plan.resident = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
-        plan.splits = bw_decode_staged_splits(plan, dims, dtype, units, read_share * peak_gb_s);
+        plan.splits = dims->list ? bw_decode_ragged_splits(plan, dims, dtype, units,
+                                                           bw_decode_most_splits(plan, bw_decode_staged_keys))
+                                       .splits
+                                 : bw_decode_staged_splits(plan, dims, dtype, units, read_share * peak_gb_s);
     }
     if (plan.runs > 0) {
         plan.split_keys = plan.longest;

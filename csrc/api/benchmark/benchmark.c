@@ -1,5 +1,5 @@
 /* Benchmarks: a suite's cases, one after the other, into a file that appears when all have run. */
-#include "api/benchmark.h"
+#include "api/benchmark/benchmark.h"
 
 #include <math.h>
 #include <string.h>

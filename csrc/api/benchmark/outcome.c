@@ -1,7 +1,7 @@
 /* What becomes of one case: measured by the rules of csrc/measure, verified before and after. */
 #include <math.h>
 
-#include "api/benchmark.h"
+#include "api/benchmark/benchmark.h"
 #include "base/clock.h"
 
 bw_outcome bw_outcome_blank(const bw_planned_case *planned_case) {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/benchmark.h"
+#include "api/benchmark/benchmark.h"
 #include "base/names.h"
 #include "suite_table.h" /* by setup.py */
 

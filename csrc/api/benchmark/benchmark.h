@@ -3,7 +3,7 @@
 #define BW_API_BENCHMARK_H
 
 #include "api/api.h"
-#include "api/suites.h"
+#include "api/benchmark/suites.h"
 #include "measure/measure.h"
 
 /* One case to measure, as bwprof.sweep plans it. */

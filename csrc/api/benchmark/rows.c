@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "api/benchmark.h"
+#include "api/benchmark/benchmark.h"
 
 enum { FLOOR_FACTOR = 3 }; /* within so many empty launches it is the launch that is measured */
 
