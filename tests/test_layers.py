@@ -306,6 +306,10 @@ def test_a_call_circle_is_found(tmp_path: Path) -> None:
     assert call_circle(tmp_path) == {"text.c", "library.c", "file.c"}
 
 
+def test_every_file_in_c_opens_with_a_comment() -> None:
+    assert not [str(path) for path in sources() if not path.read_text().startswith(("/* ", "// "))]
+
+
 @pytest.mark.parametrize("root", [CSRC, PACKAGE], ids=["csrc", "bwprof"])
 def test_files_are_short_and_folders_small(root: Path) -> None:
     files = [path for path in root.rglob("*") if path.suffix in SUFFIXES | {".py"}]

@@ -1,4 +1,4 @@
-/* The extension module's own declarations: state, conversions, types. The only folder that knows Python. */
+/* Declarations of the extension module. Only this folder includes Python.h. */
 #ifndef BW_PYTHON_CORE_H
 #define BW_PYTHON_CORE_H
 
@@ -21,7 +21,7 @@ typedef struct device_object {
     int index;
     Py_ssize_t open_cases, open_profilers;
     Py_ssize_t closers;          /* threads that close a case */
-    struct case_object *dropped; /* cases that nobody refers to: whoever is in the session frees them when it leaves */
+    struct case_object *dropped; /* unreferenced cases; the thread in the session frees them as it leaves */
 } device_object;
 
 typedef struct case_object {

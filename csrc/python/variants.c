@@ -1,7 +1,7 @@
-/* What a device runs: the variants of an operation, and the kernels that they launch. */
+/* Lists the variants of an operation on a device, and the kernels that they launch. */
 #include "python/core.h"
 
-/* What a question is about; `dims` is the caller's to free once it is asked. */
+/* The case that variants are listed for; the caller frees `dims`. */
 typedef struct variant_question {
     int index; /* of the operation */
     const bw_op *op;
