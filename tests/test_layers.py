@@ -343,7 +343,7 @@ def test_system_headers_stay_in_their_folder() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_build_info_is_told_by_the_module_the_library_and_the_list_of_backends_only() -> None:
+def test_only_the_module_the_library_and_the_list_of_backends_include_build_info() -> None:
     users = {path.relative_to(CSRC).as_posix() for path in sources() if (True, "build_info.h") in includes(path)}
     assert users == {"api/library.c", "python/module.c", "backend/registry.c"}
 

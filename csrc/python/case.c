@@ -182,7 +182,7 @@ void core_case_free(case_object *self) {
     Py_XDECREF(device);
 }
 
-/* Does not wait, since another thread may wait for this one: a thread that is in the session frees the case. */
+/* Waits for nobody, who may wait for this thread: where another thread is in the session, it frees the case. */
 static void case_dealloc(PyObject *object) {
     case_object *self = (case_object *)object;
     device_object *device = (device_object *)Py_XNewRef((PyObject *)self->device);

@@ -21,7 +21,7 @@ typedef struct device_object {
     int index;
     Py_ssize_t open_cases, open_profilers;
     Py_ssize_t closers;          /* threads that close a case */
-    struct case_object *dropped; /* unreferenced cases; the thread in the session frees them as it leaves */
+    struct case_object *dropped; /* cases that nobody refers to: whoever is in the session frees them when it leaves */
 } device_object;
 
 typedef struct case_object {

@@ -1,7 +1,7 @@
 /* Lists the variants of an operation on a device, and the kernels that they launch. */
 #include "python/core.h"
 
-/* The case that variants are listed for; the caller frees `dims`. */
+/* What a question is about; `dims` is the caller's to free once it is asked. */
 typedef struct variant_question {
     int index; /* of the operation */
     const bw_op *op;
