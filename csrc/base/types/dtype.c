@@ -1,3 +1,4 @@
+/* Storage types: sizes, rounding errors, and conversion of elements to and from float64. */
 #include "base/types/dtype.h"
 
 #include <math.h>
@@ -90,7 +91,7 @@ static void fill_Q4_0(bw_input_key key, int64_t first, int64_t count, void *out)
     for (int64_t i = 0; i < count; i++) bw_q4_0_fill(key, (uint64_t)(first + i), (char *)out + i * BW_Q4_0_BYTES);
 }
 
-/* Page ids, lengths and checksums are nobody's values: made and written as what they are. */
+/* Page ids, lengths and checksums are integers that are not converted. */
 DECODE_ELEMENTS(I32, int32_t, )
 DECODE_ELEMENTS(I64, int64_t, )
 #define encode_I32 NULL
@@ -138,7 +139,7 @@ bw_status bw_dtype_find(const char *name, bw_dtype *out) {
 
 int64_t bw_dtype_bytes(bw_dtype dtype, int64_t elems) {
     const bw_dtype_info *info = &table[dtype];
-    bw_checked bytes = bw_mul(bw_num(bw_ceil_div(elems, info->block_elems)), bw_num(info->block_bytes));
+    bw_checked_int bytes = bw_mul(bw_num(bw_ceil_div(elems, info->block_elems)), bw_num(info->block_bytes));
     return bytes.overflow ? -1 : bytes.value;
 }
 

@@ -1,3 +1,4 @@
+/* Runs a plan's work once, waits for it, and explains kernels that are missing. */
 #include "cuda/timing/work.h"
 
 bw_cuda_work bw_cuda_work_of(bw_device *device, const bw_plan_spec *spec) {
@@ -27,7 +28,7 @@ static bw_status nothing_called(void) {
                    "backend='cpu' for work of the processor");
 }
 
-bw_status bw_cuda_work_miscounted(const bw_cuda_work *self, int64_t kernels, int64_t flushes, int64_t launches) {
+bw_status bw_cuda_work_count_error(const bw_cuda_work *self, int64_t kernels, int64_t flushes, int64_t launches) {
     if (!self->foreign) {
         return bw_fail(BW_CODE_DEVICE,
                        "CUPTI delivered %lld kernel records for %lld launches: measure with the timer graph",

@@ -1,17 +1,16 @@
-/* A choice: the variant that runs a problem on a device and all that follows from it, of one moment. It never changes
- * once it is made; a variant that steps in for another one is a choice of its own, and the one before it stays, for
- * whoever is reading it, until the last one is freed. */
+/* A choice: the variant that runs a case on a device, with its cost and layout. It never changes. A variant that
+ * replaces another one is a new choice; the old one stays until the case is freed, since threads may read it. */
 #ifndef BW_MEASURE_CASE_CHOICE_H
 #define BW_MEASURE_CASE_CHOICE_H
 
 #include "backend/backend.h"
-#include "measure/case/problem.h"
+#include "measure/case/spec.h"
 
 typedef struct bw_choice {
     const struct bw_choice *before; /* whose place it took; NULL: it is the first */
     const bw_variant *variant;
     uint64_t passed_over; /* a bit per row of the variant table */
-    bool asked;           /* named by the caller: no other may stand in for it */
+    bool is_fixed;        /* the caller has named the variant: no other one replaces it */
     bw_cost cost;
     int64_t offsets[BW_MAX_OPERANDS + 1]; /* in a set: of each operand, then of the scratch */
     bw_set_layout layout;                 /* of what is there: operands may be absent, and the scratch */
@@ -19,18 +18,18 @@ typedef struct bw_choice {
     char note[]; /* why defaults were passed over; "" = none was */
 } bw_choice;
 
-/* What runs on a device: its variants of the problem's operation, its facts. */
+/* What a device offers: its variants of the operation, and its facts. */
 typedef struct bw_offer {
     const bw_variant_table *table;
     const bw_device_facts *facts;
 } bw_offer;
 
 /* The variant of this name (NULL: the default). */
-bw_status bw_choice_first(const bw_problem *problem, const bw_offer *offer, const char *name, const bw_choice **out);
+bw_status bw_choice_first(const bw_case_spec *spec, const bw_offer *offer, const char *name, const bw_choice **out);
 
 /* The next best row where `before` cannot be had (`cause` is BW_CODE_UNAVAILABLE: a library is missing) and nobody
  * named it. Consumes the cause, or returns it where nothing steps in. */
-bw_status bw_choice_next(const bw_problem *problem, const bw_offer *offer, const bw_choice *before, bw_status cause,
+bw_status bw_choice_next(const bw_case_spec *spec, const bw_offer *offer, const bw_choice *before, bw_status cause,
                          const bw_choice **out);
 
 void bw_choice_free(const bw_choice *self); /* with those before it; NULL is fine */

@@ -1,9 +1,9 @@
-/* A problem's reference: a sample of its output rows in float64, worked out on the host within a budget. It knows no
+/* The reference of a case: a sample of its output rows in float64, computed on the host within a budget. It knows no
  * kernel and no device. */
 #ifndef BW_MEASURE_CASE_REFERENCE_H
 #define BW_MEASURE_CASE_REFERENCE_H
 
-#include "measure/case/problem.h"
+#include "measure/case/spec.h"
 
 typedef struct bw_budget {
     double seconds; /* of processor time, shared by the processors there are */
@@ -12,9 +12,9 @@ typedef struct bw_budget {
     void *poll_context;
 } bw_budget;
 
-/* Empty but for the problem to begin with. */
+/* Begins with its spec alone. */
 typedef struct bw_reference {
-    const bw_problem *problem;
+    const bw_case_spec *spec;
     int64_t count, total; /* rows worked out, rows there are */
     int64_t most, corners;
     int64_t *order; /* of these `most` rows the first `count` are worked out */

@@ -1,4 +1,4 @@
-/* How a launch finds its inputs: cold by a rotation over buffer sets, or by a flush, or hot. Arithmetic alone. */
+/* How cold inputs are made: by a rotation over buffer sets or by a flush. This is arithmetic alone. */
 #ifndef BW_MEASURE_CASE_ROTATION_H
 #define BW_MEASURE_CASE_ROTATION_H
 
@@ -21,7 +21,7 @@ typedef struct bw_rotation {
 /* Of a choice's sets, on a device with this cache, where so many bytes can be had. */
 bw_rotation bw_rotation_of(const bw_choice *choice, bw_cache cache, int64_t cache_bytes, int64_t usable_bytes);
 
-/* Of a caller's function that knows `sets` of its own and touches so many bytes in each (0: nobody knows). */
+/* The rotation of a caller's function with `sets` sets of its own and so many bytes in each (0: not known). */
 bw_rotation bw_rotation_of_call(int64_t sets, int64_t footprint_bytes, bw_cache cache, int64_t cache_bytes,
                                 int64_t usable_bytes);
 
@@ -30,6 +30,6 @@ int64_t bw_bytes_needed(const bw_choice *choice, int64_t sets, int64_t flush_byt
 
 /* The last bytes of a device belong to its driver or operating system. */
 bool bw_bytes_fit(int64_t needed_bytes, int64_t free_bytes);
-bw_status bw_bytes_refuse(const bw_problem *problem, int64_t needed_bytes, int64_t free_bytes);
+bw_status bw_bytes_refuse(const bw_case_spec *spec, int64_t needed_bytes, int64_t free_bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* What skinny.cu and skinny_fp32.cu share. */
+/* Declarations that skinny.cu and skinny_fp32.cu share. */
 #ifndef BW_CUDA_SKINNY_H
 #define BW_CUDA_SKINNY_H
 
@@ -11,6 +11,6 @@ struct bw_skinny_shape {
 
 /* skinny_fp32.cu */
 bw_status bw_skinny_float_choose(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts,
-                                 bw_cuda_prepared *out);
+                                 bw_cuda_launch_spec *out);
 
 #endif

@@ -1,0 +1,34 @@
+/* An operation's parameters by name, as a caller of the library passes them. */
+#ifndef BW_API_ARGUMENTS_H
+#define BW_API_ARGUMENTS_H
+
+#include "api/api.h"
+
+/* Parameters that are left out have their defaults. */
+typedef struct bw_params {
+    const char *operation, *precision;
+    const char *const *names; /* of as many `values` */
+    const int64_t *values;
+    int count;
+} bw_params;
+
+typedef struct bw_request {
+    int op_index;
+    const bw_op *op;
+    const bw_precision *precision;
+    bw_dims dims; /* complete, and checked */
+} bw_request;
+
+/* ---- cost.c ---- */
+
+bw_status bw_params_read(const bw_params *params, bw_request *out);
+/* NULL: not wanted. */
+bwprof_status bw_params_compute_cost(const bw_params *params, uint64_t *bytes_read, uint64_t *bytes_written,
+                                     uint64_t *flops);
+
+/* ---- reports/report.c ---- */
+
+/* Measured on the first device there is, verified. */
+bwprof_status bw_params_measure(const bw_params *params, bwprof_report *out);
+
+#endif

@@ -1,0 +1,24 @@
+/* The specification of a case: an operation, its parameters, its precision, and the seed of its inputs. It knows no
+ * device, no kernel and no memory. It never changes, so that any thread may read it. */
+#ifndef BW_MEASURE_CASE_SPEC_H
+#define BW_MEASURE_CASE_SPEC_H
+
+#include "ops/op.h"
+
+typedef struct bw_case_spec {
+    int op_index;
+    const bw_op *op;
+    const bw_precision *precision;
+    bw_dims dims; /* its list is the copy below */
+    uint64_t seed;
+    bw_operand operands[BW_MAX_OPERANDS];
+    int operand_count;
+    int64_t list[];
+} bw_case_spec;
+
+/* `dims` is complete (bw_op_complete); its list is copied. */
+bw_status bw_case_spec_create(int op_index, const bw_precision *precision, const bw_dims *dims, uint64_t seed,
+                              const bw_case_spec **out);
+void bw_case_spec_free(const bw_case_spec *self); /* NULL is fine */
+
+#endif
