@@ -122,7 +122,7 @@ def test_what_ran_out_of_time_is_measured_again() -> None:
 
 def test_the_page_of_the_method_has_the_columns_and_their_units(source_tree: Path) -> None:
     text = (source_tree / "notebooks" / "method.md").read_text()
-    part = text[text.index("## What the columns mean") : text.index("## How it measures")]
+    part = text[text.index("## Columns") : text.index("## Flags")]
     lines = re.findall(r"^\| `([^`]+)` \| ([^|]*) \|", part, re.MULTILINE)
     assert len(lines) > 15
     told: set[str] = set()

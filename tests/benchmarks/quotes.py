@@ -1,7 +1,7 @@
-"""Bring what the pages quote of the recorded runs up to date: `python3 tests/benchmarks/quotes.py`.
+"""Update what the pages quote from the recorded runs: `python3 tests/benchmarks/quotes.py`.
 
-README's table and picture, the guide's blocks of text and figures in sentences are made anew of `bwprof.load_example`,
-by the commands that print them. `tests/test_quotes.py` holds the pages against the same. Notebooks are run again.
+It rewrites README's tables and picture, the guide's blocks of text and single figures: `bwprof.load_example` has the
+rows, and bwprof's commands print them. `tests/test_quotes.py` compares the pages with the same output.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import io
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import bwprof
@@ -22,6 +24,13 @@ from bwprof.cli import main as bwprof_command
 ROOT = Path(__file__).resolve().parents[2]
 DEVICES = ("h200", "h100")
 CASES = ("stream_copy", "ffn_gemm", "decode_gemm_8b", "prefill_attention", "decode_attention_32k", "kv_gather")
+CLASSIC = (  # README's name, the case, its variant
+    ("decode GEMM", "decode_gemm_8b", "gemv"),
+    ("prefill GEMM", "ffn_gemm", "cublaslt"),
+    ("prefill attention", "prefill_attention", "flash"),
+    ("decode attention", "decode_attention_32k", "splitkv"),
+    ("KV-cache gather", "kv_gather", "vector"),
+)
 PICTURE = ROOT / "notebooks" / "bandwidth_h200.png"
 
 
@@ -37,8 +46,8 @@ class Quote:
 
 
 def table(printed: str) -> str:
-    """A summary without what is said of single rows."""
-    return printed.partition("* to be read with care")[0]
+    """Return the table of a summary, without its legend and its notes on single rows."""
+    return "".join(takewhile(lambda line: "|" in line or "+" in line, printed.splitlines(keepends=True)))
 
 
 def findings(printed: str) -> str:
@@ -55,7 +64,7 @@ def answers(printed: str) -> str:
 
 
 QUOTES = (
-    Quote("README.md", "     ", ("report",), table, CASES),
+    Quote("README.md", " " * 10, ("report",), table, CASES),
     Quote("notebooks/guide.md", "Of 63 measurements", ("analyze", "--top", "5"), findings),
     Quote(
         "notebooks/guide.md",
@@ -100,6 +109,30 @@ def times() -> str:
     return f"({least * 1e3:.1f} µs to {most:.1f} ms)"
 
 
+def speed(row: Mapping[str, Any]) -> str:
+    """Return a row's time and bandwidth, with an asterisk if it is flagged."""
+    return f"{row['time_ms'] * 1e3:.1f} µs, {row['bandwidth_gb_s']:.0f} GB/s" + "*" * bool(row["flags"])
+
+
+def improvements() -> str:
+    """Return README's table of FP32 against FP16 on the H200."""
+    rows = bwprof.load_example("h200").set_index(["case", "variant", "precision"])
+    lines = ["| H200 | FP32 | FP16 | speed-up | by bytes alone | limiter |", "|---|---|---|---|---|---|"]
+    for name, case, variant in CLASSIC:
+        wide, narrow = (rows.loc[(case, variant, precision)].to_dict() for precision in ("fp32", "fp16"))
+        ratios = [f"{narrow[f'{what}_vs_fp32']:.2f}x" for what in ("speedup", "byte_ratio")]
+        limiter = ", then ".join(dict.fromkeys((wide["limiter"], narrow["limiter"])))
+        lines.append(f"| {' | '.join([name, speed(wide), speed(narrow), *ratios, limiter])} |")
+    return "\n".join(lines)
+
+
+def python_output() -> str:
+    """Return what README's lines of Python print for the recorded rows of the same shapes."""
+    frame = bwprof.load_example("h200").query("N == 14336 and precision in ['fp32', 'fp16']")
+    columns = ["M", "precision", "time_ms", "bandwidth_gb_s", "limiter", "flags"]
+    return "\n".join(line.rstrip() for line in frame[columns].to_string(index=False).splitlines()) + "\n"
+
+
 def flagged() -> str:
     """How many rows say that they are to be read with care."""
     counts = [(bwprof.load_example(name)["flags"] != "").sum() for name in DEVICES]
@@ -116,6 +149,8 @@ class Figures:
 
 
 FIGURES = (
+    Figures("README.md", r"^\| H200 \|(?s:.*?)(?=\n\n)", improvements),
+    Figures("README.md", r"(?<=```text\n) *M precision(?s:.*?)(?=```)", python_output),
     Figures("notebooks/method.md", r"^\| measured ceilings.*$", ceilings),
     Figures("notebooks/method.md", r"\(\d\.\d µs to \d\.\d ms\)", times),
     Figures("bwprof/examples/__init__.py", r"\d+ of the H200's 63 rows, \d+ of the H100's", flagged),
