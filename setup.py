@@ -41,6 +41,7 @@ OLDEST_ARCH = "80"  # sources are compiled for it; the PTX is assembled for each
 SM90_ARCH = "90a"  # of files *_sm90.cu
 FP8_ARCH = "89"  # the oldest that converts FP8; of files *_fp8.cu
 OLDEST_CUDA = (12, 0)
+SIZE_CUDA = (13, 0)  # each of its drivers reads code that is compressed for size; drivers before 12.4 do not
 SANITIZERS = ("address", "undefined", "thread", "leak")
 WITHOUT_CUDA = "build without CUDA: BWPROF_CUDA=0"
 
@@ -99,6 +100,7 @@ class Cuda:
     archs: tuple[str, ...] = ()
     oldest: str = ""  # the architecture that sources are compiled for
     ptx: bool = False  # keep its PTX for GPUs that are newer than all of archs
+    options: tuple[str, ...] = ()
     include: str = ""  # "": where the compiler looks anyway
     cudart: str = ""
 
@@ -126,8 +128,9 @@ def find_cuda() -> Cuda:
         oldest = ".".join(map(str, OLDEST_CUDA))
         advice = f"Set CUDA_HOME to a newer toolkit, or {WITHOUT_CUDA}"
         raise PlatformError(f"{nvcc} is CUDA {match[2]}.{match[3]}; bwprof needs {oldest} or newer. {advice}")
+    options = ("--compress-mode=size",) if release >= SIZE_CUDA else ()
     reason = f"nvcc {version} at {nvcc}"
-    return Cuda(reason, nvcc, version, identity, *choose_archs(nvcc), *find_toolkit_files(nvcc))
+    return Cuda(reason, nvcc, version, identity, *choose_archs(nvcc), options, *find_toolkit_files(nvcc))
 
 
 def ask_nvcc(nvcc: str, *arguments: str) -> str:
@@ -321,7 +324,7 @@ class Plan:
 
     def cuda_job(self, source: Path) -> Job:
         # -O is for host code alone, which here chooses what C launches.
-        options = [self.cuda.nvcc, "-std=c++17", "-O1", "-Icsrc", "-DNDEBUG"]
+        options = [self.cuda.nvcc, "-std=c++17", "-O1", "-Icsrc", "-DNDEBUG", *self.cuda.options]
         options += ["-ccbin", os.environ["CXX"]] if os.environ.get("CXX") else []
         options += ["-Werror", "all-warnings"] if self.werror else []
         # Toolkits have CUPTI's headers beside the others, or here.

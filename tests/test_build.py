@@ -354,6 +354,16 @@ def test_what_is_compiled_once_is_assembled_for_every_architecture(
     assert re.findall(r"-gencode '?arch=([^ ']+)", done.stdout) == [flags]
 
 
+@pytest.mark.parametrize(("cuda", "count"), [("12.9", 0), ("13.0", 1)])
+def test_code_is_compressed_for_size_where_every_driver_reads_it(
+    build: Build, tree: Path, toolkit: Path, cuda: str, count: int
+) -> None:
+    """The drivers of CUDA 12.0 to 12.3, which run what nvcc 12.9 compiles, do not."""
+    done = build(with_kernels(tree), BWPROF_CUDA="1", CUDA_HOME=str(toolkit), FAKE_CUDA=cuda)
+    assert "kernels.cu does not compile" in done.stdout
+    assert done.stdout.count("--compress-mode=size") == count
+
+
 def test_sanitizers_reach_what_nvcc_compiles_for_the_host(build: Build, tree: Path, toolkit: Path) -> None:
     (tree / "csrc/cuda").mkdir()
     (tree / "csrc/cuda/host.cc").write_text("int bw_host;\n")
