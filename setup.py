@@ -26,7 +26,7 @@ import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -115,10 +115,10 @@ def find_cuda() -> Cuda:
     places = [*(f"{home}/bin/nvcc" for home in homes if home), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"]
     nvcc = next((place for place in places if place and os.access(place, os.X_OK)), None)
     if nvcc is None:
-        places_text = "nvcc was not found in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda"
+        absence = "nvcc was not found in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda"
         if mode == "1":
-            raise PlatformError(f"BWPROF_CUDA=1, but {places_text}")
-        return Cuda(f"{places_text} when bwprof was built")
+            raise PlatformError(f"BWPROF_CUDA=1, but {absence}")
+        return Cuda(f"{absence} when bwprof was built")
     identity = " ".join(ask_nvcc(nvcc, "--version").split())
     match = re.search(r"release \d+\.\d+, V((\d+)\.(\d+)[\d.]*)", identity)
     if match is None:
@@ -245,7 +245,7 @@ class Job:
             advice = f"\nTo {WITHOUT_CUDA}" if self.cuda_size else ""
             raise CompileError(f"{self.source} does not compile:\n{shlex.join(self.command)}\n{done.stdout}{advice}")
         record.write_text(text)
-        name = "/".join(self.output.parts[2:])  # without the folder under build/
+        name = Path(*self.output.parts[2:])  # without the folder under build/
         return f"{name} {time.monotonic() - started:.1f} s\n{done.stdout}".strip()
 
 
@@ -274,9 +274,8 @@ class Plan:
         unknown = [name for name in self.sanitize.split(",") if name and name not in SANITIZERS]
         if unknown:
             raise OptionError(f"BWPROF_SANITIZE: unknown '{unknown[0]}': allowed are {', '.join(SANITIZERS)}")
-        configured = shlex.split(sysconfig.get_config_var("CC") or "")[:1]
-        found = next(filter(shutil.which, [*configured, "cc", "gcc", "clang"]), None)
-        self.compiler = shlex.split(os.environ.get("CC", "")) or ([found] if found else [])
+        names = [*shlex.split(sysconfig.get_config_var("CC") or "")[:1], "cc", "gcc", "clang"]
+        self.compiler = shlex.split(os.environ.get("CC", "")) or list(filter(shutil.which, names))[:1]
         if not self.compiler:
             raise PlatformError(
                 "no C compiler: install gcc or clang, or set CC (Debian: apt-get install gcc libc6-dev)"
@@ -422,16 +421,10 @@ class Plan:
         log(f"linked {target.name}")
 
 
-def c_texts(values: list[str] | str | None) -> str:
+def c_list(values: list[Any] | str | None, kind: str = "const char *const", end: str = "NULL") -> str:
     """Write a list of csrc/api/suites.h in C."""
-    if values is None:
-        return "NULL"
     listed = [values] if isinstance(values, str) else values
-    return "(const char *const[]){" + ", ".join([*map(json.dumps, listed), "NULL"]) + "}"
-
-
-def c_numbers(values: list[int]) -> str:
-    return "(const int64_t[]){" + ", ".join([*map(str, values), "0"]) + "}"
+    return "NULL" if listed is None else f"({kind}[]){{{', '.join([*map(json.dumps, listed), end])}}}"
 
 
 def suite_cases(entry: dict[str, Any], spread: Any) -> list[str]:
@@ -440,15 +433,16 @@ def suite_cases(entry: dict[str, Any], spread: Any) -> list[str]:
         name: spread(value if isinstance(value, list) else [value], name)
         for name, value in entry.get("params", {}).items()
     }
-    lengths = spread(entry["kv_lens"], "kv_lens") if "kv_lens" in entry else []
+    lengths = spread(entry["kv_lens"], "kv_lens") if "kv_lens" in entry else None
     several = [name for name, values in axes.items() if len(set(values)) > 1]
     rows = []
     for values in itertools.product(*axes.values()):
         point = dict(zip(axes, values, strict=True))
         name = " ".join([entry.get("name", entry["operation"]), *(f"{axis}={point[axis]}" for axis in several)])
-        cells = [json.dumps(name), json.dumps(entry["operation"]), c_texts(list(point)), c_numbers([*map(int, values)])]
-        cells += [c_numbers(lengths) if lengths else "NULL", str(len(lengths))]
-        cells += [c_texts(entry.get(key)) for key in ("precisions", "variants", "backends", "cache")]
+        numbers = [int(value) for value in values]
+        cells = [json.dumps(name), json.dumps(entry["operation"]), c_list(list(point))]
+        cells += [c_list(listed, "const int64_t", "0") for listed in (numbers, lengths)] + [str(len(lengths or []))]
+        cells += [c_list(entry.get(key)) for key in ("precisions", "variants", "backends", "cache")]
         rows.append("{" + ", ".join(cells) + "}")
     return rows
 
@@ -464,12 +458,12 @@ def suite_table() -> str:
         suite = tomllib.loads(path.read_text("utf-8-sig"))
         cases = [row for entry in suite["case"] for row in suite_cases(entry, spread)]
         backends = [
-            "{" + f"{json.dumps(name)}, {c_texts(there.get('precisions'))}, {there.get('target_seconds', 0)}" + "}"
+            "{" + f"{json.dumps(name)}, {c_list(there.get('precisions'))}, {there.get('target_seconds', 0)}" + "}"
             for name, there in suite.get("on", {}).items()
         ]
-        precisions = c_texts(suite.get("precisions", ["fp32", "fp16"]))
+        precisions = suite.get("precisions", ["fp32", "fp16"])
         rows.append(
-            f"    {{{json.dumps(path.stem)}, {precisions}, {suite.get('target_seconds', 0)},\n"
+            f"    {{{json.dumps(path.stem)}, {c_list(precisions)}, {suite.get('target_seconds', 0)},\n"
             f"     (const bw_suite_on[]){{{', '.join([*backends, '{NULL, NULL, 0}'])}}},\n"
             "     (const bw_suite_case[]){\n        " + ",\n        ".join(cases) + f"}}, {len(cases)}}},\n"
         )
@@ -478,8 +472,6 @@ def suite_table() -> str:
 
 class BuildCore(build_ext):
     """Build both files; setuptools then puts them where the kind of install wants them."""
-
-    description: ClassVar[str] = "compile libbwprof.so and bwprof._core with cc and, where there is one, nvcc"
 
     def build_extensions(self) -> None:
         if sys.platform != "linux":
