@@ -1,6 +1,6 @@
-"""setup.py itself: what it compiles again and what not, how it chooses CUDA, and what it says when it cannot.
+"""setup.py itself: what it compiles again, how it links, how it chooses CUDA, and how it fails.
 
-A tiny source tree stands in for csrc, and a shell script for nvcc, so that none of this needs a GPU or a toolkit."""
+A tiny source tree stands in for csrc, and a shell script for nvcc, so that no test needs a GPU or a toolkit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ static struct PyModuleDef tiny_module = {
     .m_base = PyModuleDef_HEAD_INIT, .m_name = "_core",
     .m_doc = BW_BUILD_VERSION "|" BW_BUILD_CUDA_REASON "|" BW_BUILD_CUDA_VERSION "|" BW_BUILD_CUDA_ARCHS
              "|" BW_BUILD_ISAS};
-PyMODINIT_FUNC PyInit__core(void) { return PyModuleDef_Init(&tiny_module); }
+PyMODINIT_FUNC PyInit__core(void) { return bw_value() == 1 ? PyModuleDef_Init(&tiny_module) : NULL; }
 """
 ISA_HEADER = """
 /* X(<isa>, <machine>, "<flags>") */
@@ -57,14 +57,14 @@ RUNS = """
 import json, os, runpy, sys, sysconfig, tomllib
 import setuptools.command.build_ext, setuptools.errors
 for line in sys.stdin:
-    tree, environment, said = json.loads(line)
+    tree, environment, log = json.loads(line)
     child = os.fork()
     if child == 0:
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(tree)
         for stream in (1, 2):
-            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+            os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
         sys.argv[:] = ["setup.py", "build_ext", "--inplace"]
         sys.platform = environment["FAKE_PLATFORM"]
         runpy.run_path("setup.py", run_name="__main__")
@@ -84,7 +84,7 @@ class Done:
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
     """`python setup.py build_ext --inplace` in a tree."""
-    said = tmp_path_factory.mktemp("builds") / "said"
+    log = tmp_path_factory.mktemp("builds") / "log"
     plain = {
         "BWPROF_CUDA": "0",
         "BWPROF_CUDA_ARCHS": "",
@@ -100,9 +100,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
         assert runs.stdout is not None
 
         def call(tree: Path, **environment: str) -> Done:
-            said.unlink(missing_ok=True)
-            print(json.dumps([str(tree), os.environ | plain | environment, str(said)]), file=runs.stdin)
-            return Done(int(runs.stdout.readline()), said.read_text())
+            log.unlink(missing_ok=True)
+            print(json.dumps([str(tree), os.environ | plain | environment, str(log)]), file=runs.stdin)
+            return Done(int(runs.stdout.readline()), log.read_text())
 
         yield call
         runs.stdin.close()
@@ -118,6 +118,7 @@ def make_tree(source_tree: Path, tree: Path) -> Path:
         "csrc/cpu/simd/kernel.c": "#define JOIN(a, b) a##b\n#define NAME(isa) JOIN(bw_kernel_, isa)\n"
         "int NAME(BW_ISA)(void);\nint NAME(BW_ISA)(void) { return 0; }\n",
         "bwprof/__init__.py": "",
+        "bwprof/include/bwprof.h": "#define BWPROF_API\nBWPROF_API int bw_alone(void);\n",
         "README.md": "A tree to build.\n",
     }
     for name, text in files.items():
@@ -172,6 +173,21 @@ def module_doc(tree: Path) -> list[str]:
     where, doc = done.stdout.splitlines()
     assert Path(where).is_relative_to(tree)
     return doc.split("|")
+
+
+def test_a_module_refuses_the_library_of_another_build(build: Build, built: Path) -> None:
+    """Its private functions may take other arguments."""
+    module_doc(built)
+    library = built / "bwprof/lib/libbwprof.so"
+    before = library.read_bytes()
+    (built / "csrc/base/alone.c").write_text("int bw_alone(void);\nint bw_alone(void) { return 3; }\n")
+    assert compiled(build(built)) == {"base/alone.o"}
+    module_doc(built)
+    library.write_bytes(before)
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        module_doc(built)
+    assert "ImportError" in failure.value.stderr
+    assert "BWPROF_PRIVATE_" in failure.value.stderr
 
 
 def touch(path: Path) -> None:
@@ -336,6 +352,16 @@ def test_what_is_compiled_once_is_assembled_for_every_architecture(
     (tree / "csrc/cuda/kernels.cu").rename(tree / f"csrc/cuda/{name}.cu")
     done = build(tree, BWPROF_CUDA="1", CUDA_HOME=str(toolkit), BWPROF_CUDA_ARCHS=archs)
     assert re.findall(r"-gencode '?arch=([^ ']+)", done.stdout) == [flags]
+
+
+@pytest.mark.parametrize(("cuda", "count"), [("12.9", 0), ("13.0", 1)])
+def test_code_is_compressed_for_size_where_every_driver_reads_it(
+    build: Build, tree: Path, toolkit: Path, cuda: str, count: int
+) -> None:
+    """The drivers of CUDA 12.0 to 12.3, which run what nvcc 12.9 compiles, do not."""
+    done = build(with_kernels(tree), BWPROF_CUDA="1", CUDA_HOME=str(toolkit), FAKE_CUDA=cuda)
+    assert "kernels.cu does not compile" in done.stdout
+    assert done.stdout.count("--compress-mode=size") == count
 
 
 def test_sanitizers_reach_what_nvcc_compiles_for_the_host(build: Build, tree: Path, toolkit: Path) -> None:

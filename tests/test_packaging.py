@@ -54,8 +54,8 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 def backend_call(hook: str, output: Path, tree: Path, **environment: str) -> Path:
     """A PEP 517 hook of setuptools, called as a build front end does, without its isolation: no network needed."""
     script = f"from setuptools import build_meta; print('made:' + build_meta.{hook}({str(output)!r}))"
-    said = run(sys.executable, "-c", script, cwd=tree, **environment)
-    return output / said.rpartition("made:")[2].strip()
+    printed = run(sys.executable, "-c", script, cwd=tree, **environment)
+    return output / printed.rpartition("made:")[2].strip()
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def lay_objects(source_tree: Path, unpacked: Path) -> dict[str, str]:
     """The checkout's CPU-only objects, where there are any, for the build from the sdist, and the environment that they
     were built in. setup.py takes those whose every source and header is there, as old as it was, and compiles the
     others. Without them: what is shipped is the question, not how fast it is."""
-    given = os.environ.get("CFLAGS", "")
+    cflags = os.environ.get("CFLAGS", "")
     shared = Path("build", f"c-{platform.machine()}")
     own = Path("build", f"cpu-{platform.machine()}-{sys.implementation.cache_tag}")
     record = source_tree / shared / "base/status.command"
@@ -81,12 +81,12 @@ def lay_objects(source_tree: Path, unpacked: Path) -> dict[str, str]:
         words = shlex.split(record.read_text().splitlines()[-1])
         flags = words[words.index("-DNDEBUG") + 1 : words.index("-MMD")]
         strict = flags[:1] == ["-Werror"]
-        if flags[strict:] == shlex.split(given):
+        if flags[strict:] == shlex.split(cflags):
             for objects in (shared, own):
                 if (source_tree / objects).is_dir():
                     shutil.copytree(source_tree / objects, unpacked / objects)
             return {"BWPROF_WERROR": str(int(strict))}
-    return {"CFLAGS": f"{given} -O0"}
+    return {"CFLAGS": f"{cflags} -O0"}
 
 
 @pytest.fixture(scope="session")
@@ -151,8 +151,8 @@ def test_cpu_only_build_runs_from_another_folder(package: Package, tmp_path: Pat
         "print(json.dumps([bwprof.__file__, _core.__file__, _core.__version__, _core.build, cuda, verified]))\n"
     )
     path = str(package.installed)
-    said = run(sys.executable, "-c", script, cwd=tmp_path, PYTHONPATH=path)
-    python_file, core_file, core_version, build, cuda, verified = json.loads(said.splitlines()[-1])
+    printed = run(sys.executable, "-c", script, cwd=tmp_path, PYTHONPATH=path)
+    python_file, core_file, core_version, build, cuda, verified = json.loads(printed.splitlines()[-1])
     assert python_file.startswith(path)
     assert core_file.startswith(path)
     assert core_version == package.version
@@ -163,7 +163,7 @@ def test_cpu_only_build_runs_from_another_folder(package: Package, tmp_path: Pat
     assert verified is True
 
 
-def test_the_wheels_library_is_linked_as_it_says(package: Package, tmp_path: Path) -> None:
+def test_an_engine_links_to_the_wheels_library(package: Package, tmp_path: Path) -> None:
     """FP32: (2 x 5 + 3 x 5) x 4 bytes read, 2 x 3 x 4 written, 2 x 2 x 3 x 5 FLOPs."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if shutil.which(compiler[0]) is None:
@@ -177,8 +177,8 @@ def test_the_wheels_library_is_linked_as_it_says(package: Package, tmp_path: Pat
         "    return 0;\n"
         "}\n"
     )
-    asked = [sys.executable, "-m", "bwprof.config", "--cflags", "--libs"]
-    flags = run(*asked, cwd=tmp_path, PYTHONPATH=str(package.installed)).split()
+    command = [sys.executable, "-m", "bwprof.config", "--cflags", "--libs"]
+    flags = run(*command, cwd=tmp_path, PYTHONPATH=str(package.installed)).split()
     assert str(package.installed / "bwprof/include") in flags[0]
     run(*compiler, "engine.c", *flags, "-o", "engine", cwd=tmp_path)
     assert run(tmp_path / "engine", cwd=tmp_path) == "100 24 60\n"
@@ -195,8 +195,8 @@ def test_an_editable_install_is_a_path(package: Package, tmp_path: Path) -> None
 
 def test_console_script(package: Package, tmp_path: Path) -> None:
     script = package.installed / "bin" / "bwprof"
-    said = run(sys.executable, script, "--help", cwd=tmp_path, PYTHONPATH=str(package.installed))
-    assert "usage: bwprof" in said
+    help_text = run(sys.executable, script, "--help", cwd=tmp_path, PYTHONPATH=str(package.installed))
+    assert "usage: bwprof" in help_text
 
 
 UNRELATED = """
@@ -238,38 +238,74 @@ def test_pytest_finds_the_plugin_in_the_wheel(package: Package, tmp_path: Path) 
         (tmp_path / name).write_text(text)
     # These are no workers of pytest-xdist, which other people's plugins would warn of.
     alone = {name: "" for name in os.environ if name.startswith("PYTEST_XDIST")}
-    said = run(sys.executable, "-c", SESSIONS, cwd=tmp_path, PYTHONPATH=str(package.installed), **alone)
-    file, codes = said.splitlines()[-2:]
+    printed = run(sys.executable, "-c", SESSIONS, cwd=tmp_path, PYTHONPATH=str(package.installed), **alone)
+    file, codes = printed.splitlines()[-2:]
     assert file.startswith(str(package.installed))
-    assert codes == "[0, 0, 0, 0, 0, 1]", said
-    assert "fixture 'bandwidth' not found" in said
+    assert codes == "[0, 0, 0, 0, 0, 1]", printed
+    assert "fixture 'bandwidth' not found" in printed
 
 
 @pytest.fixture(params=["this environment's", "the wheel's"])
-def module(request: pytest.FixtureRequest) -> Path:
+def binaries(request: pytest.FixtureRequest) -> tuple[Path, Path]:
+    """The module and the library."""
     if shutil.which("readelf") is None or shutil.which("nm") is None:
         pytest.skip("readelf and nm (binutils) are not installed")
-    if request.param == "this environment's":
-        return Path(_core.__file__)
-    package: Package = request.getfixturevalue("package")
-    (found,) = (package.installed / "bwprof").glob("_core.*.so")
-    return found
+    folder = Path(_core.__file__).parent
+    if request.param == "the wheel's":
+        package: Package = request.getfixturevalue("package")
+        folder = package.installed / "bwprof"
+    return folder / Path(_core.__file__).name, folder / "lib/libbwprof.so"
 
 
-def test_module_needs_the_system_only(module: Path) -> None:
+def dynamic_section(file: Path) -> list[tuple[str, str]]:
+    """Return its entries that have text: tag and text."""
+    listing = run("readelf", "-dW", file, cwd=file.parent)
+    return re.findall(r"\((\w+)\).*\[(.*)\]", listing)
+
+
+def symbols(file: Path, option: str) -> set[str]:
+    """Return the dynamic symbols as nm prints them, with versions."""
+    listing = run("nm", "-D", option, file, cwd=file.parent)
+    return {line.split()[-1] for line in listing.splitlines()}
+
+
+def test_both_need_the_system_only(binaries: tuple[Path, Path]) -> None:
     """No libcuda, libcudart, libcublas, libcupti, libnvidia-ml, and no libstdc++."""
-    listing = run("readelf", "-dW", module, cwd=module.parent)
-    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", listing)
-    assert "libc.so.6" in needed
-    assert [name for name in needed if not ALLOWED_NEEDED.fullmatch(name)] == []
-    assert not re.search(r"\((RPATH|RUNPATH)\)", listing)
+    module, library = map(dynamic_section, binaries)
+    for section in (module, library):
+        needed = [text for tag, text in section if tag == "NEEDED"]
+        assert "libc.so.6" in needed
+        others = {name for name in needed if not ALLOWED_NEEDED.fullmatch(name)}
+        assert others == ({"libbwprof.so"} if section is module else set())
+    assert [entry for entry in module if entry[0] in ("RPATH", "RUNPATH")] == [("RPATH", "$ORIGIN/lib")]
+    assert not {tag for tag, _ in library} & {"RPATH", "RUNPATH"}
 
 
-def test_module_exports_its_init_function_only(module: Path) -> None:
-    listing = run("nm", "-D", "--defined-only", module, cwd=module.parent)
-    assert [line.split()[-1] for line in listing.splitlines()] == ["PyInit__core"]
+def test_module_exports_its_init_function_only(binaries: tuple[Path, Path]) -> None:
+    assert symbols(binaries[0], "--defined-only") == {"PyInit__core"}
 
 
-def test_module_misses_no_definition_of_ours(module: Path) -> None:
-    listing = run("nm", "-D", "--undefined-only", module, cwd=module.parent)
-    assert [line.split()[-1] for line in listing.splitlines() if line.split()[-1].startswith("bw_")] == []
+def test_library_exports_privately_what_the_module_needs(binaries: tuple[Path, Path]) -> None:
+    """In a node whose name only the two share; what engines use is in another."""
+    module, library = binaries
+    needed = {name for name in symbols(module, "--undefined-only") if name.startswith("bw")}
+    assert len(needed) >= 70
+    private = {name.replace("@@", "@") for name in symbols(library, "--defined-only") if "@@BWPROF_PRIVATE_" in name}
+    assert private == needed
+    assert len({name.partition("@")[2] for name in private}) == 1
+
+
+def test_a_process_has_one_copy_of_the_library() -> None:
+    """Also when an engine loads it by its path, before or after the module."""
+    script = (
+        "import ctypes, os, sys; sys.path.insert(0, sys.argv[1])\n"
+        "def engine(): return ctypes.CDLL(sys.argv[2]).bwprof_abi_version()\n"
+        "def module(): import bwprof._core; return len(bwprof._core.operations())\n"
+        "for name in sys.argv[3:]: assert globals()[name]() > 0\n"
+        "lines = [line.split() for line in open('/proc/self/maps')]\n"
+        "print(len({line[4] for line in lines if line[5:] and line[5].endswith('libbwprof.so')}))\n"
+    )
+    folder = Path(_core.__file__).parent
+    for order in (("engine", "module"), ("module", "engine")):
+        command = (sys.executable, "-c", script, folder.parent, folder / "lib/libbwprof.so", *order)
+        assert run(*command, cwd=folder).splitlines()[-1] == "1"

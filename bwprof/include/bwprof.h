@@ -23,7 +23,7 @@ extern "C" {
 /* Changes when a program that was compiled against another version of this header must be compiled again. */
 #define BWPROF_ABI_VERSION 1
 
-/* What the library exports is what stands below with this mark. */
+/* The library's functions have this mark; what else it exports is for the Python module of the same build alone. */
 #if defined(__GNUC__)
 #define BWPROF_API __attribute__((visibility("default")))
 #else

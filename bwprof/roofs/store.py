@@ -70,7 +70,7 @@ def identity(backend: str, facts: dict[str, Any]) -> Identity:
 
 def _build_stamp() -> list[int]:
     """Changes whenever the kernels are compiled anew, which a version under development does not tell."""
-    state = os.stat(_core.__file__)
+    state = os.stat(Path(_core.__file__).parent / "lib" / "libbwprof.so")
     return [state.st_size, state.st_mtime_ns]
 
 
