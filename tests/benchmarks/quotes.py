@@ -1,7 +1,8 @@
 """Bring what the pages quote of the recorded runs up to date: `python3 tests/benchmarks/quotes.py`.
 
-README's table and picture, the guide's blocks of text and figures in sentences are made anew of `bwprof.load_example`,
-by the commands that print them. `tests/test_quotes.py` holds the pages against the same. Notebooks are run again.
+README's table and picture and figures in sentences are made anew of `bwprof.load_example`,
+by the commands that print them. `tests/test_quotes.py` holds the pages against the same. Notebooks are run again; the
+guide has `pytest tests/test_guide.py --update-guide`.
 """
 
 from __future__ import annotations
@@ -41,29 +42,7 @@ def table(printed: str) -> str:
     return printed.partition("* to be read with care")[0]
 
 
-def findings(printed: str) -> str:
-    """The sentences of an analysis and the first of its bottlenecks."""
-    sentences, _, rest = printed.partition("\n\nBottlenecks\n")
-    bottlenecks = re.split(r"\n(?=  \d \(|\n)", rest)
-    first = next(one for one in bottlenecks if re.match(r"  \d \(", one))  # behind what priorities mean
-    return f"{sentences}\n{first}\n"
-
-
-def answers(printed: str) -> str:
-    """The sentences of a diagnosis, without their evidence."""
-    return printed.partition("\nEvidence\n")[0]
-
-
-QUOTES = (
-    Quote("README.md", "     ", ("report",), table, CASES),
-    Quote("notebooks/guide.md", "Of 63 measurements", ("analyze", "--top", "5"), findings),
-    Quote(
-        "notebooks/guide.md",
-        "prefill_attention",
-        ("diagnose", "--only", "prefill_attention*", "--precision", "fp16"),
-        answers,
-    ),
-)
+QUOTES = (Quote("README.md", "     ", ("report",), table, CASES),)
 
 
 def printed(quote: Quote) -> str:
