@@ -189,6 +189,11 @@ def test_commands_of_a_recipe_print_what_it_shows(
                 assert language == "c"  # tests/test_library.py compiles it
 
 
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"`(bwprof [a-z]+ [^`]+)`", TEXT)) - {"bwprof ncu capture"}))
+def test_arguments_in_a_sentence_are_allowed(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_arguments(split_command(command)[1], monkeypatch)
+
+
 def test_guide_is_short() -> None:
     assert sum(bool(re.search(r"[^\W_]", word)) for word in TEXT.split()) <= 4_500
     for recipe in RECIPES:
