@@ -27,6 +27,7 @@ DESCRIBES = {"--dry-run", "--list"}  # such a command measures nothing
 BRIEF = {
     "ab": ["--max-seconds", "0.5", "--device", "cpu"],
     "ablation": ["--max-seconds", "0.05", "--no-roofs", "--device", "cpu"],
+    "compare": ["--no-confirm"],
     "sweep": ["--device", "cpu"],
 }
 SMALL = {'roofs="auto"': "roofs=False", "(4096, 4096)": "(64, 64)", "empty(4096": "empty(64"}
@@ -109,7 +110,7 @@ def check_arguments(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Runner:
-    """Runs the blocks of a recipe, and keeps what the latest one printed."""
+    """Runs the blocks of a recipe, and records what the latest one printed."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.printed = ""
@@ -223,10 +224,10 @@ def test_report_of_ranges_has_the_columns_of_the_guide() -> None:
         pass
     header, rule, _ = str(profiler.report()).splitlines()
     (block,) = [block for recipe in RECIPES for block in recipe.blocks if block.text.startswith("range |")]
-    shown, shown_rule, _ = block.text.splitlines()
-    assert shown.split("|")[0] == header.split("|")[0]
-    assert [word.strip() for word in shown.split("|")] == [word.strip() for word in header.split("|")]
-    assert shown_rule.count("+") == rule.count("+")
+    expected, expected_rule, _ = block.text.splitlines()
+    assert expected.split("|")[0] == header.split("|")[0]
+    assert [word.strip() for word in expected.split("|")] == [word.strip() for word in header.split("|")]
+    assert expected_rule.count("+") == rule.count("+")
 
 
 @pytest.mark.parametrize(
