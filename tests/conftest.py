@@ -98,6 +98,10 @@ _SHARING = (
 _TOGETHER = {**{f"test_{name}.py": name for name in _SHARING}, "test_plan_call.py": "cupti", "test_nvtx.py": "cupti"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-guide", action="store_true", help="write today's output into the guide's recipes")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Under `-n 2`, tests go to the process that is free, a function's together, so that both end at the same time.

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import bwprof
-from bwprof.cli import main as bwprof_command
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "notebooks/guide.md", "notebooks/method.md", "bwprof/examples/__init__.py")
+PAGES = ("README.md", "notebooks/method.md", "bwprof/examples/__init__.py")
 
 
 @pytest.fixture
@@ -35,14 +34,6 @@ def test_a_quote_is_what_is_printed(page: str, quotes: Any) -> None:
     assert quotes.renewed(page, text) == text
 
 
-def test_the_guide_quotes_what_the_recorded_run_gives_by_its_name(
-    quotes: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    assert bwprof_command(["analyze", "h200", "--top", "5"]) == 0
-    assert quotes.findings(capsys.readouterr().out) in (ROOT / "notebooks/guide.md").read_text(encoding="utf-8")
-
-
 def test_a_page_that_quotes_another_run_is_made_anew(quotes: Any) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^stream_copy .*$", text, re.MULTILINE)
@@ -52,11 +43,6 @@ def test_a_page_that_quotes_another_run_is_made_anew(quotes: Any) -> None:
         quotes.renewed("README.md", text.replace("```text", "```"))
     with pytest.raises(ValueError, match=r"method.md has 0 places like '.* measured ceilings"):
         quotes.renewed("notebooks/method.md", "")
-
-
-def test_the_guide_shows_a_bottleneck() -> None:
-    text = (ROOT / "notebooks" / "guide.md").read_text(encoding="utf-8")
-    assert re.search(r"^How sure: .*\n(?:  [a-z].*\n)?  1 \(HIGH\) .*\n    impact: .*\n    fix: ", text, re.MULTILINE)
 
 
 def test_the_table_has_as_many_lines_as_the_page_says(quotes: Any) -> None:

@@ -1,7 +1,8 @@
 """Update what the pages quote from the recorded runs: `python3 tests/benchmarks/quotes.py`.
 
-It rewrites README's tables and picture, the guide's blocks of text and single figures: `bwprof.load_example` has the
-rows, and bwprof's commands print them. `tests/test_quotes.py` compares the pages with the same output.
+It rewrites README's tables and picture, and single figures: `bwprof.load_example` has the rows, and bwprof's commands
+print them. `tests/test_quotes.py` compares the pages with the same output. For the guide there is
+`pytest tests/test_guide.py --update-guide`.
 """
 
 from __future__ import annotations
@@ -50,29 +51,7 @@ def table(printed: str) -> str:
     return "".join(takewhile(lambda line: "|" in line or "+" in line, printed.splitlines(keepends=True)))
 
 
-def findings(printed: str) -> str:
-    """The sentences of an analysis and the first of its bottlenecks."""
-    sentences, _, rest = printed.partition("\n\nBottlenecks\n")
-    bottlenecks = re.split(r"\n(?=  \d \(|\n)", rest)
-    first = next(one for one in bottlenecks if re.match(r"  \d \(", one))  # behind what priorities mean
-    return f"{sentences}\n{first}\n"
-
-
-def answers(printed: str) -> str:
-    """The sentences of a diagnosis, without their evidence."""
-    return printed.partition("\nEvidence\n")[0]
-
-
-QUOTES = (
-    Quote("README.md", " " * 10, ("report",), table, CASES),
-    Quote("notebooks/guide.md", "Of 63 measurements", ("analyze", "--top", "5"), findings),
-    Quote(
-        "notebooks/guide.md",
-        "prefill_attention",
-        ("diagnose", "--only", "prefill_attention*", "--precision", "fp16"),
-        answers,
-    ),
-)
+QUOTES = (Quote("README.md", " " * 10, ("report",), table, CASES),)
 
 
 def printed(quote: Quote) -> str:
