@@ -449,10 +449,12 @@ def suite_cases(entry: dict[str, Any], spread: Any) -> list[str]:
 
 def suite_table() -> str:
     """Write the array bw_suites of csrc/api/benchmark/suites.h for the library, which does not read TOML."""
-    paths = sorted((ROOT / "bwprof/suites").glob("*.toml"))
+    paths = sorted((ROOT / "bwprof/data/suites").glob("*.toml"))
     if not paths:
         return "/* Written by setup.py: there are no suites. */\n"
-    spread = runpy.run_path(str(ROOT / "bwprof/text.py"))["spread"]  # reads sizes; the package is not built yet
+    spread = runpy.run_path(str(ROOT / "bwprof/text/parsing.py"))[
+        "expand_ranges"
+    ]  # reads sizes; the package is not built yet
     rows = []
     for path in paths:
         suite = tomllib.loads(path.read_text("utf-8-sig"))

@@ -7,27 +7,27 @@ For pytest, which would warn that it comes too late to rewrite assertions that a
 import sys
 
 TYPE_CHECKING = False  # typing's own would have to be imported
+
 if TYPE_CHECKING:
     from bwprof import analysis as analysis
     from bwprof import errors as errors
+    from bwprof import importers as importers
     from bwprof import plot as plot
-    from bwprof import profilers as profilers
     from bwprof import results as results
     from bwprof import torch as torch
     from bwprof._core import __version__ as __version__
     from bwprof.analysis.access import AccessPattern as AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis as BandwidthAnalysis
-    from bwprof.analysis.diagnosis.function import diagnose as diagnose
-    from bwprof.analysis.diagnosis.waits import stall_table as stall_table
-    from bwprof.analysis.diagnosis.waits import stalls as stalls
-    from bwprof.analysis.forecast.efficiencies import efficiency as efficiency
-    from bwprof.analysis.forecast.prediction import predict as predict
-    from bwprof.analysis.narrowing import speedup as speedup
-    from bwprof.analysis.occupancy import occupancy as occupancy
-    from bwprof.analysis.summary import summary as summary
-    from bwprof.analysis.views import view as view
+    from bwprof.analysis.diagnosis.diagnose import diagnose as diagnose
+    from bwprof.analysis.diagnosis.stalls import stall_table as stall_table
+    from bwprof.analysis.diagnosis.stalls import stalls as stalls
+    from bwprof.analysis.gains import speedup as speedup
+    from bwprof.analysis.occupancy_model import occupancy as occupancy
+    from bwprof.analysis.prediction.efficiency import efficiency as efficiency
+    from bwprof.analysis.prediction.predict import predict as predict
+    from bwprof.analysis.summarize import summary as summary
+    from bwprof.analysis.values import view as view
     from bwprof.case import Case as Case
-    from bwprof.compare import compare as compare
     from bwprof.config import get_include as get_include
     from bwprof.config import get_library as get_library
     from bwprof.costs import Cost as Cost
@@ -35,86 +35,86 @@ if TYPE_CHECKING:
     from bwprof.costs import cost as cost
     from bwprof.errors import SweepError as SweepError
     from bwprof.examples import load_example as load_example
+    from bwprof.experiments.ab import ab as ab
+    from bwprof.experiments.ablation import ablation as ablation
     from bwprof.hardware import devices as devices
-    from bwprof.hooks.kernels import torch_profiler_rows as torch_profiler_rows
-    from bwprof.hooks.profiler import Profiler as Profiler
-    from bwprof.hooks.schedule import Schedule as Schedule
     from bwprof.info import info as info
     from bwprof.kernels import variants as variants
-    from bwprof.ladder.function import ablation as ablation
+    from bwprof.llm.model_step import model_step as model_step
+    from bwprof.llm.result import ModelStep as ModelStep
     from bwprof.measuring.function import measure as measure
-    from bwprof.models.result import ModelStep as ModelStep
-    from bwprof.models.step import model_step as model_step
-    from bwprof.paired.function import ab as ab
-    from bwprof.records.baseline import Baseline as Baseline
+    from bwprof.profiler.ranges import Profiler as Profiler
+    from bwprof.profiler.schedule import Schedule as Schedule
+    from bwprof.profiler.torch_kernels import torch_profiler_rows as torch_profiler_rows
+    from bwprof.records.baselines import Baseline as Baseline
     from bwprof.records.baselines import baselines as baselines
     from bwprof.records.baselines import delete_baseline as delete_baseline
     from bwprof.records.baselines import load_baseline as load_baseline
-    from bwprof.records.comparing.outliers import outliers as outliers
-    from bwprof.records.history import history as history
+    from bwprof.records.history.query import history as history
     from bwprof.records.proof import BandwidthReport as BandwidthReport
     from bwprof.records.proof import save_proof_bundle as save_proof_bundle
-    from bwprof.records.saving import save_baseline as save_baseline
+    from bwprof.records.regression.compare import compare as compare
+    from bwprof.records.regression.outliers import outliers as outliers
+    from bwprof.records.save_baseline import save_baseline as save_baseline
     from bwprof.registry import operations as operations
-    from bwprof.report.writing import write_report as write_report
-    from bwprof.results import load as load
-    from bwprof.results import save as save
+    from bwprof.report.write import write_report as write_report
+    from bwprof.results.frame import columns as columns
+    from bwprof.results.frame import frame as frame
+    from bwprof.results.frame import rows as rows
+    from bwprof.results.reader import load as load
+    from bwprof.results.reader import save as save
     from bwprof.results.row import Row as Row
-    from bwprof.results.tables import columns as columns
-    from bwprof.results.tables import frame as frame
-    from bwprof.results.tables import rows as rows
-    from bwprof.roofs import Roofs as Roofs
+    from bwprof.roofs.model import Roofs as Roofs
     from bwprof.selftest import selftest as selftest
+    from bwprof.sweep import benchmark_bandwidth as benchmark_bandwidth
     from bwprof.sweep import sweep as sweep
-    from bwprof.sweep.classic import benchmark_bandwidth as benchmark_bandwidth
 
 # Which names a module has; "" stands for modules of this package.
 _NAMES = {
-    "": "analysis errors plot profilers results torch",
+    "": "analysis errors importers plot results torch",
     "bwprof._core": "__version__",
     "bwprof.analysis.access": "AccessPattern",
     "bwprof.analysis.bandwidth": "BandwidthAnalysis",
-    "bwprof.analysis.diagnosis.function": "diagnose",
-    "bwprof.analysis.diagnosis.waits": "stall_table stalls",
-    "bwprof.analysis.forecast.efficiencies": "efficiency",
-    "bwprof.analysis.forecast.prediction": "predict",
-    "bwprof.analysis.narrowing": "speedup",
-    "bwprof.analysis.occupancy": "occupancy",
-    "bwprof.records.comparing.outliers": "outliers",
-    "bwprof.analysis.summary": "summary",
-    "bwprof.analysis.views": "view",
+    "bwprof.analysis.diagnosis.diagnose": "diagnose",
+    "bwprof.analysis.diagnosis.stalls": "stall_table stalls",
+    "bwprof.analysis.gains": "speedup",
+    "bwprof.analysis.occupancy_model": "occupancy",
+    "bwprof.analysis.prediction.efficiency": "efficiency",
+    "bwprof.analysis.prediction.predict": "predict",
+    "bwprof.analysis.summarize": "summary",
+    "bwprof.analysis.values": "view",
     "bwprof.case": "Case",
-    "bwprof.compare": "compare",
     "bwprof.config": "get_include get_library",
     "bwprof.costs": "Cost bandwidth_gb_s cost",
     "bwprof.errors": "SweepError",
     "bwprof.examples": "load_example",
+    "bwprof.experiments.ab": "ab",
+    "bwprof.experiments.ablation": "ablation",
     "bwprof.hardware": "devices",
-    "bwprof.hooks.kernels": "torch_profiler_rows",
-    "bwprof.hooks.profiler": "Profiler",
-    "bwprof.hooks.schedule": "Schedule",
     "bwprof.info": "info",
     "bwprof.kernels": "variants",
-    "bwprof.ladder.function": "ablation",
+    "bwprof.llm.model_step": "model_step",
+    "bwprof.llm.result": "ModelStep",
     "bwprof.measuring.function": "measure",
-    "bwprof.models.result": "ModelStep",
-    "bwprof.models.step": "model_step",
-    "bwprof.paired.function": "ab",
-    "bwprof.records.baseline": "Baseline",
-    "bwprof.records.baselines": "baselines delete_baseline load_baseline",
-    "bwprof.records.history": "history",
+    "bwprof.profiler.ranges": "Profiler",
+    "bwprof.profiler.schedule": "Schedule",
+    "bwprof.profiler.torch_kernels": "torch_profiler_rows",
+    "bwprof.records.baselines": "Baseline baselines delete_baseline load_baseline",
+    "bwprof.records.history.query": "history",
     "bwprof.records.proof": "BandwidthReport save_proof_bundle",
-    "bwprof.records.saving": "save_baseline",
+    "bwprof.records.regression.compare": "compare",
+    "bwprof.records.regression.outliers": "outliers",
+    "bwprof.records.save_baseline": "save_baseline",
     "bwprof.registry": "operations",
-    "bwprof.report.writing": "write_report",
-    "bwprof.results": "load save",
+    "bwprof.report.write": "write_report",
+    "bwprof.results.frame": "columns frame rows",
+    "bwprof.results.reader": "load save",
     "bwprof.results.row": "Row",
-    "bwprof.results.tables": "columns frame rows",
-    "bwprof.roofs": "Roofs",
+    "bwprof.roofs.model": "Roofs",
     "bwprof.selftest": "selftest",
-    "bwprof.sweep": "sweep",
-    "bwprof.sweep.classic": "benchmark_bandwidth",
+    "bwprof.sweep": "benchmark_bandwidth sweep",
 }
+
 _LATER = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_LATER)
@@ -130,7 +130,6 @@ class _Package(type(sys)):  # type: ignore[misc] # types.ModuleType, without imp
 
 
 sys.modules[__name__].__class__ = _Package
-
 
 if not TYPE_CHECKING:  # a checker of types knows the names above, and no others
     if not any(finder.find_spec(f"{__name__}._core", __path__) for finder in sys.meta_path):
@@ -148,9 +147,9 @@ if not TYPE_CHECKING:  # a checker of types knows the names above, and no others
             found = getattr(import_module(home), name) if home else import_module(f"{__name__}.{name}")
             globals()[name] = found
             return found
-        from bwprof.text import quoted
+        from bwprof.text.parsing import quote_text
 
-        raise AttributeError(f"module 'bwprof' has no attribute '{quoted(name)}'")
+        raise AttributeError(f"module 'bwprof' has no attribute '{quote_text(name)}'")
 
 
 def __dir__() -> list[str]:

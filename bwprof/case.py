@@ -12,20 +12,19 @@ from bwprof import _core, hardware, registry
 from bwprof.costs import Cost
 from bwprof.environment import new_run_id
 from bwprof.hardware import Device
-from bwprof.measuring.case import finished
 from bwprof.measuring.contexts import Contexts
+from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Spec, finished
 from bwprof.measuring.row import Context, add_work
-from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Spec
 from bwprof.results.row import Row
-from bwprof.roofs import Given
-from bwprof.roofs.given import check as check_roofs
-from bwprof.text import fraction, seconds, unknown, words
+from bwprof.roofs.model import RoofsArgument
+from bwprof.roofs.model import check as check_roofs
+from bwprof.text.parsing import parse_fraction, parse_names, parse_seconds, unknown
 
 if TYPE_CHECKING:
     import numpy as np
 
-
 _P = ParamSpec("_P")
+
 _R = TypeVar("_R")
 
 
@@ -34,7 +33,7 @@ def _keeps_current(method: Callable[Concatenate[Case, _P], _R]) -> Callable[Conc
 
     @functools.wraps(method)
     def kept(self: Case, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with hardware.current_device_kept(self.backend):
+        with hardware.preserve_current_device(self.backend):
             return method(self, *args, **kwargs)
 
     return kept
@@ -114,7 +113,7 @@ class Case(hardware.Holder):
                 raise
 
         self._opened = opened
-        with hardware.current_device_kept(choice.backend):
+        with hardware.preserve_current_device(choice.backend):
             self._device, self._case, self._cpus = opened()
 
     @property
@@ -207,7 +206,7 @@ class Case(hardware.Holder):
             the output's typical size, beyond the result's own rounding), rows_checked, rows_total, reason ("" or the
             worst element or row in words).
         """
-        return self._case.verify(seconds(max_seconds, "max_seconds", from_zero=True))
+        return self._case.verify(parse_seconds(max_seconds, "max_seconds", from_zero=True))
 
     @_keeps_current
     def measure(
@@ -220,7 +219,7 @@ class Case(hardware.Holder):
         verify_seconds: float = 0.1,
         poll: Callable[[], object] | None = None,
         timer: str | None = None,
-        roofs: Given = "stored",
+        roofs: RoofsArgument = "stored",
     ) -> Row:
         """Verify, warm up, and time until the confidence interval is narrow enough.
 
@@ -263,7 +262,7 @@ class Case(hardware.Holder):
         bwprof.errors.UnavailableError
             When the timer needs a library that cannot be used; the message says what to do.
         """
-        target = fraction(rel_ci, "rel_ci")
+        target = parse_fraction(rel_ci, "rel_ci")
         registry.check_timer(timer, self.backend)
         on_host = self._device is not None and _core.backend_facts(self.backend)["runs_on_host"]
         if on_host and self._cpus != os.sched_getaffinity(0):
@@ -274,8 +273,8 @@ class Case(hardware.Holder):
             cache=cache,
             precision_target=target,
             min_samples=min_samples,
-            max_seconds=seconds(max_seconds, "max_seconds", from_zero=True),
-            verify_budget_s=seconds(verify_seconds, "verify_seconds", from_zero=True),
+            max_seconds=parse_seconds(max_seconds, "max_seconds", from_zero=True),
+            verify_budget_s=parse_seconds(verify_seconds, "verify_seconds", from_zero=True),
             poll=poll,
             timer=timer,
         )
@@ -306,7 +305,7 @@ class Case(hardware.Holder):
             rel_ci=rel_ci,
         )
 
-    def _context(self, roofs: Given, cache: str, poll: Callable[[], object] | None) -> Context:
+    def _context(self, roofs: RoofsArgument, cache: str, poll: Callable[[], object] | None) -> Context:
         device = self._device
         if device is None:  # another thread's doing: a closed case has no parameters either
             raise ValueError("this Case is closed")
@@ -342,11 +341,11 @@ class Case(hardware.Holder):
             For a metric that the backend does not have, and what is no name.
         """
         none = isinstance(metrics, (list, tuple)) and not metrics
-        groups = registry.check_metrics(() if none else words("metrics", metrics), self.backend)
+        groups = registry.check_metrics(() if none else parse_names("metrics", metrics), self.backend)
         found = self._case.count()
         device = self._device
         if device is not None:
-            hardware.counted(device, found)
+            hardware.count_devices(device, found)
         if groups:
             counted = self._case.count_metrics(groups)
             found |= {name: counted.pop(name) for name in ("passes", "metrics_status")}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.text import is_truth, several, shown, unknown
+from bwprof.text.parsing import as_list, is_truth, repr_short, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def cost(
 def _check_variant(operation: str, backend: str | None, variant: Any) -> None:
     """ValueError for what is no variant of the operation on the backend, with the nearest name."""
     if backend is None:
-        raise ValueError(f"variant is {shown(variant)}: it needs a backend, whose variants differ")
+        raise ValueError(f"variant is {repr_short(variant)}: it needs a backend, whose variants differ")
     known = registry.variant_names(operation, backend)
     if not isinstance(variant, str) or variant not in known:
         raise ValueError(unknown(f"variant of {operation} on {backend}", variant, known))
@@ -193,9 +193,9 @@ def refuse_no_numbers(operation: str, name: str, value: Any) -> None:
     """ValueError for what an array would take for numbers: bytes, and truth where the parameter is no flag."""
     said = f"{operation}: {name}"
     if isinstance(value, (bytes, bytearray, memoryview)):
-        several(value, said)
+        as_list(value, said)
     if name not in registry.flag_names() and _holds_truth(value):
-        raise ValueError(f"{said} is {shown(value)}: whole numbers are needed, not True or False")
+        raise ValueError(f"{said} is {repr_short(value)}: whole numbers are needed, not True or False")
 
 
 def _holds_truth(value: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from bwprof import _core
 
 _GIT_SECONDS = 5.0
+
 _VERSION_SECONDS = 3.0  # that a profiler may take to say its version
 
 # Profilers whose files bwprof reads, and the folders beside PATH where they are installed.
@@ -24,6 +25,7 @@ PROFILERS = {
     "rocprof": ("/opt/rocm/bin",),
     "rocprofv3": ("/opt/rocm/bin",),
 }
+
 _VERSION = re.compile(r"[vV]?ersion:?\s*(\S*[0-9]\S*)|\b([0-9]+\.[0-9]+[\w.-]*)")
 
 # Settings that change what is measured.

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from bwprof import _core, registry
-from bwprof.listing import Listing
-from bwprof.text import is_truth, shown
+from bwprof.text.listing import Listing
+from bwprof.text.parsing import is_truth, repr_short
 
 _log = logging.getLogger("bwprof.measure")
 
 _NAME = re.compile(r"(?P<backend>[a-z]+)(:(?P<index>[0-9]{1,9}))?|(?P<alone>[0-9]{1,9})")
+
 _DRM, _AMD_DRIVER, _AMD_VENDOR = "/sys/class/drm", "/dev/kfd", "0x1002"
+
 _GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/nvidiactl")
 
 
@@ -106,6 +108,7 @@ class NamedDevice(Protocol):
 
 
 Device = int | str | NamedDevice | None
+
 EVERY_DEVICE = "all"
 
 
@@ -130,7 +133,7 @@ def parse(device: Device, backend: str | None = None) -> tuple[str | None, int |
     kind, index = _parsed(device)
     named = registry.check_backend(backend) if backend is not None else None
     if kind is not None and named not in (None, kind):
-        raise ValueError(f"device is {shown(device)} and backend is '{named}': they contradict each other")
+        raise ValueError(f"device is {repr_short(device)} and backend is '{named}': they contradict each other")
     return kind or named, index
 
 
@@ -148,7 +151,7 @@ def _parsed(device: Any) -> tuple[str | None, int | None]:
     elif isinstance(getattr(device, "type", None), str):  # a torch.device
         return registry.check_backend(device.type), None if device.index is None else int(device.index)
     known = [name for backend in registry.backend_names() for name in (f"'{backend}'", f"'{backend}:0'")]
-    raise ValueError(f"device is {shown(device)}: allowed are a number and names like {', '.join(known)}")
+    raise ValueError(f"device is {repr_short(device)}: allowed are a number and names like {', '.join(known)}")
 
 
 def choose(backend: str | None = None, device: Device = None) -> Choice:
@@ -171,7 +174,7 @@ def choose(backend: str | None = None, device: Device = None) -> Choice:
         if row["devices"]:
             return _device_of(row, index, _why_this(row["name"], missing), _unused_gpu(rows))
         missing[row["name"]] = _why_none(row)
-    raise _core.UnavailableError(f"no device at all: {_said(missing)}")
+    raise _core.UnavailableError(f"no device at all: {_describe_missing(missing)}")
 
 
 def choose_several(backend: str | None = None, device: Device | Sequence[Device] = None) -> tuple[Choice, ...]:
@@ -193,7 +196,7 @@ def choose_several(backend: str | None = None, device: Device | Sequence[Device]
     if isinstance(device, str) and "," in device:
         wanted = [name.strip() for name in device.split(",")]
     if not wanted:
-        raise ValueError(f"device is {shown(device)}: at least one device is needed")
+        raise ValueError(f"device is {repr_short(device)}: at least one device is needed")
     found: dict[tuple[str, int], Choice] = {}
     for one in wanted:
         for choice in _each(backend, one):
@@ -223,7 +226,7 @@ def current_device(backend: str) -> int:
 
 
 @contextmanager
-def current_device_kept(backend: str) -> Iterator[None]:
+def preserve_current_device(backend: str) -> Iterator[None]:
     """Afterwards the thread's current device is what it was before: whatever is done with a handle makes its own so."""
     before = current_device(backend)
     try:
@@ -235,6 +238,7 @@ def current_device_kept(backend: str) -> Iterator[None]:
 
 # GPUs that are open and that nobody uses, by backend and number; of this process.
 _idle: dict[tuple[int, str, int], list[_core.Device]] = {}
+
 # Handles not to be taken again, by id() while they are open.
 _single: set[int] = set()
 
@@ -268,7 +272,7 @@ def close_device(device: _core.Device) -> None:
         device.close()
 
 
-def counted(device: _core.Device, found: dict[str, Any]) -> dict[str, Any]:
+def count_devices(device: _core.Device, found: dict[str, Any]) -> dict[str, Any]:
     """`found`, as counting gave it. A handle remembers why it could not count: the next one should ask anew."""
     if found.get("counters_status") not in (None, "ok"):
         _single.add(id(device))
@@ -278,7 +282,7 @@ def counted(device: _core.Device, found: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def opened(backend: str, index: int) -> Iterator[_core.Device]:
     """`open_device` and `close_device` around a block, after which the current device is what it was."""
-    with current_device_kept(backend):
+    with preserve_current_device(backend):
         device = open_device(backend, index)
         try:
             yield device
@@ -326,7 +330,7 @@ def stream_handle(stream: Any, device: int) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
         return stream
     raise TypeError(
-        f"stream is {shown(stream)}: "
+        f"stream is {repr_short(stream)}: "
         "allowed are an int (cudaStream_t) and objects with __cuda_stream__, cuda_stream or ptr"
     )
 
@@ -337,10 +341,11 @@ def _why_this(chosen: str, missing: dict[str, str]) -> str:
         return (
             f"the first choice where there is one; --backend names another; the figures are this {chosen} device's own"
         )
-    return f"{_said(missing)}; the figures are this {chosen}'s own and say nothing about {', '.join(missing)} devices"
+    others = ", ".join(missing)
+    return f"{_describe_missing(missing)}; the figures are this {chosen}'s own and say nothing about {others} devices"
 
 
-def _said(missing: dict[str, str]) -> str:
+def _describe_missing(missing: dict[str, str]) -> str:
     return "; ".join(f"no {name} device: {why}" for name, why in missing.items())
 
 
@@ -378,7 +383,7 @@ def _device_of(row: dict[str, Any], index: int | None, reason: str, warning: str
         if device["index"] == wanted:
             return Choice(row["name"], wanted, device["name"], reason, warning)
     allowed = ", ".join(str(device["index"]) for device in row["devices"])
-    raise ValueError(f"backend '{row['name']}' has no device {shown(wanted)}: allowed are {allowed}")
+    raise ValueError(f"backend '{row['name']}' has no device {repr_short(wanted)}: allowed are {allowed}")
 
 
 def _unused_gpu(rows: dict[str, Any]) -> str:
@@ -401,5 +406,5 @@ def amd_gpu() -> str:
         return ""
     return (
         "this machine has an AMD GPU, which bwprof does not measure: its CPU backend works here, and what rocprof "
-        "measured is read (python -m bwprof.profilers rocprof FILE)"
+        "measured is read (python -m bwprof.importers rocprof FILE)"
     )

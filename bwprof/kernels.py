@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, errors, hardware, registry
-from bwprof.analysis.occupancy import is_known, occupancy
-from bwprof.listing import Listing, html_table, text_table
-from bwprof.text import gain_text, quoted
+from bwprof.analysis.occupancy_model import is_known, occupancy
+from bwprof.text.formatting import gain_text
+from bwprof.text.listing import Listing, html_table, text_table
+from bwprof.text.parsing import quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 RUNG = ("changes", "predicted", "because", "at")  # of a variant: its place in its ladder
+
 # Of a row, in this order; None where it is not known.
 _KEYS = (
     "operation",
@@ -40,6 +42,7 @@ _KEYS = (
     "instruction_set",
     "reason",
 )
+
 _HEADINGS = {
     "operation": "operation",
     "backend": "backend",
@@ -54,10 +57,12 @@ _HEADINGS = {
     "limiter": "limiter",
     "reason": "reason",
 }
+
 _NO_REGISTERS = (
     "Registers, shared memory and occupancy are of a GPU's kernels, and none could be asked: the reasons say why. Run "
     "this where there is one, or work an occupancy out: bwprof.occupancy(registers, shared_bytes, threads, arch)."
 )
+
 _PART = re.compile(r"L?([1-9][0-9]*)")
 
 
@@ -165,7 +170,7 @@ def variants(
     """
     precision = registry.check_precision(precision)
     if op is None and (params or kv_lens is not None):
-        named = ", ".join(map(quoted, params)) or "kv_lens"
+        named = ", ".join(map(quote_text, params)) or "kv_lens"
         raise ValueError(f"{named}: which operation's? variants(op, ...) is needed")
     operations = registry.operations() if op is None else [registry.operation(op)]
     wanted: dict[str, dict[str, int]] = {}
@@ -198,7 +203,7 @@ def line(row: Mapping[str, Any]) -> str:
     return f"{row['precision']}: {name}: {', '.join(said)}"
 
 
-def rung_line(variant: Mapping[str, Any]) -> str:
+def variant_line(variant: Mapping[str, Any]) -> str:
     """What a variant changes against the rung before it, and what that should bring, in a line.
 
     Examples

@@ -10,8 +10,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 from bwprof import _core
-from bwprof.listing import Listing
-from bwprof.text import is_truth, quoted, several, shown, spread, unknown, whole_number
+from bwprof.text.listing import Listing
+from bwprof.text.parsing import as_list, expand_ranges, is_truth, quote_text, repr_short, unknown, whole_number
 
 _MOST_NAMED = 3  # lengths that a case's name lists
 
@@ -85,6 +85,7 @@ _SPELLINGS = {
     **dict.fromkeys(("float", "single", "float32", "f32"), "fp32"),
     **dict.fromkeys(("i8", "s8"), "int8"),
 }
+
 _NEAREST = {
     **dict.fromkeys(("int4", "uint4", "i4", "w4a16", "nf4", "fp4", "mxfp4", "nvfp4", "awq", "gptq", "q41"), "q4_0"),
     **dict.fromkeys(("4bit", "w4a8", "e2m1"), "q4_0"),
@@ -209,7 +210,7 @@ def check_seed(seed: int) -> int:
     except TypeError:  # an array's, too
         found = -1
     if not 0 <= found < 2**63:
-        raise ValueError(f"seed is {shown(seed)}: allowed are 0 to 2^63 - 1")
+        raise ValueError(f"seed is {repr_short(seed)}: allowed are 0 to 2^63 - 1")
     return found
 
 
@@ -265,7 +266,7 @@ def value_of(name: str, value: Any, said: str) -> int:
     return whole_number(value, said, flag=name in flag_names())
 
 
-def rung_place(at: str) -> tuple[str, dict[str, int]]:
+def predicted_at(at: str) -> tuple[str, dict[str, int]]:
     """The precision and the parameters that a rung is predicted for.
 
     Examples
@@ -297,13 +298,13 @@ def lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "kv_len
     if kv_lens is None:
         return None
     if isinstance(kv_lens, (Mapping, Set)):
-        raise ValueError(f"{name} is {shown(kv_lens)}: lengths in their order are needed, as in [100, 7000]")
-    given = several(kv_lens, name)
+        raise ValueError(f"{name} is {repr_short(kv_lens)}: lengths in their order are needed, as in [100, 7000]")
+    given = as_list(kv_lens, name)
     if isinstance(kv_lens, str):
         given = re.split("[,;]", kv_lens) if kv_lens.strip() else []
     if not given:
         raise ValueError(f"{name} is empty: one length per batch entry is needed, as in 100,7000")
-    return tuple(whole_number(length, name) for length in spread(given, name))
+    return tuple(whole_number(length, name) for length in expand_ranges(given, name))
 
 
 def lengths_of(row: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -385,12 +386,14 @@ def complete(
     whole = {name: value_of(name, value, f"{operation_name}: {name}") for name, value in params.items()}
     for name, value in whole.items():
         if not -(2**63) <= value < 2**63:
-            raise ValueError(f"{operation_name}: {name} is {shown(value)}, which does not fit in 64 bits")
+            raise ValueError(f"{operation_name}: {name} is {repr_short(value)}, which does not fit in 64 bits")
     if kv_lens is not None and not operation(operation_name)["takes_kv_lens"]:
         raise ValueError(f"{operation_name} takes no kv_lens")
     allowed = operation(operation_name)["precisions"]
     if check_precision(precision) not in allowed:
-        raise ValueError(f"{operation_name} has no precision '{quoted(precision)}': allowed are {', '.join(allowed)}")
+        raise ValueError(
+            f"{operation_name} has no precision '{quote_text(precision)}': allowed are {', '.join(allowed)}"
+        )
     return _core.complete(operation_name, check_precision(precision), whole, kv_lens)
 
 

@@ -16,11 +16,11 @@ import pytest
 
 import bwprof
 from bwprof import plot
-from bwprof.cli.sweep import main
-from bwprof.cli.sweep import run as sweep_command
-from bwprof.compare import confirmation
-from bwprof.runs import loop
-from bwprof.runs.executors import local
+from bwprof.cli import runner as sweep_command
+from bwprof.cli.commands.sweep import main_sweep
+from bwprof.plot import bars
+from bwprof.records.regression import confirmation
+from bwprof.runs import local, loop
 
 # Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
@@ -46,7 +46,7 @@ sys.meta_path.insert(0, Changing())
 BRIEFLY = f"""
 def change(module):
     module.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
-changes["bwprof.runs.executors.local"] = change
+changes["bwprof.runs.local"] = change
 def change(module):
     module.DEFAULT_CASE_SECONDS = {BRIEF_SECONDS}
 changes["bwprof.runs.loop"] = change
@@ -55,18 +55,18 @@ changes["bwprof.runs.loop"] = change
 NO_PICTURE = """
 def change(module):
     module._draw = lambda *_: None
-changes["bwprof.cli.sweep.run"] = change
+changes["bwprof.cli.runner"] = change
 """
-DRAW = plot.save
+DRAW = bars.save
 # Of `bwprof sweep`, where it is not the child that a test is about: starting one takes as long as the rest.
 IN_ONE = """
-from bwprof.cli.sweep import run
-from bwprof.runs.executors import local
+from bwprof.cli import runner as run
+from bwprof.runs import local
 run.ChildExecutor = lambda backend, index, _interrupts, **_options: local.LocalExecutor(backend, index)
 """
 PLANT = """
 import os, signal, time
-from bwprof.measuring import case as measuring
+from bwprof.measuring import operation as measuring
 real = measuring.measure
 def planted(device, spec, context, **options):
     {body}
@@ -118,7 +118,9 @@ def _executor(backend: str, index: int, _interrupts: object, **_options: object)
 class Here:
     """The command in this process and in a folder of its own."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str], command: Callable[[Sequence[str]], int] = main) -> None:
+    def __init__(
+        self, capsys: pytest.CaptureFixture[str], command: Callable[[Sequence[str]], int] = main_sweep
+    ) -> None:
         self._capsys = capsys
         self._command = command
 

@@ -10,11 +10,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from bwprof.plot.looks import DARK
-from bwprof.plot.paper import Picture
+from bwprof.plot.canvas import Drawing
+from bwprof.plot.styles import DARK
 
 
-def render(picture: Picture, *, dark: bool = False) -> Axes:
+def render(picture: Drawing, *, dark: bool = False) -> Axes:
     """A picture laid out as it is drawn, in a figure of its own size, at 72 dots an inch; no pixel is coloured."""
     ground = DARK if dark else "white"
     figure = Figure(figsize=picture.size, layout="constrained", dpi=72, facecolor=ground)

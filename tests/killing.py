@@ -22,19 +22,20 @@ from typing import Any
 from rows import row
 
 from bwprof import environment
-from bwprof.records import baseline, baselines
+from bwprof.records import baselines
 from bwprof.records.proof import BandwidthReport
-from bwprof.results import files, read_rows
+from bwprof.results import atomic
+from bwprof.results.reader import read_rows
 
 NAME = "main"
 KILLED = 9
 _STEPS = ("open", "mkdir", "write", "ftruncate", "fsync", "chmod", "replace", "unlink", "close")
 
 
-def made(number: int) -> baseline.Baseline:
+def made(number: int) -> baselines.Baseline:
     """A baseline that is told from all others by its times."""
     rows = [row(f"case {place}", "fp16", time_ms=float(number)) for place in range(20)]
-    return baseline.gathered(NAME, [(rows, [[float(number)] * 50] * len(rows), {"run_id": f"run-{number}"})])
+    return baselines.gathered(NAME, [(rows, [[float(number)] * 50] * len(rows), {"run_id": f"run-{number}"})])
 
 
 def number_of(folder: Path) -> int:
@@ -95,7 +96,7 @@ def plant(last: int, ending: Callable[[], None]) -> list[str]:
         if name != "write":
             setattr(os, name, planted(name))
     real = io.open
-    files.open = lambda *given, **more: Stream(real(*given, **more), step, ending)  # type: ignore[attr-defined]
+    atomic.open = lambda *given, **more: Stream(real(*given, **more), step, ending)  # type: ignore[attr-defined]
     return seen
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context, Outcome
-from bwprof.roofs import Roofs, Wanted
+from bwprof.roofs.model import Roofs
+from bwprof.roofs.obtain import RoofRequest
 
 TINY = {
     "model_type": "llama",
@@ -33,7 +34,7 @@ class Pretended:
     def open(self, _deadline: float | None) -> dict[str, Any]:
         return dict(self._facts)
 
-    def obtain_roofs(self, _wanted: Wanted, _deadline: float | None) -> Roofs | None:
+    def obtain_roofs(self, _wanted: RoofRequest, _deadline: float | None) -> Roofs | None:
         return self._roofs
 
     def set_context(self, context: Context) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bwprof.results import schema
-from bwprof.results.schema import Row
+from bwprof.results.schema import RowDict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,7 @@ HOSTILE = (
 )
 
 
-def row(case: str, precision: str, *, gb_s: float | None = 100.0, bytes_read: int = 8000, **more: Any) -> Row:
+def row(case: str, precision: str, *, gb_s: float | None = 100.0, bytes_read: int = 8000, **more: Any) -> RowDict:
     """A finished row: 100 GB/s over 8 kB read and 2 kB written unless said otherwise, that is 100 ns."""
     result = schema.empty_row()
     moved = bytes_read + bytes_read // 4
@@ -56,7 +56,7 @@ def row(case: str, precision: str, *, gb_s: float | None = 100.0, bytes_read: in
     return result
 
 
-def pair(case: str, fp32_gb_s: float, fp16_gb_s: float, **more: Any) -> list[Row]:
+def pair(case: str, fp32_gb_s: float, fp16_gb_s: float, **more: Any) -> list[RowDict]:
     """A case in FP32 and, with half the bytes, in FP16."""
     return [
         row(case, "fp32", gb_s=fp32_gb_s, bytes_read=8000, **more),
@@ -66,7 +66,7 @@ def pair(case: str, fp32_gb_s: float, fp16_gb_s: float, **more: Any) -> list[Row
 
 def hostile_frame(texts: tuple[str, ...] = HOSTILE) -> pd.DataFrame:
     """Rows, and a run's metadata, whose texts all mean harm: three rows for each text."""
-    from bwprof.results import tables
+    from bwprof.results import frame as results_frame
 
     rows = []
     for text in texts:
@@ -75,6 +75,6 @@ def hostile_frame(texts: tuple[str, ...] = HOSTILE) -> pd.DataFrame:
         rows.append(row(text, "fp32", gb_s=None, status="skipped", reason=text))
     run = {"argv": list(texts), "host": {"name": texts[0]}, "versions": {"bwprof": texts[1]}, "suite": texts[2]}
     run |= {"facts": {"peak_source": texts[3], "peak_tflops": {texts[0]: 1.0}}, "roofs": {"points": texts[4]}}
-    frame = tables.frame(rows)
+    frame = results_frame.frame(rows)
     frame.attrs = {"run": {**run, "environment": {texts[0]: texts[1]}, "git_commit": texts[3]}}
     return frame

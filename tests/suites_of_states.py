@@ -12,9 +12,9 @@ from typing import Any
 from rows import row
 
 from bwprof import _core
-from bwprof.records.baseline import gathered
-from bwprof.records.sides import Side, side
-from bwprof.results.schema import Row
+from bwprof.records.baselines import gathered
+from bwprof.records.source import Source, side
+from bwprof.results.schema import RowDict
 
 SAMPLES = 100
 WITHIN = 0.004  # of samples, a standard deviation
@@ -40,7 +40,7 @@ def make_suite(draw: random.Random, states: Sequence[Case], cases: int = 63) -> 
     return [*quiet, *states]
 
 
-def measure_case(draw: random.Random, case: Case, factor: float, process: str) -> tuple[Row, list[float]]:
+def measure_case(draw: random.Random, case: Case, factor: float, process: str) -> tuple[RowDict, list[float]]:
     """What one process finds, and its samples."""
     level = math.log(1e5 * factor) + draw.gauss(0, case.wander)
     states = list(_states(draw, case))
@@ -62,7 +62,7 @@ def _states(draw: random.Random, case: Case) -> Iterator[bool]:
 
 def make_sides(
     draw: random.Random, cases: Sequence[Case], base: int, new: int, factors: dict[str, float]
-) -> list[Side]:
+) -> list[Source]:
     """Both sides of a comparison, of so many processes each; the new one slower by a case's factor."""
     found = []
     for name, processes in (("base", base), ("new", new)):
@@ -72,5 +72,5 @@ def make_sides(
             slower = factors if name == "new" else {}
             rows = [measure_case(draw, case, slower.get(case.name, 1.0), process) for case in cases]
             runs.append(([one for one, _ in rows], [samples for _, samples in rows], {"run_id": process}))
-        found.append(side(gathered(name, runs)) if processes > 1 else Side(name, list(runs[0][0]), list(runs[0][1])))
+        found.append(side(gathered(name, runs)) if processes > 1 else Source(name, list(runs[0][0]), list(runs[0][1])))
     return found

@@ -16,9 +16,9 @@ import pytest
 import bwprof
 from bwprof import _core, registry
 from bwprof.cli import main
-from bwprof.ladder import peers, rungs, telling
-from bwprof.ladder.function import NOT_ASKED
-from bwprof.plot.kinds.ladders import picture
+from bwprof.experiments import ablation_table, torch_peers
+from bwprof.experiments.ablation import NOT_REQUESTED
+from bwprof.plot.ablations import picture
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -65,8 +65,8 @@ def found() -> pd.DataFrame:
         ("B", measured(1.0, verified=None)),
         ("C", {"status": "failed", "reason": "no kernel"}),
     ]
-    made = rungs.frame(
-        rungs.lines(ladder, rows, kernels, beside, "fp16", {"fp16 M=1"}),
+    made = ablation_table.frame(
+        ablation_table.lines(ladder, rows, kernels, beside, "fp16", {"fp16 M=1"}),
         {"operation": "gemm", "precision": "fp16", "shape": "M=1", "backend": "cuda", "device": "Card"},
     )
     made.attrs = {"torch": "PyTorch 2.9", "run": {}}
@@ -103,18 +103,18 @@ def test_a_rung_that_did_not_run_is_a_row_with_its_reason(found: pd.DataFrame) -
     line = found.set_index("version")
     assert line.loc["gone", "reason"] == "M is 1"
     assert line.loc["other", "reason"] == "it takes fp32, not fp16"
-    table = telling.table(found).set_index("Version")
+    table = ablation_table.table(found).set_index("Version")
     assert table.loc["gone"].tolist() == ["", "", "", "elsewhere; does not run here: M is 1"]
     assert table.loc["wrong"].tolist() == ["", "", "", "wrong; not verified: row 3 is wrong"]
-    assert telling.gains(found).set_index("Version").loc["wrong"].tolist()[:3] == ["", "", ""]
+    assert ablation_table.gains(found).set_index("Version").loc["wrong"].tolist()[:3] == ["", "", ""]
 
 
 def test_the_table_is_the_one_that_was_promised(found: pd.DataFrame) -> None:
-    table = telling.table(found)
+    table = ablation_table.table(found)
     assert list(table) == HEADINGS
     assert table.iloc[0].tolist() == ["plain", "0.50x", "15.0 GB/s", "25 %", "the baseline"]
     assert table.iloc[1].tolist() == ["slow", "0.40x", "12.0 GB/s*", "", "worse"]
-    lines = telling.markdown(found).splitlines()
+    lines = ablation_table.markdown(found).splitlines()
     assert f"| {' | '.join(HEADINGS)} |" in lines
     assert "| slow | 10 ms | 0.80x | -20 % | -50 % | so |" in lines
     assert "| fast | 2 ms | 4.00x | 5.00x | 4.00x | so |" in lines
@@ -123,14 +123,14 @@ def test_the_table_is_the_one_that_was_promised(found: pd.DataFrame) -> None:
     assert "* In doubt (*): slow: noisy." in lines
     others = "where their line names nothing else"  # gone was predicted at M=2, and its line says so
     assert f"* Predictions are for fp16 M=1, {others}, over the rung before in the whole ladder." in lines
-    elsewhere = telling.notes(found.assign(predicted_here=False))
+    elsewhere = ablation_table.notes(found.assign(predicted_here=False))
     assert any(f"for fp16 M=1, which is not what was measured, {others}, over" in note for note in elsewhere)
-    alone = telling.notes(found[~found["predicted_at"].isin(["fp16 M=2", "fp32 M=1"])])
+    alone = ablation_table.notes(found[~found["predicted_at"].isin(["fp16 M=2", "fp32 M=1"])])
     assert "Predictions are for fp16 M=1, over the rung before in the whole ladder." in alone
 
 
 def test_small_ratios_keep_two_digits() -> None:
-    assert [telling._times(value) for value in (0.02749, 0.00075, 0.1, 12.345)] == [
+    assert [ablation_table._times(value) for value in (0.02749, 0.00075, 0.1, 12.345)] == [
         "0.027x",
         "0.00075x",
         "0.10x",
@@ -152,23 +152,23 @@ def test_a_rung_that_brings_nothing_says_so_wherever_it_is_told(found: pd.DataFr
     one = found.assign(measured_gain=found["measured_gain"].where(found["version"] != "fast", gain))
     one["predicted_gain"] = one["predicted_gain"].where(one["version"] != "fast", gain)
     one.attrs = found.attrs
-    line = telling.gains(one).set_index("Version").loc["fast"]
+    line = ablation_table.gains(one).set_index("Version").loc["fast"]
     assert (line["Measured gain"], line["Predicted gain"]) == (said, said)
-    assert f"| fast | 2 ms | 4.00x | {said} | {said} | so |" in telling.markdown(one).splitlines()
+    assert f"| fast | 2 ms | 4.00x | {said} | {said} | so |" in ablation_table.markdown(one).splitlines()
     assert one.set_index("version").loc["fast", ["measured_gain", "predicted_gain"]].tolist() == [gain, gain]
-    drawn = [text.get_text() for text in bwprof.plot.ablation(one, Figure().add_subplot()).texts]
+    drawn = [text.get_text() for text in bwprof.plot.ablations.ablation(one, Figure().add_subplot()).texts]
     assert f"4.00x ({said})" in [text.replace("\u00d7", "x") for text in drawn]
 
 
 def test_what_a_gain_is_stands_below_the_table(found: pd.DataFrame) -> None:
     told = "within a factor of two in per cent, +25 % for 1.25, and 0 % where a rung brings nothing."
-    assert any(note.endswith(told) for note in telling.notes(found))
+    assert any(note.endswith(told) for note in ablation_table.notes(found))
 
 
 def test_a_peer_that_fails_says_why_the_column_is_empty(found: pd.DataFrame) -> None:
     alone = found[found["version"].isin(["plain", "C"])].assign(speedup_vs_torch=float("nan"))
     alone.attrs = found.attrs
-    assert "PyTorch's column is empty: C: no kernel." in telling.notes(alone)
+    assert "PyTorch's column is empty: C: no kernel." in ablation_table.notes(alone)
 
 
 # ---- on the CPU ----
@@ -182,12 +182,12 @@ def test_a_ladder_of_the_cpu() -> None:
     times = found["time_ms"].tolist()
     assert found["measured_gain"].tolist()[1:] == pytest.approx([a / b for a, b in pairwise(times)])
     assert found["speedup_vs_torch"].isna().all()
-    assert f"PyTorch's column is empty: {NOT_ASKED}." in telling.notes(found)
+    assert f"PyTorch's column is empty: {NOT_REQUESTED}." in ablation_table.notes(found)
     assert found["default"].sum() == 1
 
 
 def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bwprof.runs import inprocess
+    from bwprof.runs import api
 
     asked: list[Any] = []
 
@@ -195,10 +195,10 @@ def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pyte
         asked.append(request)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(inprocess, "run", seen)
+    monkeypatch.setattr(api, "run", seen)
     with pytest.raises(KeyboardInterrupt):
         bwprof.ablation("gemm", **SMALL)
-    precision, params = registry.rung_place(registry.operation("gemm")["variants"]["cpu"][0]["at"])
+    precision, params = registry.predicted_at(registry.operation("gemm")["variants"]["cpu"][0]["at"])
     assert asked[0].precisions == (precision,)
     assert asked[0].params == {name: (value,) for name, value in registry.complete("gemm", precision, params).items()}
     with pytest.raises(KeyboardInterrupt):
@@ -210,14 +210,14 @@ def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pyte
 def test_a_prediction_does_not_count_over_a_rung_that_was_left_out() -> None:
     """`blocked` is predicted over the rung before it, not over `naive`."""
     names = registry.variant_names("gemm", "cpu")
-    at = registry.rung_place(registry.operation("gemm")["variants"]["cpu"][-1]["at"])
+    at = registry.predicted_at(registry.operation("gemm")["variants"]["cpu"][-1]["at"])
     shape = {name: value // 8 for name, value in at[1].items()}
     found = bwprof.ablation("gemm", variant=[names[0], names[-1]], **shape, **SMALL)
     assert found["predicted_here"].tolist()[1:] == [False]
     ladder = registry.operation("gemm")["variants"]["cpu"]
     rows = {name: measured(1.0) for name in names}
     for left_out, here in ((set(), True), ({names[-1]}, False)):
-        lines = rungs.lines(ladder, rows, [], [], "fp32", {ladder[-1]["at"]}, left_out)
+        lines = ablation_table.lines(ladder, rows, [], [], "fp32", {ladder[-1]["at"]}, left_out)
         assert lines[-1]["predicted_here"] is here
 
 
@@ -270,7 +270,7 @@ def test_pytorch_beside_the_ladder(torch: Any) -> None:
     assert peer["speedup_vs_torch"] == 1.0
     ours = found[found["kind"] == "rung"]
     assert ours["speedup_vs_torch"].tolist() == pytest.approx((peer["time_ms"] / ours["time_ms"]).tolist())
-    assert "Speedup vs PyTorch: against torch.matmul of PyTorch 0.0-fake." in telling.notes(found)
+    assert "Speedup vs PyTorch: against torch.matmul of PyTorch 0.0-fake." in ablation_table.notes(found)
     assert set(torch.seen) == {False}  # FP32 is no TF32
     assert torch.settings.allow_tf32 == "before"
 
@@ -289,7 +289,7 @@ def test_a_wrong_pytorch_is_no_yardstick(torch: Any, monkeypatch: pytest.MonkeyP
     peer = found[found["kind"] == "peer"].iloc[0]
     assert not peer["verified"]
     assert peer["reason"].startswith("wrong result: ")
-    assert telling.table(found).iloc[-1].tolist()[:4] == ["torch.matmul", "", "", ""]
+    assert ablation_table.table(found).iloc[-1].tolist()[:4] == ["torch.matmul", "", "", ""]
 
 
 @pytest.mark.parametrize("causal", [0, 1])
@@ -322,10 +322,10 @@ def test_a_peer_that_does_other_work_says_so(operation: str, precision: str, par
 
 def test_without_pytorch_the_column_is_empty_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(torch_peers.importlib.util, "find_spec", lambda name: None)
     found = bwprof.ablation("gemm", vs="torch", **SHAPE, **ONE)
     assert found["kind"].eq("rung").all()
-    assert "PyTorch's column is empty: PyTorch is not installed." in telling.notes(found)
+    assert "PyTorch's column is empty: PyTorch is not installed." in ablation_table.notes(found)
     assert found["speedup_vs_first"].notna().all()
 
 
@@ -338,7 +338,7 @@ def test_an_operation_that_pytorch_has_not() -> None:
 def test_peers_belong_to_operations_as_they_are(operation: dict[str, Any]) -> None:
     """Operands, parameters and precisions are the operation's own; each entry of the file is some operation's."""
     params = {param["name"] for param in operation["params"]}
-    for peer in peers.peers_of(operation["name"]):
+    for peer in torch_peers.peers_of(operation["name"]):
         assert set(peer.precisions) <= set(operation["precisions"])
         comparisons = [*peer.needs, *peer.flags.values()]
         assert {term for one, _, other in comparisons for term in (one, other) if isinstance(term, str)} <= params
@@ -353,7 +353,7 @@ def test_peers_belong_to_operations_as_they_are(operation: dict[str, Any]) -> No
 
 
 def test_every_entry_is_some_operations() -> None:
-    assert {entry["operation"] for entry in peers._known()["peer"]} <= set(bwprof.operations().names())
+    assert {entry["operation"] for entry in torch_peers._known()["peer"]} <= set(bwprof.operations().names())
 
 
 # ---- the command ----
@@ -376,7 +376,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert files["md"].read_text().splitlines()[2] == f"| {' | '.join(HEADINGS)} |"
     read = json.loads(files["json"].read_text())
     assert [row["version"] for row in read["rows"]] == pd.read_csv(files["csv"])["version"].tolist()
-    assert read["torch"] == NOT_ASKED
+    assert read["torch"] == NOT_REQUESTED
     again = tmp_path / "again.svg"
     assert main(["plot", "ablation", str(files["json"]), "-o", str(again)]) == 0
     assert again.read_text().startswith("<?xml")
@@ -384,7 +384,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     of_table = tmp_path / "table.svg"
     assert main(["plot", "ablation", str(files["csv"]), "-o", str(of_table)]) == 0
     told = [
-        [text.get_text() for text in bwprof.plot.ablation(files[kind], Figure().add_subplot()).texts]
+        [text.get_text() for text in bwprof.plot.ablations.ablation(files[kind], Figure().add_subplot()).texts]
         for kind in ("csv", "json")
     ]
     assert told[0] == told[1] != []
@@ -429,10 +429,10 @@ def test_the_picture(found: pd.DataFrame) -> None:
 
     before = dict(mpl.rcParams)
     ax = Figure().add_subplot()
-    assert bwprof.plot.ablation(found, ax) is ax
+    assert bwprof.plot.ablations.ablation(found, ax) is ax
     assert [label.get_text() for label in ax.get_yticklabels()] == found["version"].tolist()
     assert ax.get_xlabel() == "times as fast as plain (and over the rung before)"
-    alone = bwprof.plot.ablation(found[found["version"].isin(["plain", "A"])], Figure().add_subplot())
+    alone = bwprof.plot.ablations.ablation(found[found["version"].isin(["plain", "A"])], Figure().add_subplot())
     assert alone.get_xlabel() == "times as fast as plain", "no rung is behind another"
     bars = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in ax.patches}
     assert bars == {0: 1.0, 1: 0.8, 4: 4.0, 6: 2.0}
@@ -450,7 +450,7 @@ def test_a_wide_ladder_has_an_axis_of_factors(found: pd.DataFrame) -> None:
     from matplotlib.figure import Figure
 
     wide = found.assign(speedup_vs_first=found["speedup_vs_first"] ** 5)
-    ax = bwprof.plot.ablation(wide, Figure().add_subplot())
+    ax = bwprof.plot.ablations.ablation(wide, Figure().add_subplot())
     assert ax.get_xscale() == "log"
     fast = next(bar for bar in ax.patches if round(bar.get_y() + bar.get_height() / 2) == 4)
     assert (fast.get_x(), fast.get_x() + fast.get_width()) == pytest.approx((1.0, 4.0**5))
@@ -463,17 +463,17 @@ def test_of_a_long_ladder_the_first_rungs_are_drawn(found: pd.DataFrame, caplog:
     many = pd.concat([found] * 700, ignore_index=True)
     size = picture(many).size
     assert size[1] == pytest.approx(picture(many.head(150)).size[1])
-    ax = bwprof.plot.ablation(many, Figure(size).add_subplot())
+    ax = bwprof.plot.ablations.ablation(many, Figure(size).add_subplot())
     assert 100 < len(ax.get_yticklabels()) <= 150
     said = f"the first {len(ax.get_yticklabels())} of {len(many)} rungs"
     assert said in ax.get_title(loc="left")
     assert f"the picture shows {said}" in caplog.text
     with pytest.raises(ValueError, match="none of the first 1 of 2 rungs ran with a right result"):
-        bwprof.plot.ablation(found.iloc[[2, 0]], Figure((4, 0.05)).add_subplot())
+        bwprof.plot.ablations.ablation(found.iloc[[2, 0]], Figure((4, 0.05)).add_subplot())
 
 
 def test_what_is_no_ladder_cannot_be_drawn(found: pd.DataFrame) -> None:
     with pytest.raises(ValueError, match="not a ladder"):
-        bwprof.plot.ablation(found.drop(columns="predicted_gain"))
+        bwprof.plot.ablations.ablation(found.drop(columns="predicted_gain"))
     with pytest.raises(ValueError, match="none ran with a right result"):
-        bwprof.plot.ablation(found[found["version"] == "wrong"])
+        bwprof.plot.ablations.ablation(found[found["version"] == "wrong"])

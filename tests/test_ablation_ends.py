@@ -22,12 +22,12 @@ from commands import GIVE_UP_SECONDS, Here, csv_rows
 
 import bwprof
 from bwprof import _core, plot
-from bwprof.cli import main
-from bwprof.cli.shared import guard, outputs
-from bwprof.ladder import peers, telling
+from bwprof.cli import guard, main, output
+from bwprof.experiments import ablation_table, torch_peers
+from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Outcome, unmeasured
-from bwprof.measuring.spec import Spec
-from bwprof.runs.executors import local
+from bwprof.results import atomic
+from bwprof.runs import local
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -75,7 +75,7 @@ def test_an_interrupt_has_the_rungs_until_then(monkeypatch: pytest.MonkeyPatch) 
     assert found["measured_gain"].tolist()[1:] == pytest.approx([naive / gemv])
     assert found.attrs["missing"] == ["blocked", "torch.matmul"]
     assert found.attrs["run"]["status"] == "interrupted"
-    assert "Not measured, as the run ended early: blocked, torch.matmul." in telling.notes(found)
+    assert "Not measured, as the run ended early: blocked, torch.matmul." in ablation_table.notes(found)
 
 
 def test_a_lost_device_has_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_a_pytorch_that_cannot_be_loaded_costs_no_rung(torch: Any, monkeypatch: 
     def broken(_backend: str) -> str:
         raise OSError("libcudart.so.12: cannot open shared object file")
 
-    monkeypatch.setattr(peers, "lacking", broken)
+    monkeypatch.setattr(torch_peers, "lacking", broken)
     found = bwprof.ablation("gemm", vs="torch", **SHAPE, **ONE)
     assert found["version"].tolist() == ["naive"]
     assert "cannot be loaded: libcudart.so.12: cannot open" in found.attrs["torch"]
@@ -145,10 +145,10 @@ def test_what_fails_between_peers_costs_no_other(torch: Any, monkeypatch: pytest
     """As emptying PyTorch's cache does, once its context is gone."""
 
     def measured(_device: Any, asked: Any, wanted: Any) -> Iterator[Any]:
-        yield wanted[0], peers._empty(asked.spec, wanted[0], "done")
+        yield wanted[0], torch_peers._empty(asked.spec, wanted[0], "done")
         raise RuntimeError("CUDA error: unspecified launch failure\nand more")
 
-    monkeypatch.setattr(peers, "measured", measured)
+    monkeypatch.setattr(torch_peers, "measured", measured)
     shape = {"batch": 1, "seq_len": 3, "num_heads": 1, "num_kv_heads": 1, "head_dim": 8}
     found = bwprof.ablation("attention_prefill", precision="fp16", vs="torch", variant="flash", **shape, **SMALL)
     beside = found[found["kind"] == "peer"]
@@ -215,14 +215,14 @@ def test_a_picture_that_cannot_be_written_costs_nothing_else(
 def test_a_file_that_cannot_be_written_costs_nothing_else(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = outputs.atomic_write
+    real = atomic.atomic_write
 
     def full(path: Path, text: str) -> None:
         if path.suffix == ".csv":
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         real(path, text)
 
-    monkeypatch.setattr(outputs, "atomic_write", full)
+    monkeypatch.setattr(output, "atomic_write", full)
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "--json", str(tmp_path / "x.json"))
     assert code == 3
     assert "x.csv: No space left on device\n" in err

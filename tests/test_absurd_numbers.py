@@ -13,10 +13,12 @@ import pytest
 from rows import pair
 
 import bwprof
-from bwprof.analysis import BandwidthAnalysis, utilization_table
+from bwprof.analysis.bandwidth import BandwidthAnalysis
+from bwprof.analysis.summarize import utilization_table
 from bwprof.cli import main
 from bwprof.results import frame
-from bwprof.text import bytes_text, figure_text, measurable, seconds_text, short
+from bwprof.text.formatting import bytes_text, figure_text, seconds_text, short
+from bwprof.text.parsing import measurable
 
 HEADER = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
 ABSURD = ("1e308", "1e-320", "1e99", "1e-99", "-1", "0", "-0.0", "inf", "1e400", "nan", "1e300")

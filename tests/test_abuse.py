@@ -19,10 +19,10 @@ import pytest
 from commands import IN_ONE, Here, environment
 
 import bwprof
-from bwprof import _core, results
-from bwprof.cli.sweep import main
-from bwprof.results import csvfile, schema
-from bwprof.suites import parse
+from bwprof import _core
+from bwprof.cli.commands.sweep import main_sweep
+from bwprof.results import columns, csv_file, reader, schema
+from bwprof.runs.suites import parse
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -93,7 +93,7 @@ def test_an_interrupt_while_modules_are_loaded(tmp_path: Path, module: str) -> N
         "import signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'bwprof.cli.sweep.listing':\n"
+        "        if name == 'bwprof.cli.commands.sweep':\n"
         "            signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "            signal.raise_signal(signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
@@ -107,7 +107,7 @@ def test_an_interrupt_while_modules_are_loaded(tmp_path: Path, module: str) -> N
 
 def test_one_file_cannot_be_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = str(tmp_path / "same")
-    assert main([*TINY, "--output", str(tmp_path), "--csv", target, "--json", f"{tmp_path}/./same"]) == 2
+    assert main_sweep([*TINY, "--output", str(tmp_path), "--csv", target, "--json", f"{tmp_path}/./same"]) == 2
     assert "cannot be both the CSV and the JSON file" in capsys.readouterr().err
     assert not list(tmp_path.glob("*"))
 
@@ -116,7 +116,7 @@ def test_a_device_that_cannot_be_opened_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BWPROF_CPU_ISA", "abacus")
-    assert main([*TINY, "--output", str(tmp_path)]) == 2
+    assert main_sweep([*TINY, "--output", str(tmp_path)]) == 2
     assert "BWPROF_CPU_ISA is 'abacus'" in capsys.readouterr().err
     assert not list(tmp_path.glob("*"))
 
@@ -126,7 +126,7 @@ def test_a_cache_size_that_is_none_is_refused(
     given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", given)
-    assert main([*TINY, "--csv", "-"]) == 2
+    assert main_sweep([*TINY, "--csv", "-"]) == 2
     assert f"BWPROF_CPU_CACHE_MIB is '{given}': allowed are 1 to 1048576" in capsys.readouterr().err
 
 
@@ -178,13 +178,13 @@ def test_the_standard_output_has_one_kind_of_data_by_any_name(tmp_path: Path) ->
 def test_two_writers_of_one_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     row = {**ROW, "run_id": "first"}
-    with csvfile.CsvWriter(path) as first:
+    with csv_file.CsvWriter(path) as first:
         with pytest.raises(OSError, match="another bwprof is writing to it"):
-            csvfile.CsvWriter(path)
+            csv_file.CsvWriter(path)
         first.append(row)
         first.finish([row])
-        assert csvfile.read(path)[0]["run_id"] == "first"
-    csvfile.CsvWriter(path).close()
+        assert csv_file.read(path)[0]["run_id"] == "first"
+    csv_file.CsvWriter(path).close()
 
 
 def test_letters_that_the_locale_lacks(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_process_that_cannot_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
-    assert main([*TINY, "--output", str(tmp_path / "runs")]) == 2
+    assert main_sweep([*TINY, "--output", str(tmp_path / "runs")]) == 2
     assert "the process that opens the device could not be started: [Errno 2]" in capsys.readouterr().err
     assert not list((tmp_path / "runs").glob("*"))
 
@@ -217,7 +217,7 @@ def test_no_memory_for_the_summary(here: Here, tmp_path: Path, monkeypatch: pyte
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("bwprof.cli.shared.summary.print_summary", fail)
+    monkeypatch.setattr("bwprof.cli.render.print_summary", fail)
     code, _, err = here(*TINY, "--output", "runs")
     assert code == 3
     assert err.endswith("bwprof: error: out of memory\n")
@@ -247,14 +247,14 @@ def test_no_memory_for_the_summary(here: Here, tmp_path: Path, monkeypatch: pyte
 def test_options_that_say_nothing_or_too_much(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*arguments, "--dry-run"]) == 2
+    assert main_sweep([*arguments, "--dry-run"]) == 2
     assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["folder.toml", "absent.toml"])
 def test_a_suite_that_cannot_be_read(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "folder.toml").mkdir()
-    assert main(["--suite", str(tmp_path / name), "--dry-run"]) == 2
+    assert main_sweep(["--suite", str(tmp_path / name), "--dry-run"]) == 2
     assert name in capsys.readouterr().err
 
 
@@ -345,7 +345,7 @@ def test_a_json_that_others_made(tmp_path: Path, content: str) -> None:
         bwprof.load(path)
 
 
-@pytest.mark.parametrize("name", [column.name for column in schema.columns() if column.kind != "text"])
+@pytest.mark.parametrize("name", [column.name for column in columns.columns() if column.kind != "text"])
 def test_a_number_that_nothing_can_hold(tmp_path: Path, name: str) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**HEAD, "rows": [{**ROW, name: 10**400}]}))
@@ -416,7 +416,7 @@ def test_what_no_picture_is_made_of(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(kind, match=re.escape(said)):
-        bwprof.plot.comparison(wrong)
+        bwprof.plot.bars.comparison(wrong)
 
 
 # ---- other processes ----
@@ -471,16 +471,16 @@ def damaged(changes: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
 def test_a_run_that_cannot_be_resumed(
     tmp_path: Path, run: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / results.JSON_NAME).write_text(json.dumps({**HEAD, "run": run, "rows": []}))
-    (tmp_path / results.CSV_NAME).write_text(csvfile.header_line())
-    assert main(["--resume", str(tmp_path)]) == 2
+    (tmp_path / reader.JSON_NAME).write_text(json.dumps({**HEAD, "run": run, "rows": []}))
+    (tmp_path / reader.CSV_NAME).write_text(csv_file.header_line())
+    assert main_sweep(["--resume", str(tmp_path)]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_a_folder_without_results_cannot_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--resume", str(tmp_path)]) == 2
+    assert main_sweep(["--resume", str(tmp_path)]) == 2
     assert "holds neither" in capsys.readouterr().err
-    assert main(["--resume", str(tmp_path), "--output", "a.csv"]) == 2
+    assert main_sweep(["--resume", str(tmp_path), "--output", "a.csv"]) == 2
     assert "--output a.csv must be a folder" in capsys.readouterr().err
 
 

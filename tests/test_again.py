@@ -9,8 +9,8 @@ from toy_roofs import ROOFS
 
 import bwprof
 from bwprof import _core
-from bwprof.runs import again
-from bwprof.runs.executors.local import LocalExecutor
+from bwprof.runs import progress, remeasure
+from bwprof.runs.local import LocalExecutor
 
 
 def _never(*_: object) -> LocalExecutor:
@@ -19,18 +19,22 @@ def _never(*_: object) -> LocalExecutor:
 
 def test_cases_of_others_are_not_measured() -> None:
     own = timed("f", 1.0, operation="my_function", device=bwprof.devices()["cpu:0"]["name"])
-    assert again.measure_again([own], {}, _never, again.Progress()) == ["my_function is a caller's own function"]
+    assert remeasure.measure_again([own], {}, _never, progress.SilentProgress()) == [
+        "my_function is a caller's own function"
+    ]
     other = own | {"operation": "gemm", "precision": "fp99"}
-    (said,) = again.measure_again([other], {}, _never, again.Progress())
+    (said,) = remeasure.measure_again([other], {}, _never, progress.SilentProgress())
     assert isinstance(said, str)
     assert said.startswith("its case cannot be told (")
-    assert again.measure_again([own | {"status": "failed"}], {}, _never, again.Progress()) == ["it is failed"]
+    assert remeasure.measure_again([own | {"status": "failed"}], {}, _never, progress.SilentProgress()) == [
+        "it is failed"
+    ]
 
 
 def test_another_machine_of_the_same_name_is_another_one() -> None:
     device = bwprof.devices()["cpu:0"]
     row = timed("a", 1.0, device=device["name"], variant="naive", hostname="elsewhere")
-    (said,) = again.measure_again([row], {}, LocalExecutor, again.Progress())
+    (said,) = remeasure.measure_again([row], {}, LocalExecutor, progress.SilentProgress())
     assert said == f"the {device['name']} at hand is another one"
 
 
@@ -40,12 +44,12 @@ def test_a_row_of_python_is_measured_as_it_was_and_held_against_the_same_roofs(c
     with bwprof.Case("stream_copy", elements=1 << 12, precision="fp16", seed=7, backend="cpu") as case:
         row = case.measure(roofs=roofs, max_seconds=0.01, rel_ci=0.5)
     run = {"max_seconds": 0.01, "rel_ci": 0.5}
-    (found,) = again.measure_again([row], run, LocalExecutor, again.Progress(), given=roofs)
+    (found,) = remeasure.measure_again([row], run, LocalExecutor, progress.SilentProgress(), given=roofs)
     assert not isinstance(found, str)
     same = ("case", "operation", "precision", "seed", "variant", "timer", "cache", "bytes_read", "attainable_gb_s")
     assert [found[name] for name in same] == [row[name] for name in same]
     assert found.attainable_gb_s > 0
     assert len(found.samples_ns) == found.samples
-    (bare,) = again.measure_again([row], run, LocalExecutor, again.Progress())
+    (bare,) = remeasure.measure_again([row], run, LocalExecutor, progress.SilentProgress())
     assert not isinstance(bare, str)
     assert bare.attainable_gb_s is None

@@ -11,9 +11,10 @@ import pytest
 from rows import row
 
 import bwprof
-from bwprof.analysis import speed_of_light, strengths, utilization_table
 from bwprof.analysis.answer import Answer, with_peak
-from bwprof.results import frame
+from bwprof.analysis.bottleneck import strengths
+from bwprof.analysis.summarize import speed_of_light, utilization_table
+from bwprof.results import frame as results_frame
 
 GB = 10**9
 
@@ -317,7 +318,7 @@ def test_what_diagnose_knows_bounds_what_was_counted() -> None:
 
 def mixed() -> pd.DataFrame:
     """Good rows and those that cannot be said anything of."""
-    return frame.from_rows(
+    return results_frame.from_rows(
         [
             H200,
             {**H200, "time_ms": 0.0, "bandwidth_gb_s": math.inf},
@@ -394,7 +395,7 @@ def test_many_rows_say_what_each_says() -> None:
 def test_utilization_table() -> None:
     twice = [H200, {**H200, "variant": "gemv"}, {**H200, "precision": "fp32", "cache": "hot"}]
     found = utilization_table(
-        frame.from_rows([twice[0] | {"variant": "cublaslt"}, *twice[1:], {**H200, "time_ms": None}])
+        results_frame.from_rows([twice[0] | {"variant": "cublaslt"}, *twice[1:], {**H200, "time_ms": None}])
     )
     assert found.columns.tolist() == ["Kernel", "Measured BW", "Utilization", "Status"]
     assert found.values.tolist() == [

@@ -15,7 +15,7 @@ from rows import pair, row
 import bwprof
 from bwprof.analysis.answer import Answer, grouped_strengths, markdown
 from bwprof.cli import main
-from bwprof.cli.analyze import print_answer
+from bwprof.cli.commands.analyze import print_answer
 from bwprof.results import frame
 
 ROOFS = {"attainable_gb_s": 1000.0, "flops": 0, "bound": "memory"}
@@ -321,5 +321,5 @@ def test_markdown_cells() -> None:
 
 @pytest.mark.parametrize("form", ["--json", "--md"])
 def test_data_for_a_closed_stream(run: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bwprof.cli.shared.guard.is_closed", lambda _stream: True)
+    monkeypatch.setattr("bwprof.cli.guard.is_closed", lambda _stream: True)
     assert analyze(run, form) == 2

@@ -18,11 +18,12 @@ from rows import pair, row
 
 import bwprof
 from bwprof.cli import main
-from bwprof.cli.sweep import run as sweep_command
-from bwprof.measuring import row as measured
-from bwprof.records import baseline
-from bwprof.results import frame, load_samples
-from bwprof.runs.executors import local
+from bwprof.cli import runner as sweep_command
+from bwprof.measuring import row as measuring_row
+from bwprof.records import baselines
+from bwprof.results import frame
+from bwprof.results.reader import load_samples
+from bwprof.runs import local
 
 TINY = ["gemm", "-p", "N=16", "-p", "K=16", "--precision", "fp32", "--device", "cpu", "--cache", "hot"]
 
@@ -103,7 +104,7 @@ def test_every_source_makes_a_baseline(folder: Path) -> None:
         assert found.samples == ([None, None] if number == 3 else [[3.0], [1.0, 2.0]])
         assert (found.device, found.processes[0]["run_id"]) == ("Test CPU", "run-1")
     copied = bwprof.save_baseline("copy", "baseline:b0")
-    assert baseline.read(copied).cases == bwprof.load_baseline("b0").cases
+    assert baselines.read(copied).cases == bwprof.load_baseline("b0").cases
     assert bwprof.baselines().names() == ["b0", "b1", "b2", "b3", "b4", "copy"]
 
 
@@ -276,7 +277,7 @@ def test_the_command_measures_in_fresh_processes(
             opened.append(1)
 
     monkeypatch.setattr(sweep_command, "ChildExecutor", Counted)
-    monkeypatch.setattr(measured, "process_token", lambda: f"process {len(opened)}")
+    monkeypatch.setattr(measuring_row, "process_token", lambda: f"process {len(opened)}")
     code, _, err = command("save", "main", "--repeat", "3", *TINY)
     assert code == 0, err
     assert len(opened) == 3
@@ -395,7 +396,7 @@ def test_an_interrupted_command_says_what_is_finished(
     command: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, tokens = iter(range(10)), iter("abcdefghi")
-    monkeypatch.setattr(measured, "process_token", lambda: next(tokens))
+    monkeypatch.setattr(measuring_row, "process_token", lambda: next(tokens))
 
     class Stopped(local.LocalExecutor):
         def __init__(self, backend: str, index: int, _interrupts: object, **_options: object) -> None:
@@ -509,6 +510,6 @@ def test_what_fits_a_line_is_one(value: Any) -> None:
     """Up to the last character: of all widths around its own it is one line from its length on."""
     whole = json.dumps(value)
     for depth in range(121):
-        lines = baseline._written(value, depth)
+        lines = baselines._written(value, depth)
         assert json.loads(lines) == value
         assert ("\n" not in lines) == (len(whole) + depth <= 120)

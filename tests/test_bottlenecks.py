@@ -10,9 +10,9 @@ import pytest
 from rows import pair, row
 
 import bwprof
-from bwprof.analysis import bottlenecks, improvement_table, strengths, utilization_table
-from bwprof.analysis.causes.ranking import ranked
-from bwprof.analysis.improvement import why_the_same
+from bwprof.analysis.bottleneck import bottlenecks, ranked, strengths
+from bwprof.analysis.gains import improvement_table, why_the_same
+from bwprof.analysis.summarize import utilization_table
 from bwprof.results import frame
 
 

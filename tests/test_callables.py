@@ -27,12 +27,16 @@ import pytest
 import toy_roofs
 
 import bwprof
-from bwprof import _core, callables, hardware
-from bwprof.callables import nothing
-from bwprof.measuring import contexts, function
-from bwprof.results import frame, schema
-from bwprof.roofs import RoofPoint, Roofs, Wanted, store
-from bwprof.runs import loop
+from bwprof import _core, hardware
+from bwprof.measuring import callables, contexts
+from bwprof.measuring import function as measuring_function
+from bwprof.measuring.callables import nothing
+from bwprof.results import frame as results_frame
+from bwprof.results import schema
+from bwprof.roofs import store
+from bwprof.roofs.model import RoofPoint, Roofs
+from bwprof.roofs.obtain import RoofRequest
+from bwprof.runs import loop as runs_loop
 
 QUICK = {"device": "cpu", "cache": "hot", "max_seconds": 0.05}
 
@@ -67,11 +71,11 @@ def test_time_against_the_functions_own_clock(cache: str) -> None:
 def test_what_another_gpu_ran_is_told(cache: str, flags: str) -> None:
     row = {"flags": "", "reason": None, "cache": cache, "timer": "cupti", "verified": True}
     result = {"kernels_elsewhere": 2.0, "kernel_sum_ns": 1.0, "median_ns": 1.0, "flush_bytes": 0}
-    function._remark(row, result, "", [])
+    measuring_function._remark(row, result, "", [])
     assert row["flags"] == flags
     assert row["reason"].startswith("another GPU ran 2 of the call's kernels and copies: ")
     row |= {"flags": "", "reason": None}
-    function._remark(row, result | {"kernels_elsewhere": math.nan}, "", [])
+    measuring_function._remark(row, result | {"kernels_elsewhere": math.nan}, "", [])
     assert (row["flags"], row["reason"]) == ("", None)
 
 
@@ -99,7 +103,7 @@ def test_a_row_is_the_schemas_row() -> None:
     assert len(row.samples_ns) == row["samples"]
     assert row["time_ms"] == pytest.approx(statistics.median(row.samples_ns) / 1e6)
     assert f"{row['time_ms']:.4g} ms" in repr(row)
-    table = frame.from_rows([row])
+    table = results_frame.from_rows([row])
     assert table["allocator"].tolist() == ["numpy"]
     assert list(table.columns)[: len(schema.names())] == list(schema.names())
 
@@ -143,7 +147,7 @@ def test_roofs_may_be_given() -> None:
     row = bwprof.measure(lambda: np.copyto(b, a), roofs=roofs, device="cpu", max_seconds=0.05, **work)
     assert row["attainable_gb_s"] == pytest.approx(roofs.attainable_gb_s(a.nbytes, b.nbytes))
     assert row["pct_attainable"] == pytest.approx(100 * row["bandwidth_gb_s"] / row["attainable_gb_s"])
-    other = bwprof.roofs.Roofs("another", "", "", "", 0.0, ())
+    other = bwprof.roofs.model.Roofs("another", "", "", "", 0.0, ())
     with pytest.raises(ValueError, match="these roofs are of another"):
         bwprof.measure(lambda: None, roofs=other, **QUICK)
 
@@ -151,10 +155,10 @@ def test_roofs_may_be_given() -> None:
 def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Left out: the stored ones, nothing is measured. "auto": what `obtain` says. False: none."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked: list[tuple[Wanted, object]] = []
+    asked: list[tuple[RoofRequest, object]] = []
     found = Roofs("", "", "", "", 0.0, (RoofPoint("copy", 0.5, 2 << 20, 1e-3),))
 
-    def obtain(device: _core.Device, wanted: Wanted, *, deadline: float | None, poll: object) -> Roofs:
+    def obtain(device: _core.Device, wanted: RoofRequest, *, deadline: float | None, poll: object) -> Roofs:
         asked.append((wanted, deadline))
         return found
 
@@ -168,7 +172,7 @@ def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.Mon
     assert attainable() is None
     assert attainable(roofs="auto") == pytest.approx((2 << 20) / 1e6)
     assert attainable(roofs="auto", cache="hot") is None, "a hot row has no attainable stream"
-    assert [wanted for wanted, _ in asked] == [Wanted(cold=True, hot=False), Wanted(cold=False, hot=True)]
+    assert [wanted for wanted, _ in asked] == [RoofRequest(cold=True, hot=False), RoofRequest(cold=False, hot=True)]
     with _core.Device("cpu") as device:
         facts = hardware.facts(device)
         found = replace(found, device=facts["name"], driver=facts["driver"])
@@ -179,7 +183,7 @@ def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.Mon
     assert attainable(roofs=False) is None
     assert len(asked) == 2
     bwprof.sweep(lambda: None, device="cpu", cache="both", max_total_seconds=60.0, recalibrate=True)
-    assert asked[2][0] == Wanted(cold=True, hot=True, recalibrate=True)
+    assert asked[2][0] == RoofRequest(cold=True, hot=True, recalibrate=True)
     assert asked[2][1] is not None, "the roofs get a part of max_total_seconds"
 
 
@@ -392,7 +396,9 @@ def later() -> Later:
 
 
 def test_every_way_to_measure_a_function_waits_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_AGAIN_SHARE", 0.0)  # a second try of a disturbed row looks at a first result as well
+    monkeypatch.setattr(
+        runs_loop, "_AGAIN_SHARE", 0.0
+    )  # a second try of a disturbed row looks at a first result as well
     Later.unfinished = 0
     bwprof.measure(later, **QUICK)
     assert Later.unfinished == 1, "the first, which is looked at alone"
@@ -478,7 +484,7 @@ def test_files_and_cursors_are_no_lazy_results(tmp_path: Path) -> None:
 def test_one_stated_count_and_one_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted bytes over stated ones say something only where all were stated."""
     counted = {"dram_bytes_read": 1000.0, "dram_bytes_written": 1000.0, "l2_bytes": 0.0, "counters_status": "ok"}
-    monkeypatch.setattr(function, "_counted", lambda *_: dict(counted))
+    monkeypatch.setattr(measuring_function, "_counted", lambda *_: dict(counted))
     row = bwprof.measure(lambda: None, bytes_read=np.int64(1000), counters=True, **QUICK)
     assert (row["bytes_read"], row["bytes_written"], row["traffic_ratio"]) == (1000, 1000, None)
     assert type(row["bytes_read"]) is int
@@ -500,17 +506,17 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
         def conditions(self) -> dict[str, Any]:
             return {}
 
-    monkeypatch.setattr(function, "_timers", lambda *_: ["cupti", "graph", "events"])
-    monkeypatch.setattr(function.conditions, "measure_cool", lambda once, *_, **__: (once(), 0.0))
-    subject = function.Subject(lambda: None, "f", stream=0)
-    result, _, notes = function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+    monkeypatch.setattr(measuring_function, "_timers", lambda *_: ["cupti", "graph", "events"])
+    monkeypatch.setattr(measuring_function.conditions, "measure_cool", lambda once, *_, **__: (once(), 0.0))
+    subject = measuring_function.Subject(lambda: None, "f", stream=0)
+    result, _, notes = measuring_function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
     assert result == {"timer": "events"}
     assert notes == ["timer cupti cannot be had: lost records", "timer graph cannot be had: no capture"]
     lost = _core.DeviceError("lost")
     lost.fatal = True
     monkeypatch.setattr(Device, "measure_call", lambda *_, **__: (_ for _ in ()).throw(lost))
     with pytest.raises(_core.DeviceError, match=r"^lost$"):
-        function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+        measuring_function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
 
 
 @pytest.mark.parametrize(("samples", "flag"), [([40, 80] * 20, "two_states"), (range(100, 140), "drifting")])
@@ -518,14 +524,14 @@ def test_states_and_drifts_are_flags_of_functions_and_of_cases(
     samples: Any, flag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = _core.statistics(np.array(samples, float))
-    add_time = function.rows.add_time
+    add_time = measuring_function.rows.add_time
 
     def planted(row: Any, result: dict[str, Any], *rest: Any) -> float:
         assert {"two_states", "drift"} <= result.keys()
         return add_time(row, result | found | {"launches_per_sample": 4}, *rest)
 
     monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
-    monkeypatch.setattr("bwprof.measuring.case.add_time", planted)
+    monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
     row = bwprof.measure(lambda: None, **QUICK)
     with bwprof.Case("stream_copy", elements=64, backend="cpu") as case:
         own = case.measure(max_seconds=0.01)

@@ -11,7 +11,7 @@ from test_callables import OwnError
 
 import bwprof
 from bwprof import _core, hardware
-from bwprof.callables import nothing
+from bwprof.measuring.callables import nothing
 
 # ---- the card ----
 
@@ -279,7 +279,7 @@ def test_every_cuda_call_of_a_functions_metrics_fails_in_turn(gpu: _core.Device)
 @pytest.fixture
 def second() -> Iterator[_core.Case]:
     """A read on the second card."""
-    with hardware.current_device_kept("cuda"):
+    with hardware.preserve_current_device("cuda"):
         try:
             device = _core.Device("cuda", 1)
         except (ValueError, RuntimeError) as error:
@@ -293,7 +293,7 @@ def staying(work: Callable[[], object]) -> Callable[[], None]:
     """With the thread's current device as it was, as PyTorch's functions leave it."""
 
     def call() -> None:
-        with hardware.current_device_kept("cuda"):
+        with hardware.preserve_current_device("cuda"):
             work()
 
     return call

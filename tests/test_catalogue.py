@@ -7,9 +7,8 @@ import math
 import pytest
 
 import bwprof
-from bwprof.analysis import catalogue, ridge
-from bwprof.analysis.forecast.cards import card_of
-from bwprof.analysis.forecast.datasheets import entries, find
+from bwprof.analysis.prediction.catalogue import card_of, catalogue, entries, find
+from bwprof.roofs.limiter import ridge
 
 IDS = (
     "A100-40GB A100-80GB H100-PCIe H100-SXM H200 B200 L4 L40S RTX-3090 RTX-4090 RTX-5090 "

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof import _core
+from bwprof import _core, sweep
 from bwprof.errors import SweepError
-from bwprof.results.files import Claim
-from bwprof.sweep import classic
+from bwprof.results.atomic import Claim
+from bwprof.runs import api
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -64,14 +64,14 @@ def test_a_suite_in_classic_columns(suite: Path, tmp_path: Path) -> None:
 
 
 def test_a_case_that_fails_leaves_no_file(suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = classic.run
+    run = api.run
 
     def failing(*given: object) -> pd.DataFrame:
         frame = run(*given)  # type: ignore[arg-type]
         frame.loc[1, ["status", "reason"]] = ["failed", "a wrong result"]
         return frame
 
-    monkeypatch.setattr(classic, "run", failing)
+    monkeypatch.setattr(sweep, "run", failing)
     with pytest.raises(SweepError, match="1 of 4 cases failed: decode_gemm fp16: a wrong result") as caught:
         bwprof.benchmark_bandwidth(tmp_path / "classic.csv", suite=suite, device="cpu")
     assert len(caught.value.frame) == 4

@@ -17,13 +17,13 @@ import pytest
 from commands import DRAW, GIVE_UP_SECONDS, PLANT, TINY, Here, command, csv_rows, finished, run_folder
 
 import bwprof
-from bwprof import _core, plot, suites
-from bwprof.cli.sweep import main
-from bwprof.measuring import case as measuring
+from bwprof import _core, plot
+from bwprof.cli.commands.sweep import main_sweep
+from bwprof.measuring import operation as measuring
+from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Outcome, unmeasured
-from bwprof.measuring.spec import Spec
-from bwprof.results.others.prometheus import OPENING
-from bwprof.runs.executors import local
+from bwprof.results.export import OPENING
+from bwprof.runs import local, suites
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -130,7 +130,7 @@ def test_a_precision_that_the_backend_lacks_is_a_skipped_row(here: Here, tmp_pat
 
 
 def test_dry_run_lists_the_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["gemm", *TINY, "-p", "M=1", "--dry-run", "--output", str(tmp_path)]) == 0
+    assert main_sweep(["gemm", *TINY, "-p", "M=1", "--dry-run", "--output", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "2 cases on cpu:0" in out
     assert "1.06 KiB" in out, "(16 + 256) x 4 bytes are read"
@@ -138,7 +138,7 @@ def test_dry_run_lists_the_cases(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_list_names_everything_that_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list"]) == 0
+    assert main_sweep(["--list"]) == 0
     out = capsys.readouterr().out
     for operation in bwprof.operations():
         assert operation["name"] in out
@@ -149,13 +149,13 @@ def test_list_names_everything_that_can_be_run(capsys: pytest.CaptureFixture[str
 
 
 def test_once_launches_each_case_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["gemm", *TINY, "--once", "--output", str(tmp_path)]) == 0
+    assert main_sweep(["gemm", *TINY, "--once", "--output", str(tmp_path)]) == 0
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.count("launched gemm") == 2
     assert "--once measures nothing and writes nothing: --output left aside" in shown.err
     assert not list(tmp_path.iterdir())
-    assert main(["gemm", *TINY, "--cache", "both", "--recalibrate", "--once"]) == 0
+    assert main_sweep(["gemm", *TINY, "--cache", "both", "--recalibrate", "--once"]) == 0
     shown = capsys.readouterr()
     assert shown.err.count("launched gemm") == 2
     assert "--recalibrate left aside" in shown.err
@@ -172,7 +172,7 @@ def test_once_goes_on_after_a_case_that_cannot_run(
         return real(spec, device, **how)
 
     monkeypatch.setattr(Spec, "open", open_case)
-    assert main(["gemm", *TINY, "--once"]) == 3
+    assert main_sweep(["gemm", *TINY, "--once"]) == 3
     err = capsys.readouterr().err
     assert "failed gemm N=16 K=16 fp32 hot: no cuBLASLt" in err
     assert "launched gemm N=16 K=16 fp16 hot" in err
@@ -181,7 +181,9 @@ def test_once_goes_on_after_a_case_that_cannot_run(
 def test_a_quick_look(tmp_path: Path) -> None:
     """No roofs, and as many samples as the cases have time for together."""
     arguments = ["gemm", *TINY, "--precision", "fp32,fp16", "--quiet"]
-    assert main([*arguments, "--no-roofs", "--target-seconds", "0.2", "--output", str(tmp_path / "rows.json")]) == 0
+    assert (
+        main_sweep([*arguments, "--no-roofs", "--target-seconds", "0.2", "--output", str(tmp_path / "rows.json")]) == 0
+    )
     frame = bwprof.load(tmp_path / "rows.json")
     run = frame.attrs["run"]
     assert (run["roofs"], run["target_seconds"]) == (None, 0.2)
@@ -194,15 +196,15 @@ def test_a_quick_look(tmp_path: Path) -> None:
 def test_the_wished_time_stands_before_the_suites() -> None:
     from bwprof.runs import plan
 
-    wished = plan.Request(suite="default", target_seconds=3.5)
+    wished = plan.SweepRequest(suite="default", target_seconds=3.5)
     assert plan.make(wished, "cpu").target_seconds == 3.5
     suite = suites.load("default").target_on("cpu")
-    assert plan.make(plan.Request(suite="default"), "cpu").target_seconds == suite
-    assert plan.make(plan.Request(("gemm",)), "cpu").target_seconds is None
+    assert plan.make(plan.SweepRequest(suite="default"), "cpu").target_seconds == suite
+    assert plan.make(plan.SweepRequest(("gemm",)), "cpu").target_seconds is None
 
 
 def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
+    assert main_sweep(["--help"]) == 0
     out = capsys.readouterr().out
     for word in ("examples:", "GB/s", "exit codes", "--resume", "--once", "--seq-lengths"):
         assert word in out
@@ -253,7 +255,7 @@ def test_bad_input_is_exit_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
+    assert main_sweep(arguments) == 2
     shown = capsys.readouterr()
     assert said in shown.err
     assert shown.out == ""
@@ -263,7 +265,7 @@ def test_bad_input_is_exit_code_2(
 def test_a_suite_with_a_mistake_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('[[case]]\noperation = "gemm"\nparms = { M = 1 }\n')
-    assert main(["--suite", str(path)]) == 2
+    assert main_sweep(["--suite", str(path)]) == 2
     assert "mine.toml, case 1 ('gemm'): unknown key 'parms': did you mean 'params'?" in capsys.readouterr().err
 
 
@@ -271,13 +273,13 @@ def test_a_backend_without_a_device_says_why(capsys: pytest.CaptureFixture[str])
     missing = [row["name"] for row in bwprof._core.backends() if not row["devices"]]
     if not missing:
         pytest.skip("every backend has a device")
-    assert main(["gemm", "--backend", missing[0]]) == 2
+    assert main_sweep(["gemm", "--backend", missing[0]]) == 2
     assert f"backend '{missing[0]}' has no device" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_read_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "folder.toml").mkdir()
-    assert main(["--suite", str(tmp_path / "folder.toml")]) == 2
+    assert main_sweep(["--suite", str(tmp_path / "folder.toml")]) == 2
     assert "folder.toml" in capsys.readouterr().err
 
 
@@ -285,11 +287,11 @@ def test_output_that_cannot_be_written_is_said_before_measuring(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    assert main(["gemm", *TINY, "--output", str(tmp_path / "file" / "below")]) == 2
+    assert main_sweep(["gemm", *TINY, "--output", str(tmp_path / "file" / "below")]) == 2
     assert "cannot be written" in capsys.readouterr().err
-    assert main(["gemm", *TINY, "--output", str(tmp_path), "--csv", "/dev/full"]) == 2
+    assert main_sweep(["gemm", *TINY, "--output", str(tmp_path), "--csv", "/dev/full"]) == 2
     assert "No space left" in capsys.readouterr().err
-    assert main(["gemm", *TINY, "--output", str(tmp_path), "--json", str(tmp_path / "no" / "x.json")]) == 2
+    assert main_sweep(["gemm", *TINY, "--output", str(tmp_path), "--json", str(tmp_path / "no" / "x.json")]) == 2
     assert Path("/dev/full").is_char_device()
 
 
@@ -361,7 +363,7 @@ def test_a_device_that_cannot_be_opened_is_exit_code_2(tmp_path: Path, body: str
     plant = f"""
 import os
 from bwprof import _core
-from bwprof.runs.executors import local
+from bwprof.runs import local
 def planted(self):
     {body}
 local.LocalExecutor.open = planted

@@ -12,7 +12,9 @@ import pytest
 from rows import pair
 
 import bwprof
-from bwprof.results import frame, load_samples, schema
+from bwprof.results import columns as results_columns
+from bwprof.results import frame, schema
+from bwprof.results.reader import load_samples
 
 EARLIER = Path(__file__).parent / "data" / "first_schema"  # written by 0.1.0 before it had the column hostname
 GROUPS = "case time work method roofs counters conditions trust comparison provenance metrics".split()
@@ -42,7 +44,7 @@ def test_columns_by_hand() -> None:
 
 def test_every_column_is_said_whole() -> None:
     units = {"_ms": "ms", "_us": "us", "_gb_s": "GB/s", "_tflops": "TFLOP/s", "_mhz": "MHz", "_pct": "%", "_j": "J"}
-    for column in schema.columns():
+    for column in results_columns.columns():
         assert column.text, column.name
         assert column.group in GROUPS, column.name
         assert column.better in ("higher", "lower", ""), column.name
@@ -59,17 +61,17 @@ def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pyt
     import io
     from dataclasses import replace
 
-    from bwprof.cli.shared import summary
-    from bwprof.terminal import console
+    from bwprof.cli import render
+    from bwprof.text.terminal import console
 
     real = schema.column
     monkeypatch.setattr(schema, "column", lambda name: replace(real(name), unit=f"<{name}>", title="T"))
     data = frame.from_rows(pair("a", 100.0, 80.0, attainable_gb_s=120.0, peak_gb_s=150.0))
-    ax = bwprof.plot.comparison(data)
+    ax = bwprof.plot.bars.comparison(data)
     assert ax.get_xlabel() == "T (<bandwidth_gb_s>)"
     assert {"T: a plain stream of the same bytes", "T"} <= {text.get_text() for text in ax.get_legend().get_texts()}
     stream = io.StringIO()
-    summary.print_tables(data, console(stream))
+    render.print_tables(data, console(stream))
     assert "<bandwidth_gb_s>" in stream.getvalue()
 
 

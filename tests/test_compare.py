@@ -13,24 +13,24 @@ from hypothesis import strategies as st
 from rows import row
 
 import bwprof
-from bwprof.records.baseline import Baseline, gathered
-from bwprof.records.comparing import causes, telling
-from bwprof.records.comparing.comparison import COLUMNS, compared
-from bwprof.records.comparing.verdicts import VERDICTS
-from bwprof.records.sides import Side, side
+from bwprof.records.baselines import Baseline, gathered
+from bwprof.records.regression import causes, report
+from bwprof.records.regression.comparison import COLUMNS, compared
+from bwprof.records.regression.verdicts import VERDICTS
+from bwprof.records.source import Source, side
 from bwprof.results import frame
-from bwprof.results.schema import Row
+from bwprof.results.schema import RowDict
 
 CASES = tuple("abcdefghij")
 
 
-def timed(case: str, ms: float, *, spread: float = 0.001, **more: Any) -> Row:
+def timed(case: str, ms: float, *, spread: float = 0.001, **more: Any) -> RowDict:
     """A row of 10 kB with a time and an interval around it."""
     ends = {"time_ms_lo": ms * (1 - spread), "time_ms_hi": ms * (1 + spread)}
     return row(case, "fp32", **{"time_ms": ms, "bandwidth_gb_s": 1e-2 / ms, **ends, "timer": "monotonic", **more})
 
 
-def run(factor: float = 1.0, name: str = "run-1", **slower: float) -> list[Row]:
+def run(factor: float = 1.0, name: str = "run-1", **slower: float) -> list[RowDict]:
     """Ten cases of 1 ms; some of them slower, by so much."""
     return [timed(case, factor * (1 + slower.get(case, 0.0)), run_id=name) for case in CASES]
 
@@ -47,7 +47,7 @@ def of(found: pd.DataFrame, case: str) -> dict[str, Any]:
     return {str(name): value for name, value in line.items()}
 
 
-def verdict(base: Row, new: Row, **options: Any) -> str:
+def verdict(base: RowDict, new: RowDict, **options: Any) -> str:
     (line,) = bwprof.compare([base], [new], **options).to_dict(orient="records")
     return str(line["verdict"])
 
@@ -245,7 +245,7 @@ def test_rows_of_one_key_are_compared_in_turns() -> None:
     assert found["verdict"].tolist() == ["same", "slower", "only_in_new"]
 
 
-def several(*factors: float, process: str = "") -> list[Row]:
+def several(*factors: float, process: str = "") -> list[RowDict]:
     """Runs of all cases, a process each, or all of one."""
     return [
         one | {"process": process or f"p{number}"}
@@ -444,7 +444,7 @@ def test_a_roof_that_does_not_limit_explains_nothing(limiters: tuple[str | None,
         timed("a", time) | {"measured_tflops": rate, "limiter": limiter}
         for time, rate, limiter in zip((1.1, 1.0), (690.0, 755.0), limiters, strict=True)
     )
-    assert causes.told(base, new, slower=False) == (f"the device's roof changed: {said}" if said else "")
+    assert causes.probable_causes(base, new, slower=False) == (f"the device's roof changed: {said}" if said else "")
 
 
 def test_noise_is_a_cause_too() -> None:
@@ -529,19 +529,19 @@ def test_odd_figures_never_get_in_the_way(
     """Whatever numbers rows hold, each gets a verdict, and the verdict can be told."""
     base, new = ([timed("a", 1.0, M=n) | odd for n, odd in enumerate(odds)] for odds in (one, other))
     times = [tuple(ms for ms in (odd.get("time_ms"), odd.get("time_ms_lo")) if ms) for odd in one] if several else []
-    found = compared(Side("base", base, learnt=times), Side("new", new), metric=metric)
+    found = compared(Source("base", base, learnt=times), Source("new", new), metric=metric)
     assert {line.verdict for line in found.lines} <= set(VERDICTS)
     assert len(found.frame()) == max(len(base), len(new))
-    assert telling.summary(found)
-    assert all(telling.change_text(line) for line in found.tested)
-    assert telling.details(found, range(len(found.lines))) is not None
+    assert report.summary(found)
+    assert all(report.change_text(line) for line in found.tested)
+    assert report.details(found, range(len(found.lines))) is not None
     told = found.after_second_try({place: timed("a", 1.0) for place in range(len(found.lines))})
     assert len(told.lines) == len(found.lines)
 
 
 def test_differences_beyond_all_reason_are_told() -> None:
     disturbed = compared(side([timed("a", 1e-29, flags="noisy")]), side([timed("a", 1e29)]))
-    assert telling.change_text(disturbed.lines[0]) == "10^58 x more"
+    assert report.change_text(disturbed.lines[0]) == "10^58 x more"
     slower = compared(side([timed("a", 1.0)]), side([timed("a", 2e9)]))
-    assert telling.change_text(slower.lines[0]) == "10^9 x slower"
+    assert report.change_text(slower.lines[0]) == "10^9 x slower"
     assert slower.frame()["change_pct"].iloc[0] == pytest.approx(2e11)

@@ -17,17 +17,16 @@ from commands import Here, csv_rows, make_brief, run_folder
 from test_compare import CASES, baseline, run, timed
 
 import bwprof
-from bwprof import plot
-from bwprof.cli import compare as command
 from bwprof.cli import main
-from bwprof.cli.shared.guard import coded, guarded
-from bwprof.measuring.spec import Spec
+from bwprof.cli.guard import coded, guarded
+from bwprof.measuring.operation import Spec
+from bwprof.plot import regressions
 from bwprof.records import baselines
-from bwprof.records.comparing import verdicts
+from bwprof.records.regression import verdicts
 from bwprof.results import frame
-from bwprof.results.schema import Row
-from bwprof.runs import again
-from bwprof.runs.executors.local import LocalExecutor
+from bwprof.results.schema import RowDict
+from bwprof.runs import remeasure
+from bwprof.runs.local import LocalExecutor
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def bw(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_
     return Here(capsys, main)
 
 
-def saved(name: str, rows: list[Row], folder: Path = Path(), **metadata: Any) -> str:
+def saved(name: str, rows: list[RowDict], folder: Path = Path(), **metadata: Any) -> str:
     """A result file of these rows."""
     return str(bwprof.save(frame.from_rows(rows, {"run_id": name, **metadata}), folder / f"{name}.json"))
 
@@ -162,7 +161,7 @@ def test_two_tries_must_be_slower_by_more_than_what_disturbed_them(
 ) -> None:
     noisy = timed("a", 1.56, flags="noisy", disturbed_pct=20.0)
     more = {} if disturbed is None else {"flags": "noisy", "disturbed_pct": disturbed}
-    monkeypatch.setattr(again, "measure_again", lambda *_, **__: [timed("a", second, **more)])
+    monkeypatch.setattr(remeasure, "measure_again", lambda *_, **__: [timed("a", second, **more)])
     base, new = saved("x", run()), saved("y", [noisy, *run()[1:]])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%")
     assert code == expected
@@ -201,7 +200,7 @@ def test_the_side_that_was_disturbed_is_the_one_to_measure_again(bw: Here) -> No
 
 def test_a_second_try_that_was_disturbed_asks_for_another(bw: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     base, new = saved("x", run()[:1]), saved("y", run(1.3, "run-2")[:1])
-    monkeypatch.setattr(again, "measure_again", lambda *_given, **_more: [run()[0] | {"flags": "noisy"}])
+    monkeypatch.setattr(remeasure, "measure_again", lambda *_given, **_more: [run()[0] | {"flags": "noisy"}])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%")
     assert code == 3
     assert "measure NEW again when" in " ".join(out.split())
@@ -227,7 +226,7 @@ def test_a_second_try_that_was_disturbed_asks_for_another(bw: Here, monkeypatch:
     ],
 )
 def test_a_gate_is_not_passed_by_what_was_not_measured(
-    bw: Here, more: Row, expected: int, line: str, title: str
+    bw: Here, more: RowDict, expected: int, line: str, title: str
 ) -> None:
     before = [one | {"driver": "one"} for one in run()]
     base, new = saved("x", before), saved("y", [one | more for one in before])
@@ -330,21 +329,21 @@ def test_a_picture(bw: Here, sides: tuple[str, str, str], tmp_path: Path) -> Non
     code, _, err = bw("compare", base, worse, "--plot", "c.pgn")
     assert code == 2
     assert "did you mean '.png'" in err
-    axes = plot.ratios(bwprof.compare(base, worse))
+    axes = regressions.ratios(bwprof.compare(base, worse))
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names[0] == "a fp32"
     assert names[-1] == "b fp32"
     assert len(names) == 8, "what was not compared has no ratio"
     found = bwprof.compare(base, worse)
-    far = plot.ratios(found.assign(ratio=[10.0 ** (place % 4 - 3) for place in range(len(found))]))
+    far = regressions.ratios(found.assign(ratio=[10.0 ** (place % 4 - 3) for place in range(len(found))]))
     far.figure.canvas.draw()
     boxes = sorted(label.get_window_extent().extents[[0, 2]].tolist() for label in far.get_xticklabels())
     assert len(boxes) >= 3
     assert all(one[1] < other[0] for one, other in itertools.pairwise(boxes)), "the axis' factors run into each other"
     with pytest.raises(ValueError, match="no case was compared"):
-        plot.ratios(bwprof.compare(run()[:1], run()[1:2]))
+        regressions.ratios(bwprof.compare(run()[:1], run()[1:2]))
     with pytest.raises(ValueError, match="not a comparison"):
-        plot.ratios(bwprof.load(base))
+        regressions.ratios(bwprof.load(base))
 
 
 @pytest.mark.parametrize(
@@ -403,15 +402,15 @@ def test_the_same_file_twice(bw: Here, sides: tuple[str, str, str]) -> None:
 def test_a_case_that_fails_is_measured_again(
     bw: Here, sides: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Row] = []
+    asked: list[RowDict] = []
     times = {"a": 1.12, "b": 1.0}
 
-    def second(rows: list[Row], run: dict[str, Any], *_: object, **__: object) -> list[Row | str]:
+    def second(rows: list[RowDict], run: dict[str, Any], *_: object, **__: object) -> list[RowDict | str]:
         asked.extend(rows)
         assert run["run_id"] == "two"
         return [timed(row["case"], times[row["case"]]) for row in rows]
 
-    monkeypatch.setattr(again, "measure_again", second)
+    monkeypatch.setattr(remeasure, "measure_again", second)
     new = saved("two", run(a=0.10, b=0.10))
     code, out, err = bw("compare", sides[0], new, "--fail-on", "5%")
     assert [row["case"] for row in asked] == ["a", "b", *"aaaa"], "five times against a single process"
@@ -469,9 +468,9 @@ def test_why_it_cannot_be_measured_again(bw: Here, sides: tuple[str, str, str]) 
 
 
 def test_python_m_is_the_same_command() -> None:
-    from bwprof.compare import __main__ as module
+    from bwprof.cli.commands import compare as module
 
-    assert module.main is command.main
+    assert module.main_compare is module.main_compare
     assert len(CASES) == 10
 
 

@@ -15,11 +15,10 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware
-from bwprof.measuring import case as measuring
-from bwprof.measuring import conditions
-from bwprof.measuring import spec as specs
+from bwprof.measuring import operation as specs
+from bwprof.measuring import row as measuring_row
+from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context
-from bwprof.measuring.spec import Spec
 from bwprof.results.schema import empty_row
 
 QUIET = {
@@ -48,17 +47,17 @@ def answers(*values: dict[str, Any]) -> Callable[[], dict[str, Any]]:
     ],
 )  # fmt: skip
 def test_heat_is_told_from_other_reasons(throttle: str, hot: bool) -> None:
-    assert conditions.is_hot({"throttle": throttle}) is hot
+    assert measuring_row.is_hot({"throttle": throttle}) is hot
 
 
 def test_a_cool_measurement_is_taken_once() -> None:
-    result, waited = conditions.measure_cool(answers({"conditions": CAPPED}), answers())
+    result, waited = measuring_row.measure_cool(answers({"conditions": CAPPED}), answers())
     assert (result["conditions"], waited) == (CAPPED, 0.0)
 
 
 def test_after_heat_there_is_one_more_measurement() -> None:
     pauses: list[float] = []
-    result, waited = conditions.measure_cool(
+    result, waited = measuring_row.measure_cool(
         answers({"conditions": HOT}, {"conditions": QUIET}), answers(HOT, HOT, QUIET), pause=pauses.append
     )
     assert result["conditions"] == QUIET
@@ -68,11 +67,11 @@ def test_after_heat_there_is_one_more_measurement() -> None:
 
 def test_heat_that_stays_ends_the_wait_and_is_kept() -> None:
     polled: list[int] = []
-    result, waited = conditions.measure_cool(
+    result, waited = measuring_row.measure_cool(
         answers({"conditions": HOT}, {"conditions": HOT}), lambda: HOT, lambda: polled.append(1), pause=lambda _: None
     )
     assert result["conditions"] == HOT
-    assert waited == pytest.approx(conditions.COOL_SECONDS, abs=0.1)
+    assert waited == pytest.approx(measuring_row.COOL_SECONDS, abs=0.1)
     assert len(polled) >= 10
 
 
@@ -81,20 +80,20 @@ def test_the_wait_can_be_interrupted() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        conditions.measure_cool(answers({"conditions": HOT}), lambda: HOT, interrupt, pause=lambda _: None)
+        measuring_row.measure_cool(answers({"conditions": HOT}), lambda: HOT, interrupt, pause=lambda _: None)
 
 
 def test_no_second_try_without_time_for_it() -> None:
-    result, waited = conditions.measure_cool(answers({"conditions": HOT}), answers(), may_repeat=lambda: False)
+    result, waited = measuring_row.measure_cool(answers({"conditions": HOT}), answers(), may_repeat=lambda: False)
     assert (result["conditions"], waited) == (HOT, 0.0)
 
 
 def test_columns_of_conditions() -> None:
     row = empty_row()
-    conditions.fill(row, CAPPED)
+    measuring_row.fill(row, CAPPED)
     names = ("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c", "throttle")
     assert [row[name] for name in names] == [0.25, 412.5, 1755.0, 3201.0, 61.0, "sw_power_cap"]
-    conditions.fill(row, UNKNOWN)
+    measuring_row.fill(row, UNKNOWN)
     assert [row[name] for name in names] == [None, None, None, 3201.0, 61.0, None]
 
 
@@ -122,7 +121,7 @@ def measured_with(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any], deadl
     spec = Spec("copy", "stream_copy", "fp32", {"elements": 4096}, None, None, "hot", 0)
     context = Context("run-1", "cpu", {}, None)
     with _core.Device("cpu") as device:
-        return measuring.measure(device, spec, context, max_seconds=0.0, deadline=deadline).row
+        return specs.measure(device, spec, context, max_seconds=0.0, deadline=deadline).row
 
 
 def test_a_throttled_row_is_flagged_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:

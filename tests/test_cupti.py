@@ -22,13 +22,13 @@ from compiled import FLAGS, call, clean_environment, sanitizers
 
 import bwprof
 from bwprof import _core, registry
-from bwprof.measuring import case as measuring
+from bwprof.measuring import operation as measuring
 from bwprof.measuring import row as measured_row
+from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context
-from bwprof.measuring.spec import Spec
 from bwprof.results.schema import empty_row
 from bwprof.runs import plan as plans
-from bwprof.runs.plan import Request
+from bwprof.runs.plan import SweepRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native_cuda"
@@ -489,7 +489,7 @@ def test_a_cuda_call_that_fails_in_counting(monkeypatch: pytest.MonkeyPatch) -> 
 
         plant(monkeypatch, fail)
         (spec,) = plans.make(
-            Request(("stream_copy",), {"elements": (1 << 20,)}, precisions=("fp32",), counters=True), "cuda"
+            SweepRequest(("stream_copy",), {"elements": (1 << 20,)}, precisions=("fp32",), counters=True), "cuda"
         ).specs
         outcome = measuring.measure(device, spec, Context("r", "cuda", {}, None), max_seconds=0.1)
     assert (outcome.row["status"], outcome.fatal) == ("ok", False)

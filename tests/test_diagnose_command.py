@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.diagnosis.function import answer as answer_of
-from bwprof.analysis.diagnosis.function import diagnoses
-from bwprof.analysis.diagnosis.judging import CANNOT_TELL
+from bwprof.analysis.diagnosis.diagnose import answer as answer_of
+from bwprof.analysis.diagnosis.diagnose import diagnoses
+from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL
 from bwprof.cli import main
-from bwprof.profilers import anything
-from bwprof.profilers.steps import steps
+from bwprof.importers import detect
+from bwprof.importers.next_steps import steps
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -95,7 +95,7 @@ def test_the_answer_comes_first_then_evidence_then_next_steps(
 
 def test_the_command_that_it_names_is_one(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its part after ncu, and the sweep itself, are taken by the sweep's own parser, and run the case."""
-    from bwprof.cli.sweep.options import parser
+    from bwprof.cli.options import parser
 
     for found in diagnoses(bwprof.load(recorded)):
         for step in steps(found):
@@ -269,7 +269,7 @@ def test_what_the_caller_states(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_stated_peak_fills_rows_without_one_alone() -> None:
-    from bwprof.profilers.stated import with_peak
+    from bwprof.importers.timeline import with_peak
 
     nan = float("nan")
     data = pd.DataFrame(
@@ -302,7 +302,7 @@ def test_whose_file_it_is(tmp_path: Path) -> None:
     def kind(name: str, content: bytes | str) -> str:
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return anything.kind_of(path)
+        return detect.kind_of(path)
 
     assert kind("a.csv", ROCPROF) == "rocprof"
     assert kind("b.csv", '"Correlation_Id","Dispatch_Id","Kernel_Name","Counter_Name"\n') == "rocprof"
@@ -317,13 +317,13 @@ def test_whose_file_it_is(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "k.db") as database:
         database.execute("CREATE TABLE a (b)")
     database.close()
-    assert anything.kind_of(tmp_path / "k.db") == "nsys"
-    assert anything.kind_of(tmp_path / "not there") == "bwprof"
+    assert detect.kind_of(tmp_path / "k.db") == "nsys"
+    assert detect.kind_of(tmp_path / "not there") == "bwprof"
     run = tmp_path / "run"
     run.mkdir()
-    assert anything.kind_of(run) == "bwprof"
+    assert detect.kind_of(run) == "bwprof"
     (run / "counters.csv").write_text(ROCPROF)
-    assert anything.kind_of(run) == "rocprof"
+    assert detect.kind_of(run) == "rocprof"
 
 
 def test_a_file_of_rocprof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

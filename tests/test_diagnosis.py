@@ -14,12 +14,11 @@ import pytest
 from planted import KERNELS, Draw, as_bwprof, as_profiled, counted, finite
 
 import bwprof
-from bwprof.analysis import checklist
-from bwprof.analysis.causes.rules import rule
-from bwprof.analysis.diagnosis.figures import Figures
-from bwprof.analysis.diagnosis.function import COLUMNS, answer, diagnoses
-from bwprof.analysis.diagnosis.hypotheses import HYPOTHESES
-from bwprof.analysis.diagnosis.judging import CANNOT_TELL, REFUTED, SUPPORTED, Band
+from bwprof.analysis.checks import checklist
+from bwprof.analysis.diagnosis.diagnose import COLUMNS, HYPOTHESES, answer, diagnoses
+from bwprof.analysis.diagnosis.figures import RowFigures
+from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL, REFUTED, SUPPORTED, Band
+from bwprof.analysis.rules import rule
 from bwprof.measuring import function
 
 SEEDS = 12
@@ -164,7 +163,7 @@ def test_littles_law() -> None:
         "sectors_per_load": 4.0,
         "stall_reasons": "long_scoreboard=9;wait=1",
     }
-    figures = Figures(row, 0.5)
+    figures = RowFigures(row, 0.5)
     assert figures.in_flight_least == pytest.approx(132 * 32 * 128)
     assert figures.in_flight_needed == pytest.approx(2e6)
     said = said_of(row, "latency_bound")
@@ -173,7 +172,7 @@ def test_littles_law() -> None:
     told = bwprof.diagnose(row, latency_us=0.5).set_index("hypothesis").loc["latency_bound", "evidence"]
     assert "of 1.91 MiB that the full bandwidth needs (0.5 us of latency)" in told
     # one block of 4 warps has 4 loads of 128 bytes in flight, whatever its occupancy
-    assert Figures(row | {"grid_blocks": 1, "block_threads": 128}).in_flight_least == 512
+    assert RowFigures(row | {"grid_blocks": 1, "block_threads": 128}).in_flight_least == 512
     # as many bytes in flight as it takes, and yet far from the roof: not for want of them
     assert verdicts(row | {"sectors_per_load": 32.0, "latency": 1})["latency_bound"] == CANNOT_TELL
 

@@ -8,8 +8,8 @@ import pytest
 
 import bwprof
 from bwprof import _core
-from bwprof.analysis.diagnosis.function import diagnoses
-from bwprof.analysis.diagnosis.judging import REFUTED, SUPPORTED
+from bwprof.analysis.diagnosis.diagnose import diagnoses
+from bwprof.analysis.diagnosis.hypothesis import REFUTED, SUPPORTED
 
 
 def counted(operation: str, **options: Any) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.diagnosis.function import answer, diagnoses
-from bwprof.profilers.steps import steps
-from bwprof.text import as_markdown
+from bwprof.analysis.diagnosis.diagnose import answer, diagnoses
+from bwprof.importers.next_steps import steps
+from bwprof.text.formatting import as_markdown
 
 ROOFS: dict[str, Any] = {"peak_gb_s": 4800.0, "ceiling_gb_s": 4300.0, "measured_tflops": 700.0, "timer_floor_us": 1.5}
 IN_VAIN: dict[str, Any] = {"time_ms": 1.0, "peak_gb_s": 4800.0, "load_efficiency_pct": 12.5}

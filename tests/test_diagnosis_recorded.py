@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import bwprof
-from bwprof.analysis.diagnosis.figures import Figures
-from bwprof.analysis.diagnosis.function import diagnoses
-from bwprof.analysis.diagnosis.judging import CANNOT_TELL, REFUTED, SUPPORTED
+from bwprof.analysis.diagnosis.diagnose import diagnoses
+from bwprof.analysis.diagnosis.figures import RowFigures
+from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL, REFUTED, SUPPORTED
 
 CARD: dict[str, Any] = {
     "device": "NVIDIA H200",
@@ -87,9 +87,9 @@ def verdict(row: dict[str, Any], name: str) -> str:
 def test_a_stream_of_the_bytes_that_were_moved_is_the_roof() -> None:
     """2.198 GB take 0.520 ms at the ceiling, and few bytes 1.5 us more: 68 % of 0.769 ms, not 116 %."""
     by_hand = 100 * (2197768192 / 4223.1e9 + 8650752 * (1 / 2463.6e9 - 1 / 4223.1e9)) / 0.7688e-3
-    assert Figures(SPILLING).memory.pct == pytest.approx(by_hand, rel=1e-3)
-    assert Figures(SPILLING).contradictions == []
-    assert Figures(SPILLING | {"ceiling_gb_s": None}).memory.pct == pytest.approx(116, rel=0.01)
+    assert RowFigures(SPILLING).memory.pct == pytest.approx(by_hand, rel=1e-3)
+    assert RowFigures(SPILLING).contradictions == []
+    assert RowFigures(SPILLING | {"ceiling_gb_s": None}).memory.pct == pytest.approx(116, rel=0.01)
 
 
 def test_bytes_written_in_excess_are_no_thrash_of_the_caches() -> None:
@@ -105,8 +105,8 @@ def test_bytes_written_in_excess_are_no_thrash_of_the_caches() -> None:
 def test_a_loop_may_be_faster_than_the_best_product() -> None:
     """120 % of the library's rate are 91 % of what the card can do."""
     assert names(LOOP) == ["compute_bound"]
-    assert Figures(LOOP).contradictions == []
-    assert Figures(LOOP | {"tflops": 54.0}).arithmetic.measured, "106 %: its clock was a bit higher"
+    assert RowFigures(LOOP).contradictions == []
+    assert RowFigures(LOOP | {"tflops": 54.0}).arithmetic.measured, "106 %: its clock was a bit higher"
     impossible = LOOP | {"tflops": 80.0, "fma_pct": None, "sm_pct": None}
     assert verdict(impossible, "compute_bound") == CANNOT_TELL, "120 % of what the card can do"
 
@@ -211,7 +211,7 @@ def test_busy_shared_memory_is_the_cause_whatever_warps_wait_for() -> None:
     """49 % of the stalls are below the threshold of waiting; 86 % of its turns are not below that of a busy part."""
     assert names(SHARED) == ["shared_memory_bound"]
     derived = SHARED | {"shared_pct": None}
-    assert Figures(derived).shared_busy == pytest.approx(100 * 555754978 / (2.521e-3 * 1980e6 * 132), rel=1e-6)
+    assert RowFigures(derived).shared_busy == pytest.approx(100 * 555754978 / (2.521e-3 * 1980e6 * 132), rel=1e-6)
     assert names(derived) == ["shared_memory_bound"]
     ready = SHARED | {"stall_reasons": "not_selected=1.76;short_scoreboard=0.92;dispatch_stall=0.82;wait=1.08"}
     assert names(ready) == [], "busy, but hardly a warp waits for it"

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.forecast.cards import card_of
-from bwprof.analysis.forecast.efficiencies import carried
-from bwprof.analysis.forecast.neighbours import Neighbours
-from bwprof.roofs import RoofPoint, Roofs
+from bwprof.analysis.prediction.catalogue import card_of
+from bwprof.analysis.prediction.efficiency import carried
+from bwprof.analysis.prediction.regression import Neighbours
+from bwprof.roofs.model import RoofPoint, Roofs
 
 GRID = {"M": [1, 8, 64, 512], "N": [1024, 4096, 16384], "K": [1024, 4096, 16384]}
 BETWEEN = {"M": [1, 24, 200], "N": [2048, 9000], "K": [2000, 8192]}
@@ -161,7 +161,7 @@ def test_the_fastest_variant_is_the_default_and_others_can_be_asked_for() -> Non
     slow = measured()
     slow["time_ms"], slow["variant"] = slow["time_ms"] * 3, "slow"
     model = bwprof.efficiency(pd.concat([measured(), slow], ignore_index=True))
-    case = bwprof.analysis.forecast.work.Case("gemm", {"M": 8, "N": 4096, "K": 4096}, "fp16")
+    case = bwprof.analysis.prediction.workload.PredictedCase("gemm", {"M": 8, "N": 4096, "K": 4096}, "fp16")
     default, asked = (
         bwprof.analysis.predict_rows([case._replace(variant=variant)], "H200", model) for variant in (None, "slow")
     )
@@ -202,7 +202,7 @@ def test_rows_in_doubt_are_not_learnt_from() -> None:
 def test_a_file_with_nine_columns(tmp_path: Path) -> None:
     rows = measured()
     path = tmp_path / "classic.csv"
-    rows[list(bwprof.results.schema.CLASSIC_NAMES)].to_csv(path, index=False)
+    rows[list(bwprof.results.columns.CLASSIC_NAMES)].to_csv(path, index=False)
     classic = bwprof.load(path)
     with pytest.raises(ValueError, match="do not say of which device they are: name it by device="):
         bwprof.efficiency(classic)

@@ -11,8 +11,10 @@ import pytest
 import toy_roofs
 
 from bwprof import _core, hardware
-from bwprof.cli.sweep import main
-from bwprof.roofs import Roofs, Wanted, store
+from bwprof.cli.commands.sweep import main_sweep
+from bwprof.roofs import store
+from bwprof.roofs.model import Roofs
+from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import estimate
 
 
@@ -23,20 +25,20 @@ def test_an_estimate_has_roofs_and_second_tries(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     facts = hardware.facts(_core.Device("cpu"))
 
-    def whole(wanted: Wanted | None) -> tuple[float, float]:
+    def whole(wanted: RoofRequest | None) -> tuple[float, float]:
         return estimate.whole_seconds((10.0, 20.0), facts, "cpu", wanted)
 
-    assert whole(Wanted()) == pytest.approx((19.0, 34.0))
-    assert whole(Wanted(hot=True)) == pytest.approx((20.8, 35.8))
+    assert whole(RoofRequest()) == pytest.approx((19.0, 34.0))
+    assert whole(RoofRequest(hot=True)) == pytest.approx((20.8, 35.8))
     assert whole(None) == (12.0, 27.0)
     store.save(store.identity("cpu", facts), own_roofs(facts))
-    assert whole(Wanted()) == pytest.approx((12.5, 34.0)), "a look at the stored ones may do"
-    assert whole(Wanted(hot=True)) == pytest.approx((20.8, 35.8)), "there are no hot ones"
-    assert whole(Wanted(recalibrate=True)) == pytest.approx((19.0, 34.0))
+    assert whole(RoofRequest()) == pytest.approx((12.5, 34.0)), "a look at the stored ones may do"
+    assert whole(RoofRequest(hot=True)) == pytest.approx((20.8, 35.8)), "there are no hot ones"
+    assert whole(RoofRequest(recalibrate=True)) == pytest.approx((19.0, 34.0))
     one = ["stream_copy", "-p", "elements=1Mi", "--precision", "fp32", "--device", "cpu", "--dry-run"]
     seen = []
     for more in ([], ["--no-roofs"], ["--recalibrate"]):
-        assert main([*one, *more]) == 0
+        assert main_sweep([*one, *more]) == 0
         printed = capsys.readouterr()
         assert "left aside" not in printed.err
         seen.append(float(re.search(r"about ([\d.]+) (m?s)", printed.out)[1]))  # type: ignore[index]
@@ -48,7 +50,9 @@ def test_an_estimate_says_what_it_has(capsys: pytest.CaptureFixture[str]) -> Non
     """No kernel takes FP8 on a CPU: such a case takes no time, whatever else is in the run."""
 
     def told(*arguments: str) -> tuple[str, str]:
-        assert main(["gemm", "-p", "M=1", "--device", "cpu", "--dry-run", "--target-seconds", "1", *arguments]) == 0
+        assert (
+            main_sweep(["gemm", "-p", "M=1", "--device", "cpu", "--dry-run", "--target-seconds", "1", *arguments]) == 0
+        )
         return re.search(r"about (.*?) \(.*?\)(.*) \(memory", capsys.readouterr().out).groups()  # type: ignore[union-attr,return-value]
 
     assert told("--precision", "fp8") == ("2 s", ", with second tries"), "a start alone, and no roofs"

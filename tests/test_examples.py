@@ -11,11 +11,11 @@ import pytest
 from rows import pair
 
 import bwprof
-from bwprof import examples, results
+from bwprof import examples
 from bwprof.cli import main
-from bwprof.models.settling import settle
-from bwprof.records.sides import side
-from bwprof.results import frame
+from bwprof.llm.executor import fill_predictions
+from bwprof.records.source import side
+from bwprof.results import frame, json_file, reader
 from bwprof.results.writer import Store
 
 HERE = Path(__file__).resolve().parent
@@ -24,7 +24,10 @@ NAMES = examples.examples()
 
 def test_there_are_examples_and_they_are_small() -> None:
     assert {"h100", "h200"} <= set(NAMES)
-    assert sum(path.stat().st_size for path in Path(examples.__file__).parent.glob("*.gz")) <= 1_000_000
+    assert (
+        sum(path.stat().st_size for path in (Path(examples.__file__).parent / "data" / "examples").glob("*.gz"))
+        <= 1_000_000
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,7 +143,9 @@ def test_a_file_of_that_name_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_an_example_does_not_tell_where_it_was_made(name: str) -> None:
     found = bwprof.load_example(name)
     assert found[["hostname", "device_uuid"]].isna().all(axis=None)
-    content = gzip.decompress((Path(examples.__file__).parent / f"{name}.json.gz").read_bytes()).decode()
+    content = gzip.decompress(
+        (Path(examples.__file__).parent / "data" / "examples" / f"{name}.json.gz").read_bytes()
+    ).decode()
     for word in ("GPU-", '"argv"', '"host"', "/root", "/home", "/tmp", "/usr", "pci_bus_id"):
         assert word not in content
 
@@ -166,7 +171,7 @@ def test_predictions_of_an_example_are_by_the_present_rule(name: str) -> None:
         assert again["commit"] != found.attrs["run"]["commit"]
     rows = frame.to_rows(found)
     store = Store(dict(found.attrs["run"]), rows=[dict(row) for row in rows], samples=[None] * len(rows))
-    settle(store)
+    fill_predictions(store)
     for before, now in zip(rows, store.rows, strict=True):
         assert now["time_ms"] == (None if before["time_ms"] is None else pytest.approx(before["time_ms"], rel=1e-9))
 
@@ -194,7 +199,7 @@ def recorded(tmp_path: Path) -> Path:
     }
     rows = pair("a", 100.0, 80.0, hostname="node7", device_uuid="GPU-50d9368e-e4d7-dccd-b337-562766b65fda", run_id="r")
     path = tmp_path / "run.json"
-    results.jsonfile.write(path, frame.to_rows(frame.from_rows(rows)), [[1.0], [2.0]], run)
+    json_file.write(path, frame.to_rows(frame.from_rows(rows)), [[1.0], [2.0]], run)
     return path
 
 
@@ -218,9 +223,9 @@ def test_recording_keeps_the_device_and_drops_the_machine(recorded: Path, monkey
         with pytest.raises(ValueError, match="is 'HEAD': 7 to 40 hexadecimal digits are needed"):
             record_example.example_of(recorded, **given)
     for word in ("see /home/me/log", "on GPU-50d9368e-e4d7-dccd-b337-562766b65fda", "node7"):
-        rows, samples, run = results.read_rows(recorded)
+        rows, samples, run = reader.read_rows(recorded)
         rows[0]["reason"] = word
-        results.jsonfile.write(recorded, rows, samples, run)
+        json_file.write(recorded, rows, samples, run)
         with pytest.raises(ValueError, match="would tell where it was made"):
             record_example.example_of(recorded, "b05810a")
     monkeypatch.delitem(sys.modules, "record_example")
@@ -231,17 +236,17 @@ def test_predictions_by_an_older_rule_are_made_anew(tmp_path: Path, monkeypatch:
     import record_example
 
     path = bwprof.save(bwprof.load_example("h200_llama"), tmp_path / "run.json")
-    right, samples, run = results.read_rows(path)
+    right, samples, run = reader.read_rows(path)
     older = [row | {"time_ms": row["time_ms"] * 2} if row["status"] == "predicted" else dict(row) for row in right]
-    results.jsonfile.write(path, older, samples, run)
+    json_file.write(path, older, samples, run)
     content = gzip.decompress(record_example.example_of(path, "b05810a", "c0ffee1")).decode()
-    rows, kept, told = results.jsonfile.parse(content, "example")
+    rows, kept, told = json_file.parse(content, "example")
     assert [row["time_ms"] for row in rows] == pytest.approx([row["time_ms"] for row in right], rel=1e-9)
     assert kept == samples
     assert (told["predicted_again"]["rows"], told["predicted_again"]["commit"]) == (40, "c0ffee1")
     copied = [number for number, row in enumerate(older) if row["case"] == older[1]["case"]][-1]
     older[copied]["time_ms"] *= 2
-    results.jsonfile.write(path, older, samples, run)
+    json_file.write(path, older, samples, run)
     with pytest.raises(ValueError, match="measured rows would change: copies of a shape differ"):
         record_example.example_of(path, "b05810a", "c0ffee1")
     monkeypatch.delitem(sys.modules, "record_example")

@@ -7,13 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bwprof
-from bwprof.models import architecture, config, steps, storage
-from bwprof.models.architecture import Architecture
-from bwprof.models.question import Question
-from bwprof.models.steps import DECODE, PREFILL, Part, Point
+from bwprof.llm import architecture, checkpoints, workload
+from bwprof.llm.architecture import Architecture
+from bwprof.llm.workload import DECODE, PREFILL, Question, StepPart, StepPoint
 
 MIXTRAL = architecture.named("mixtral-8x7b")  # 8 experts, 2 a token, 3 matrices of 4096 x 14336 each, 32 layers
-QWEN = config.from_dict(  # Qwen3-30B-A3B
+QWEN = checkpoints.from_dict(  # Qwen3-30B-A3B
     {
         "model_type": "qwen3_moe",
         "hidden_size": 2048,
@@ -30,15 +29,15 @@ QWEN = config.from_dict(  # Qwen3-30B-A3B
 )
 
 
-def point(phase: str = DECODE, batch: int = 1, context: int = 4096) -> Point:
-    return Point(phase, batch, context, "fp16", "fp16")
+def point(phase: str = DECODE, batch: int = 1, context: int = 4096) -> StepPoint:
+    return StepPoint(phase, batch, context, "fp16", "fp16")
 
 
-def experts(model: Architecture, at: Point, layout: str = "fused") -> list[Part]:
-    return [part for part in steps.parts(model, at, layout) if part.role.startswith("expert ")]
+def experts(model: Architecture, at: StepPoint, layout: str = "fused") -> list[StepPart]:
+    return [part for part in workload.parts(model, at, layout) if part.role.startswith("expert ")]
 
 
-def flops(parts: list[Part]) -> int:
+def flops(parts: list[StepPart]) -> int:
     """By the cost model, at each part's own count."""
     return sum(part.count * bwprof.cost(part.operation, precision="fp16", **part.params).flops for part in parts)
 
@@ -60,7 +59,7 @@ def flops(parts: list[Part]) -> int:
     ],
 )
 def test_experts_of_a_layer_are_one_launch(
-    model: Architecture, at: Point, launches: dict[int, int], taken: float, tokens: int, layout: str
+    model: Architecture, at: StepPoint, launches: dict[int, int], taken: float, tokens: int, layout: str
 ) -> None:
     """Every launch reads the matrices of all experts that have tokens once; all launches together have every token."""
     parts = experts(model, at, layout)
@@ -69,21 +68,21 @@ def test_experts_of_a_layer_are_one_launch(
         assert {part.params["M"]: part.count for part in of_product} == launches
     matrices = 3 * model.hidden * model.ffn
     assert flops(parts) == pytest.approx(2 * matrices * tokens, rel=0.5 / model.layers)
-    read = sum(part.count * storage.read_by(part, model) for part in parts)
+    read = sum(part.count * workload.read_by(part, model) for part in parts)
     assert read == pytest.approx(2 * matrices * model.layers * taken, rel=1e-4)
 
 
 def test_experts_that_a_batch_takes() -> None:
     """By chance: 16 tokens of 2 experts each leave one of 8 alone with a chance of 0.75 ** 16."""
-    assert steps.distinct_experts(8, 2, 16) == pytest.approx(8 * (1 - 0.75**16))
-    many = {part.role: part for part in steps.parts(MIXTRAL, point(batch=16))}
+    assert workload.distinct_experts(8, 2, 16) == pytest.approx(8 * (1 - 0.75**16))
+    many = {part.role: part for part in workload.parts(MIXTRAL, point(batch=16))}
     assert many["router"].params | {"M": 16, "N": 8, "K": 4096} == many["router"].params
-    assert "gate up" not in {part.role for part in steps.parts(MIXTRAL, point())}
+    assert "gate up" not in {part.role for part in workload.parts(MIXTRAL, point())}
 
 
 def test_most_experts_are_not_beaten_by_any_draw() -> None:
-    assert steps.distinct_experts(4, 4, 1) == 4
-    assert steps.distinct_experts(0, 0, 5) == 0
+    assert workload.distinct_experts(4, 4, 1) == 4
+    assert workload.distinct_experts(0, 0, 5) == 0
 
 
 @settings(deadline=None)
@@ -122,7 +121,7 @@ def test_a_layer_has_the_shapes_of_its_step(model: Architecture, batch: int) -> 
 
 def test_activations_of_experts_are_of_all_tokens() -> None:
     """16 bits, 2 elements read and one written for each of 1024 tokens of an expert; a launch a layer."""
-    found = [item for item in steps.left_out(MIXTRAL, point(batch=16)) if "experts" in item.what]
+    found = [item for item in workload.left_out(MIXTRAL, point(batch=16)) if "experts" in item.what]
     assert sum(item.count * item.bytes for item in found) == pytest.approx(1024 * 3 * 14336 * 2, rel=0.004)
     assert sum(item.count for item in found) == 32
 

@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import bwprof
-from bwprof import analysis
-from bwprof.analysis import BandwidthAnalysis
-from bwprof.report.runs import runs_of
-from bwprof.results import frame, schema
+from bwprof.analysis import bottleneck, checks, gains, summarize
+from bwprof.analysis.bandwidth import BandwidthAnalysis
+from bwprof.report.run import runs_of
+from bwprof.results import columns, frame, schema
+from bwprof.roofs import limiter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -88,7 +89,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], str]] = {
 def drawn(data: pd.DataFrame) -> pd.DataFrame:
     """What a picture says, and where its marks are."""
     ax = Figure().add_subplot()
-    bwprof.plot.comparison(data, ax=ax)
+    bwprof.plot.bars.comparison(data, ax=ax)
     said = [[text.get_text(), *text.get_position()] for text in ax.findobj(Text)]
     marks = [list(patch.get_extents().bounds) for patch in ax.patches]
     return pd.DataFrame({"drawn": [*said, *marks]})
@@ -97,12 +98,12 @@ def drawn(data: pd.DataFrame) -> pd.DataFrame:
 USES: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "summary": lambda data, _: bwprof.summary(data),
     "view": lambda data, _: bwprof.view(data),
-    "bottlenecks": lambda data, _: analysis.bottlenecks(data),
-    "strengths": lambda data, _: analysis.strengths(data),
-    "checklist": lambda data, _: analysis.checklist(data),
-    "improvement": lambda data, _: analysis.improvement_table(data),
-    "utilization": lambda data, _: analysis.utilization_table(data),
-    "limits": lambda data, _: analysis.with_limits(data)[["ridge", "pct_limit", "limiter"]],
+    "bottlenecks": lambda data, _: bottleneck.bottlenecks(data),
+    "strengths": lambda data, _: bottleneck.strengths(data),
+    "checklist": lambda data, _: checks.checklist(data),
+    "improvement": lambda data, _: gains.improvement_table(data),
+    "utilization": lambda data, _: summarize.utilization_table(data),
+    "limits": lambda data, _: limiter.with_limits(data)[["ridge", "pct_limit", "limiter"]],
     "from_frame": lambda data, _: BandwidthAnalysis.from_frame(data)[["utilization", "efficiency", "rating"]],
     "speedup": lambda data, _: bwprof.speedup(data, from_="fp32", to="fp16"),
     "outliers": lambda data, _: bwprof.outliers(data),
@@ -164,7 +165,7 @@ def test_texts_of_every_type_may_be_missing(name: str) -> None:
         pytest.skip(f"pandas {pd.__version__} cannot make {name} here")
     if name == "str":
         values = values.where(pd.Series([True, False]))  # before pandas 3 it is object, whose None is a word
-    classic = dict.fromkeys(schema.CLASSIC_NAMES, 1)
+    classic = dict.fromkeys(columns.CLASSIC_NAMES, 1)
     data = pd.DataFrame(classic, index=range(2)).assign(operation="gemm", precision="fp32", device=values)
     assert [row["device"] for row in frame.to_rows(data)] == ["a", None]
 
@@ -184,6 +185,6 @@ def test_a_library_without_what_it_converts_with(plain: pd.DataFrame) -> None:
         def to_pandas(self) -> pd.DataFrame:
             raise ModuleNotFoundError("No module named 'pyarrow'")
 
-    for use in (bwprof.summary, bwprof.view, lambda data: bwprof.compare(data, plain), bwprof.plot.comparison):
+    for use in (bwprof.summary, bwprof.view, lambda data: bwprof.compare(data, plain), bwprof.plot.bars.comparison):
         with pytest.raises(TypeError, match=r"to_pandas\(\) of .*DataFrame fails: .*pyarrow"):
             use(DataFrame())

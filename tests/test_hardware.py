@@ -13,9 +13,9 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware, registry
+from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
-from bwprof.measuring.spec import Spec
-from bwprof.runs.executors import local
+from bwprof.runs import local
 
 
 class Handle:
@@ -72,11 +72,11 @@ def test_a_handle_that_is_not_well_is_not_taken_again(error: Exception) -> None:
 def test_a_handle_that_could_not_count_is_not_taken_again() -> None:
     """It would remember why, whether or not that still holds."""
     first = hardware.open_device("cuda", 0)
-    assert hardware.counted(first, {"counters_status": "ok"}) == {"counters_status": "ok"}
-    hardware.counted(first, {"counters_status": None})
+    assert hardware.count_devices(first, {"counters_status": "ok"}) == {"counters_status": "ok"}
+    hardware.count_devices(first, {"counters_status": None})
     hardware.close_device(first)
     assert hardware.open_device("cuda", 0) is first
-    hardware.counted(first, {"counters_status": "another CUPTI user is active"})
+    hardware.count_devices(first, {"counters_status": "another CUPTI user is active"})
     hardware.close_device(first)
     assert first.closed == 1
     assert hardware.open_device("cuda", 0) is not first
@@ -254,7 +254,7 @@ MEASURED = dict.fromkeys(("median_ns", "lo_ns", "hi_ns", "min_ns", "noise"), 1.0
 
 def test_a_case_on_another_device_leaves_the_current_one(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thing that can be done with it, a failure among them: PyTorch goes on where it was."""
-    monkeypatch.setattr("bwprof.case.finished", lambda row, *_: Outcome(row, None))
+    monkeypatch.setattr("bwprof.measuring.operation.finished", lambda row, *_: Outcome(row, None))
 
     def seen() -> bool:
         used, thread.used = 1 in thread.used, set()

@@ -15,9 +15,9 @@ import pytest
 from matplotlib.figure import Figure
 from past import timed, week, write
 
-from bwprof import plot
 from bwprof.cli import main
-from bwprof.records.history import history
+from bwprof.plot import styles, trends
+from bwprof.records.history.query import history
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_a_narrow_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """Words of the last column are folded, not the figures."""
     from rich.console import Console
 
-    from bwprof.cli.history import _runs
+    from bwprof.cli.commands.history import _runs
 
     changing(tmp_path)
     screen = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
@@ -190,13 +190,13 @@ def test_letters_of_any_kind_are_only_shown(tmp_path: Path, capsys: pytest.Captu
         out, _ = printed(capsys, *arguments, "--folder", str(tmp_path))
         assert "\\x1b[31m [bold]" in out
         assert "\x1b" not in out
-    assert plot.save_trend(history(tmp_path), tmp_path / "x.svg").read_text().startswith("<?xml")
+    assert trends.save_trend(history(tmp_path), tmp_path / "x.svg").read_text().startswith("<?xml")
 
 
 def test_progress_on_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from bwprof.cli import history as command
+    from bwprof.cli.commands import history as command
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -218,7 +218,7 @@ def drawn(data: pd.DataFrame) -> tuple[Figure, list[str]]:
     """A figure with the trend in it, and all its texts."""
     figure = Figure(figsize=(9.5, 4.2))
     ax = figure.add_subplot()
-    assert plot.trend(data, ax) is ax
+    assert trends.trend(data, ax) is ax
     figure.canvas.draw()
     return figure, [text.get_text() for text in ax.texts]
 
@@ -245,7 +245,7 @@ def test_a_precision_has_its_mark_and_no_mark_hides_another(tmp_path: Path) -> N
     figure, _ = drawn(history(tmp_path))
     lines = [line for line in figure.axes[0].lines if not str(line.get_label()).startswith("_")]
     assert [line.get_marker() for line in lines] == [
-        plot.style(name).marker for name in ("fp32", "tf32", "fp16", "bf16")
+        styles.style(name).marker for name in ("fp32", "tf32", "fp16", "bf16")
     ]
     sizes = [line.get_markersize() for line in lines]
     assert sizes == sorted(set(sizes), reverse=True)
@@ -300,7 +300,7 @@ def test_a_panel_for_each_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         real(figure, *arguments, **options)
 
     monkeypatch.setattr(Figure, "savefig", look)
-    target = plot.save_trend(history(tmp_path), tmp_path / "trend.png")
+    target = trends.save_trend(history(tmp_path), tmp_path / "trend.png")
     assert target.read_bytes().startswith(b"\x89PNG")
     assert seen == [cases]
 
@@ -310,6 +310,6 @@ def test_a_picture_needs_a_history(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"not a history, which bwprof.history gives: column started, series, change, marks is missing"
     ):
-        plot.trend(history(tmp_path).drop(columns=["started", "series", "change", "marks"]))
+        trends.trend(history(tmp_path).drop(columns=["started", "series", "change", "marks"]))
     with pytest.raises(ValueError, match="no times to draw"):
-        plot.trend(history(tmp_path).assign(time_ms=float("nan")))
+        trends.trend(history(tmp_path).assign(time_ms=float("nan")))

@@ -11,10 +11,10 @@ import pytest
 from past import started, timed, week, write
 
 import bwprof
-from bwprof.records import history as module
-from bwprof.records import reading
-from bwprof.records.history import history
-from bwprof.results import csvfile
+from bwprof.records.history import query
+from bwprof.records.history import scan as module
+from bwprof.records.history.query import history
+from bwprof.results import atomic, csv_file
 from bwprof.results.writer import Store as Writer
 
 HOUR = 3_600
@@ -59,7 +59,7 @@ def test_a_csv_alone(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     rows = [timed("a", "fp32", 1.0, run_id=None, timestamp=None, hostname=None)]
     path = tmp_path / "old" / "results.csv"
-    path.write_text(csvfile.text(rows))
+    path.write_text(csv_file.text(rows))
     os.utime(path, (HOUR, HOUR))
     found = history(tmp_path)
     assert found["run_id"].tolist() == ["old"]
@@ -207,7 +207,7 @@ def test_a_run_that_goes_while_it_is_read_is_no_trouble(
 ) -> None:
     week(tmp_path)
     real = module.run_folders
-    monkeypatch.setattr(module, "run_folders", lambda root: [*real(root), "gone"])
+    monkeypatch.setattr(query, "run_folders", lambda root: [*real(root), "gone"])
     found = history(tmp_path)
     assert len(found) == 6
     assert found.attrs["unread"] == {}
@@ -216,9 +216,9 @@ def test_a_run_that_goes_while_it_is_read_is_no_trouble(
 
 def test_a_finished_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path, 1, [timed("a", "fp32", 1.0)], host={"name": "box"})
-    real, texts = reading.read_text, []
-    monkeypatch.setattr(reading, "read_text", lambda path: texts.append(path) or real(path))
-    monkeypatch.setattr(reading.results, "read_rows", None)
+    real, texts = atomic.read_text, []
+    monkeypatch.setattr(module, "read_text", lambda path: texts.append(path) or real(path))
+    monkeypatch.setattr(module.results, "read_rows", None)
     assert history(tmp_path)["time_ms"].tolist() == [1.0]
     assert texts == [folder / "results.json"]
 

@@ -20,20 +20,21 @@ from rows import pair, row
 
 import bwprof
 from bwprof import _core, plot
-from bwprof.cli.plot import main as plot_main
-from bwprof.cli.report import main as report_main
-from bwprof.cli.shared.guard import guarded
-from bwprof.cli.sweep import listing, main
-from bwprof.cli.sweep import run as sweep_command
-from bwprof.measuring.spec import Spec
-from bwprof.results import csvfile, frame
-from bwprof.runs import estimate, plan
-from bwprof.runs.executors import child, worker
-from bwprof.runs.executors.child import ChildExecutor
+from bwprof.cli import runner as sweep_command
+from bwprof.cli.commands import sweep
+from bwprof.cli.commands.plot import main_plot as plot_main
+from bwprof.cli.commands.show import main_report as report_main
+from bwprof.cli.commands.sweep import main_sweep
+from bwprof.cli.guard import guarded
+from bwprof.measuring.operation import Spec
+from bwprof.results import csv_file
+from bwprof.results import frame as results_frame
+from bwprof.runs import child, estimate, plan
+from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.loop import OutOfTimeError
-from bwprof.runs.plan import Request
-from bwprof.runs.progress import Bar
+from bwprof.runs.loop import RunTimeoutError
+from bwprof.runs.plan import SweepRequest
+from bwprof.runs.progress import BarProgress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -66,7 +67,7 @@ def test_the_child_is_as_isolated_as_the_command(
 ) -> None:
     none = dict.fromkeys(("isolated", "ignore_environment", "no_user_site", "no_site"), 0)
     monkeypatch.setattr(sys, "flags", SimpleNamespace(**{**none, **flags}))
-    line = worker.command_line(3, 4)
+    line = child.command_line(3, 4)
     assert line[1 : line.index("-c")] == ["-P", *passed]
     assert json.loads(line[-3]) == sys.path
 
@@ -75,7 +76,7 @@ def test_a_child_whose_command_was_killed_ends_quietly() -> None:
     request_read, request = os.pipe()
     answer, answer_write = os.pipe()
     with subprocess.Popen(
-        worker.command_line(request_read, answer_write),
+        child.command_line(request_read, answer_write),
         pass_fds=(request_read, answer_write),
         stderr=subprocess.PIPE,
     ) as orphan:
@@ -100,7 +101,7 @@ class Terminal(io.StringIO):
 
 def test_what_is_typed_is_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["gem" + ESCAPE], ["--suite", f"{ESCAPE}.toml"], [f"--{ESCAPE}"], ["--resume", ESCAPE]):
-        assert main(arguments) == 2
+        assert main_sweep(arguments) == 2
         err = capsys.readouterr().err
         assert SPELT in err
         assert "\x1b" not in err
@@ -111,7 +112,7 @@ def test_a_foreign_run_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.Ca
         *pair(f"a{ESCAPE}", 100.0, 80.0, flags="noisy", variant=f"v{ESCAPE}"),
         row("b", "fp32", gb_s=None, status="failed", reason=f"no\u202e{ESCAPE}"),
     ]
-    (tmp_path / "a.csv").write_text(csvfile.text(rows))
+    (tmp_path / "a.csv").write_text(csv_file.text(rows))
     assert report_main([str(tmp_path / "a.csv")]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
@@ -124,15 +125,15 @@ def test_a_foreign_run_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.Ca
 def test_data_are_not_obeyed_by_a_terminal(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To a file they go as they are."""
     (tmp_path / "a.toml").write_text('[[case]]\nname = "a"\noperation = "gemm"\nparams = {M = 1, N = 8, K = 8}\n')
-    real = frame.schema.normalise
+    real = results_frame.schema.normalise
     monkeypatch.setattr(
-        csvfile.schema, "normalise", lambda value, *more: real(value + ESCAPE if value == "a" else value, *more)
+        csv_file.schema, "normalise", lambda value, *more: real(value + ESCAPE if value == "a" else value, *more)
     )
     arguments = ["--suite", "a.toml", "--cache", "hot", "--backend", "cpu", "--precision", "fp32", "--csv", "-"]
     assert ESCAPE in here(*arguments, "--quiet")[1]
     shown = Terminal()
     monkeypatch.setattr(sys, "stdout", shown)
-    assert main([*arguments, "--quiet"]) == 0
+    assert main_sweep([*arguments, "--quiet"]) == 0
     assert SPELT in shown.getvalue()
     assert "\x1b" not in shown.getvalue()
 
@@ -140,7 +141,7 @@ def test_data_are_not_obeyed_by_a_terminal(here: Here, tmp_path: Path, monkeypat
 def test_the_bar_does_not_obey_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
-    bar = Bar(screen)
+    bar = BarProgress(screen)
     bar.begin(1)
     bar.case(f"a{ESCAPE}")
     bar.row(row(f"b{ESCAPE}", "fp32", gb_s=None, status="failed", reason=ESCAPE))
@@ -186,8 +187,8 @@ def test_a_signal_ends_a_dry_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         signal.raise_signal(signal.SIGTERM)
         return [""] * 10
 
-    monkeypatch.setattr(listing, "_estimated", estimated)
-    assert main(["gemm", "-p", "M=1,2,3", "--backend", "cpu", "--dry-run"]) == 130
+    monkeypatch.setattr(sweep, "_estimated", estimated)
+    assert main_sweep(["gemm", "-p", "M=1,2,3", "--backend", "cpu", "--dry-run"]) == 130
     assert len(seen) == 1
     assert capsys.readouterr().err == "bwprof: interrupted\n"
 
@@ -233,7 +234,7 @@ def test_a_picture_costs_no_row_and_no_summary(
 LOADING = """
 import os, signal, sys
 def seen(event, given):
-    if event == "import" and given[0] == "numpy.linalg" and "bwprof.cli.sweep.run" in sys.modules:
+    if event == "import" and given[0] == "numpy.linalg" and "bwprof.cli.runner" in sys.modules:
         os.kill(os.getpid(), signal.SIGTERM)
 sys.addaudithook(seen)
 """
@@ -273,7 +274,7 @@ def test_a_child_that_stops_costs_its_case(tmp_path: Path, monkeypatch: pytest.M
     plant_in_child(monkeypatch, tmp_path, PLANT.format(body=body))
     monkeypatch.setattr(child, "_END_SECONDS", 0.2)
     arguments = ["gemm", *TINY, "-p", "M=1,2,3", "--precision", "fp32", "--output", str(tmp_path / "a.csv")]
-    assert main([*arguments, "--max-case-seconds", "2"]) == 3
+    assert main_sweep([*arguments, "--max-case-seconds", "2"]) == 3
     frame = bwprof.load(tmp_path / "a.csv")
     assert frame["status"].tolist() == ["ok", "failed", "ok"]
     assert frame.loc[1, "reason"] == (
@@ -282,7 +283,7 @@ def test_a_child_that_stops_costs_its_case(tmp_path: Path, monkeypatch: pytest.M
 
 
 def spec_of(**params: int) -> Spec:
-    return plan.make(Request(("gemm",), {name: (value,) for name, value in params.items()}), "cpu").specs[0]
+    return plan.make(SweepRequest(("gemm",), {name: (value,) for name, value in params.items()}), "cpu").specs[0]
 
 
 def test_a_case_may_take_ten_minutes_and_fifty_times_its_estimate() -> None:
@@ -300,14 +301,12 @@ def test_a_case_may_take_ten_minutes_and_fifty_times_its_estimate() -> None:
 def test_without_a_wish_a_case_has_that_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant_in_child(monkeypatch, tmp_path, PLANT.format(body="time.sleep(600)"))
     monkeypatch.setattr(estimate, "limit_seconds", lambda *_: 0.3)
-    assert main([*ONE, "--output", str(tmp_path / "a.csv"), "--quiet"]) == 3
+    assert main_sweep([*ONE, "--output", str(tmp_path / "a.csv"), "--quiet"]) == 3
     assert "not finished within 300 ms" in bwprof.load(tmp_path / "a.csv").loc[0, "reason"]
 
 
 def test_a_device_that_hangs_in_opening_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant = (
-        "import time\nfrom bwprof.runs.executors import local\nlocal.LocalExecutor.open = lambda _: time.sleep(600)\n"
-    )
+    plant = "import time\nfrom bwprof.runs import local\nlocal.LocalExecutor.open = lambda _: time.sleep(600)\n"
     plant_in_child(monkeypatch, tmp_path, plant)
     monkeypatch.setattr(child, "_OPEN_SECONDS", 0.5)
     monkeypatch.setattr(child, "_END_SECONDS", 0.2)
@@ -326,7 +325,7 @@ def test_a_request_larger_than_a_pipe(tmp_path: Path, monkeypatch: pytest.Monkey
         other = child.Child()
         assert "facts" in other.ask(request, interrupts, time.monotonic() + GIVE_UP_SECONDS)
         os.kill(other._process.pid, signal.SIGSTOP)
-        with pytest.raises(OutOfTimeError):
+        with pytest.raises(RunTimeoutError):
             other.ask(request, interrupts, time.monotonic() + 0.2)
         os.kill(other._process.pid, signal.SIGKILL)
         other.end()
@@ -386,7 +385,7 @@ def test_a_child_that_cannot_be_ended_is_told_of_and_waited_for(
     ],
 )
 def test_an_option_given_twice_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 2
+    assert main_sweep(arguments) == 2
     name = arguments[0]
     first, second = (word for word in " ".join(arguments).replace("=", " ").split() if word != name)
     assert f"{name} is given twice: '{first}' and '{second}'" in capsys.readouterr().err
@@ -410,7 +409,7 @@ def test_a_run_that_goes_on_may_replace_its_own_file(here: Here, tmp_path: Path)
     assert here(*ONE, "--csv", "rows.csv")[0] == 0
     run = str(run_folder(tmp_path))
     assert here("--resume", run, "--csv", "rows.csv")[0] == 0
-    (tmp_path / "other.csv").write_text(csvfile.text([row("a", "fp32")]))
+    (tmp_path / "other.csv").write_text(csv_file.text([row("a", "fp32")]))
     assert here("--resume", run, "--csv", "other.csv")[0] == 2
     assert bwprof.load(tmp_path / "other.csv")["case"].tolist() == ["a"]
 
@@ -478,14 +477,14 @@ def test_a_limit_of_many_years(seconds: str, tmp_path: Path, monkeypatch: pytest
         str(tmp_path / "a.csv"),
         "--quiet",
     ]
-    assert main([*ONE, *arguments]) == 0
+    assert main_sweep([*ONE, *arguments]) == 0
     assert bwprof.load(tmp_path / "a.csv")["status"].tolist() == ["ok"]
 
 
 @pytest.mark.parametrize("where", ["", "[on.cpu]\n"])
 def test_target_seconds_that_no_float_can_hold(tmp_path: Path, where: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.toml").write_text(f'{where}target_seconds = {"9" * 400}\n[[case]]\noperation = "gemm"\n')
-    assert main(["--suite", str(tmp_path / "a.toml"), "--dry-run", "--backend", "cpu"]) == 2
+    assert main_sweep(["--suite", str(tmp_path / "a.toml"), "--dry-run", "--backend", "cpu"]) == 2
     assert "target_seconds is 999" in capsys.readouterr().err
 
 
@@ -518,7 +517,7 @@ def test_a_plan_with_absurd_numbers(here: Here, tmp_path: Path, changes: dict[st
 
 def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.csv"
-    path.write_text(csvfile.text(pair("decode", 100.0, 80.0)))
+    path.write_text(csv_file.text(pair("decode", 100.0, 80.0)))
     assert report_main([str(path)]) == 0
     assert "decode |plain   | 100 |80.0 |" in capsys.readouterr().out
     for name, start in (("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.png", b"\x89PNG")):
@@ -543,8 +542,8 @@ def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureF
 def test_what_plot_and_report_cannot_use(
     entry: Any, arguments: list[str], said: str, here: Here, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "a.csv").write_text(csvfile.text(pair("a", 100.0, 80.0)))
-    (tmp_path / "empty.csv").write_text(csvfile.header_line())
+    (tmp_path / "a.csv").write_text(csv_file.text(pair("a", 100.0, 80.0)))
+    (tmp_path / "empty.csv").write_text(csv_file.header_line())
     (tmp_path / "a.toml").write_text("")
     assert entry(arguments) == 2
     assert said in capsys.readouterr().err

@@ -17,9 +17,9 @@ from rows import pair
 
 import bwprof
 from bwprof.cli import main
-from bwprof.paired.result import COLUMNS, Table
-from bwprof.profilers import saved
-from bwprof.results import csvfile, frame
+from bwprof.experiments.ab_result import COLUMNS, ABTable
+from bwprof.importers import frames
+from bwprof.results import csv_file, frame
 
 FORMULAS = ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1")
 OBEYED = ("\x1b]0;title\x07", "\x1b[31m", "\x9b31m", "\u202e", "\x07")
@@ -67,10 +67,10 @@ def test_tables_have_no_formula(run: Path, capsys: pytest.CaptureFixture[str], c
 
 def test_other_writers_have_no_formula(formula: str) -> None:
     made = pd.DataFrame({formula: [formula], "kernel": [formula], "kind": pd.Categorical([formula]), "x": [-1.5]})
-    for text in (frame.csv_text(made), saved.csv_text(made)):
+    for text in (frame.csv_text(made), frames.csv_text(made)):
         assert_no_formula(text)
         assert cells(text)[-1] == "-1.5", "a number stays one"
-    table = Table({})
+    table = ABTable({})
     table.rows.append(dict.fromkeys(COLUMNS) | {"case": formula, "a": formula})
     assert_no_formula(table.csv_text())
 
@@ -103,4 +103,4 @@ def test_data_in_a_pipe_stay_as_they_are(tmp_path: Path, capsys: pytest.CaptureF
     folder = write(tmp_path, 1, [timed("a\x9bb", "fp32", 1.0)])
     assert main(["history", "--folder", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["case"] == "a\x9bb"
-    assert csvfile.parse(bwprof.save(bwprof.load(folder), tmp_path / "a.csv").read_text(), "a")[0]["case"] == "a\x9bb"
+    assert csv_file.parse(bwprof.save(bwprof.load(folder), tmp_path / "a.csv").read_text(), "a")[0]["case"] == "a\x9bb"

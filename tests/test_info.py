@@ -122,7 +122,7 @@ def test_a_machine_with_an_amd_gpu_says_what_works(
 
 
 def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.cli.info import main as info_main
+    from bwprof.cli.commands.describe import main_info as info_main
 
     assert info_main(["--probe", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -131,7 +131,7 @@ def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_info_says_which_libraries_there_are() -> None:
-    from bwprof.info.lines import _library
+    from bwprof.info import _library
 
     found = {"name": "CUPTI", "purpose": "counters", "path": "/opt/libcupti.so.13", "version": "13.0", "note": ""}
     assert _library(found) == "13.0 /opt/libcupti.so.13 (counters)"

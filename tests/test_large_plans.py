@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from rows import pair
 
-from bwprof import hardware, plot, suites
-from bwprof.cli.sweep import listing
-from bwprof.measuring.spec import Spec
+from bwprof import hardware
+from bwprof.cli.commands import sweep
+from bwprof.measuring.operation import Spec
+from bwprof.plot import bars
 from bwprof.results import frame
-from bwprof.runs import plan
-from bwprof.runs.plan import Plan, Request
-from bwprof.suites import SuiteCase
+from bwprof.runs import plan, suites
+from bwprof.runs.plan import Plan, SweepRequest
+from bwprof.runs.suites import SuiteCase
 
 
 class Counted(tuple[int, ...]):
@@ -32,7 +33,7 @@ class Counted(tuple[int, ...]):
 def test_a_plan_goes_through_its_lists_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counted, "passes", 0)
     entry = SuiteCase("many", "gemm", {"M": Counted(range(1, 401)), "N": Counted((8, 16)), "K": (8,)})
-    specs = plan._expanded(entry, Request(), ("fp32",), True, "cpu")
+    specs = plan._expanded(entry, SweepRequest(), ("fp32",), True, "cpu")
     assert len({spec.case for spec in specs}) == 800
     assert Counted.passes <= 8
 
@@ -44,10 +45,10 @@ def test_a_plan_of_all_suites_entries_has_a_limit(monkeypatch: pytest.MonkeyPatc
         found = suites.Suite("a.toml", "", (entry,) * count, ("fp32",), None)
         monkeypatch.setattr(suites, "load", lambda _name, found=found: found)
         if fits:
-            assert len(plan.make(Request(suite="a.toml"), "cpu").specs) == 50, "each once"
+            assert len(plan.make(SweepRequest(suite="a.toml"), "cpu").specs) == 50, "each once"
         else:
             with pytest.raises(ValueError, match="more than 100 cases"):
-                plan.make(Request(suite="a.toml"), "cpu")
+                plan.make(SweepRequest(suite="a.toml"), "cpu")
 
 
 def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,10 +64,10 @@ def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: py
         estimated.append(1)
         return ["gemm\x1b", *["-"] * 9]
 
-    monkeypatch.setattr(listing, "_estimated", made)
-    spec = plan.make(Request(("gemm",)), "cpu").specs[0]
+    monkeypatch.setattr(sweep, "_estimated", made)
+    spec = plan.make(SweepRequest(("gemm",)), "cpu").specs[0]
     stream = Stream()
-    listing.print_plan(stream, Plan((spec,) * 1200, None, None), hardware.choose("cpu", 0))
+    sweep.print_plan(stream, Plan((spec,) * 1200, None, None), hardware.choose("cpu", 0))
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1 + 1200 + 1
     assert first[0] == 500
@@ -78,7 +79,7 @@ def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: py
 def test_many_cases_are_drawn_as_far_as_they_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of axes of 8 inches 0.51 are the legend's; a case has 0.12: 62 of them."""
     rows = [made for number in range(70) for made in pair(f"case {number}", 100.0, 80.0)]
-    axes = plot.comparison(frame.from_rows(rows), ax=plot_axes())
+    axes = bars.comparison(frame.from_rows(rows), ax=plot_axes())
     assert [label.get_text() for label in axes.get_yticklabels()] == [f"case {number}" for number in range(62)]
     assert "the first 62 of 70 cases" in axes.get_title(loc="left")
     assert "the picture shows the first 62 of 70 cases" in caplog.text

@@ -61,8 +61,8 @@ CASE_PARTS = {
     "case": {"verify", "rotation", "buffers", "reference", "choice", "spec"},
 }
 # The parts of the Python package, and which others each may import beside GROUND. `cli`, `__init__` and `__main__` may
-# import everything, and nothing imports `cli` but a part's `__main__`. CONTRIBUTING.md has the same table.
-GROUND = {"callables", "errors", "listing", "terminal", "text"}
+# import everything, and nothing imports `cli` but what runs as `python -m`. CONTRIBUTING.md has the same table.
+GROUND = {"errors", "text"}
 _WORKING = {"_core", "environment", "hardware", "registry"}
 MAY_IMPORT: dict[str, set[str]] = {
     **{part: {"_core", "text"} for part in sorted(GROUND)},
@@ -71,51 +71,45 @@ MAY_IMPORT: dict[str, set[str]] = {
     "environment": {"_core"},
     "costs": {"_core", "registry"},
     "hardware": {"_core", "registry"},
-    "suites": {"_core", "registry"},
     "results": {"_core", "registry"},
     "roofs": {"_core", "costs", "hardware", "results"},
     "measuring": _WORKING | {"costs", "results", "roofs"},
     "case": _WORKING | {"costs", "measuring", "results", "roofs"},
     "analysis": {"_core", "costs", "measuring", "registry", "results", "roofs"},
     "kernels": {"_core", "analysis", "hardware", "registry"},
-    "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
-    "ladder": _WORKING | {"analysis", "kernels", "measuring", "results", "roofs", "runs"},
-    "models": _WORKING | {"analysis", "costs", "measuring", "results", "roofs", "runs"},
-    "paired": _WORKING | {"measuring", "results", "runs"},
-    "records": {"_core", "analysis", "environment", "plot", "registry", "results"},
-    "testing": _WORKING | {"case", "measuring", "records", "results", "roofs", "runs"},
-    "hooks": _WORKING | {"costs", "measuring", "results", "roofs"},
-    "torch": {"hooks"},
+    "runs": _WORKING | {"measuring", "results", "roofs"},
+    "experiments": _WORKING | {"analysis", "kernels", "measuring", "results", "roofs", "runs"},
+    "llm": _WORKING | {"analysis", "costs", "measuring", "results", "roofs", "runs"},
     "plot": {"analysis", "registry", "results", "roofs"},
+    "records": {"_core", "analysis", "environment", "plot", "registry", "results", "runs"},
+    "profiler": _WORKING | {"costs", "measuring", "results", "roofs"},
+    "torch": {"profiler"},
+    "pytest_plugin": _WORKING | {"case", "measuring", "records", "results", "roofs", "runs"},
     "examples": {"results", "roofs"},
-    "report": {"_core", "analysis", "models", "plot", "records", "registry", "results", "roofs"},
-    "compare": {"records", "results", "runs"},
-    "profilers": {"_core", "analysis", "environment", "registry", "results"},
+    "report": {"_core", "analysis", "llm", "plot", "records", "registry", "results", "roofs"},
+    "importers": {"_core", "analysis", "environment", "registry", "results"},
     "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
     "info": _WORKING | {"measuring", "results", "roofs", "runs"},
     "selftest": _WORKING | {"measuring", "results", "roofs", "runs"},
 }
 # Modules that stand for themselves: what they may import, whatever their folder may. They see rows, never a device.
 DEVICE_FREE = {
-    "measuring.grade": {"results.schema", "roofs.limits", "roofs.model", "roofs.signs"},
-    "roofs.limits": {"text"},
-    "models.architecture": {"text"},
-    "models.config": {"models.architecture", "text"},
-    "models.steps": {"costs", "models.architecture", "registry", "text"},
-    "models.storage": {"_core", "models.architecture", "models.steps"},
-    "models.question": {"models.architecture", "models.steps", "models.storage", "text"},
-    "models.quantized": {"models.architecture", "models.question", "text"},
-    "models.gguf": {"models.architecture", "models.question", "text"},
-    "models.figures": {"costs", "models.question", "models.steps", "models.storage", "registry", "roofs.limits"},
-    "measuring.outputs": {"callables", "text"},
-    "paired.statistics": set(),
-    "paired.revisions": {"text"},
+    "text.parsing": set[str](),
+    "measuring.grade": {"results.columns", "results.schema", "roofs.disturbance", "roofs.limiter", "roofs.model"},
+    "roofs.limiter": {"text.formatting", "text.parsing"},
+    "llm.architecture": {"text.formatting", "text.parsing"},
+    "llm.checkpoints": {"llm.architecture", "llm.quantization", "llm.workload", "text.formatting", "text.parsing"},
+    "llm.workload": {"_core", "costs", "llm.architecture", "registry", "text.formatting", "text.parsing"},
+    "llm.quantization": {"llm.architecture", "llm.workload", "text.formatting", "text.parsing"},
+    "llm.figures": {"costs", "llm.workload", "registry", "roofs.limiter", "text.formatting"},
+    "measuring.verify": {"measuring.callables", "text.formatting", "text.parsing"},
+    "experiments.worktrees": {"text.parsing"},
 }
 # Of parts that open devices, the modules that a part which sees none may import, and no others.
 PURE_MODULES = {
-    "analysis": {"measuring.grade", "roofs.limits", "roofs.model"},
-    "plot": {"roofs.files", "roofs.limits", "roofs.model"},
-    "report": {"models.result", "models.telling", "roofs.limits", "roofs.model"},
+    "analysis": {"measuring.grade", "roofs.limiter", "roofs.model"},
+    "plot": {"roofs.limiter", "roofs.model", "roofs.store"},
+    "report": {"llm.result", "llm.sections", "roofs.limiter", "roofs.model"},
 }
 WRITTEN_BY_THE_BUILD = {"build_info.h", "suite_table.h"}
 # Folders that know operations only through their descriptors.
@@ -443,7 +437,7 @@ def modules_of(root: Path) -> dict[str, Path]:
 
 
 # Where the package spells a backend's name all the same: PyTorch's own module, and the lines of /proc/stat.
-MAY_NAME_A_BACKEND = {"hardware.py": {"torch_cuda", "current_device"}, "roofs/neighbours.py": {"busy_seconds"}}
+MAY_NAME_A_BACKEND = {"hardware.py": {"torch_cuda", "current_device"}, "roofs/disturbance.py": {"busy_seconds"}}
 
 
 def backends_named(nodes: Sequence[ast.AST]) -> set[str]:
@@ -476,9 +470,14 @@ def test_python_names_no_backend() -> None:
 
 
 def imports_of(path: Path, modules: Collection[str]) -> set[str]:
-    """The package's modules that a file of it imports, also inside functions and for types alone."""
+    """The package's modules that a file of it imports, also in functions and for types; not what `python -m` runs."""
     found: set[str] = set()
-    for node in nodes_of(path):
+    nodes = nodes_of(path)
+    scripts = [
+        node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+    ]
+    script = {inner for node in scripts for inner in ast.walk(node)}
+    for node in (node for node in nodes if node not in script):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name}: imports are absolute"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -598,8 +597,8 @@ def test_a_misplaced_import_is_found(tmp_path: Path) -> None:
         "results/__init__.py": "",
         "results/schema.py": "from bwprof.cli import main\n",
         "sweep/__main__.py": "from bwprof.cli import main\n",
-        "analysis/__init__.py": "from bwprof.roofs import limits, obtain\n",
-        "roofs/limits.py": "",
+        "analysis/__init__.py": "from bwprof.roofs import limiter, obtain\n",
+        "roofs/limiter.py": "",
         "roofs/obtain.py": "",
         "cli/__init__.py": "from bwprof.attic import box\n",
         "attic/box.py": "",

@@ -16,7 +16,7 @@ import pytest
 from small import SMALL, small_cases
 
 from bwprof import _core
-from bwprof.callables import nothing
+from bwprof.measuring.callables import nothing
 
 CASES = 1000
 WARM_UP = 150

@@ -16,15 +16,16 @@ from past import timed, write
 from rows import row
 
 import bwprof
-from bwprof import _core, plot, registry, suites
-from bwprof.cli import main
-from bwprof.cli.plot.beside import means
-from bwprof.cli.sweep import options
-from bwprof.measuring.spec import Spec
-from bwprof.plot.paper import cut
-from bwprof.results import compare, frame
-from bwprof.results.jsonfile import parsed_row
-from bwprof.runs.resuming import key_of_row, key_of_spec
+from bwprof import _core, registry
+from bwprof.cli import main, options
+from bwprof.cli.commands.plot import means
+from bwprof.measuring.operation import Spec
+from bwprof.plot import bars, heatmaps, series, stacked
+from bwprof.plot.canvas import cut
+from bwprof.results import frame, pairs
+from bwprof.results.json_file import parsed_row
+from bwprof.runs import suites
+from bwprof.runs.metadata import key_of_row, key_of_spec
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -230,7 +231,7 @@ def test_a_run_of_an_older_version_is_resumed() -> None:
 def test_nothing_is_merged_or_named_alike(tmp_path: Path) -> None:
     data = frame.from_rows(frame.to_rows(frame.from_rows(ragged())))
     assert bwprof.summary(data)["case"].tolist() == NAMES
-    assert len(compare.groups(frame.to_rows(data))) == len(LISTS)
+    assert len(pairs.groups(frame.to_rows(data))) == len(LISTS)
     assert list(means(data)[0]) == NAMES
     found = bwprof.compare(data, data)
     assert found["case"].tolist()[::2] == NAMES
@@ -244,7 +245,7 @@ def test_nothing_is_merged_or_named_alike(tmp_path: Path) -> None:
 def test_pictures_tell_them_apart() -> None:
     long = "attention_decode num_heads=8 num_kv_heads=2 head_dim=64"
     data = frame.from_rows(frame.to_rows(frame.from_rows(ragged(long))))
-    for kind in (plot.comparison, plot.speedup):
+    for kind in (bars.comparison, stacked.speedup):
         ax = kind(data)
         labels = [tick.get_text() for tick in ax.get_yticklabels()] + [text.get_text() for text in ax.texts]
         for said in LISTS[:-1]:
@@ -282,19 +283,19 @@ def grid(*lists: str | None) -> pd.DataFrame:
 
 
 def test_a_cell_of_a_heatmap_stands_for_one_list() -> None:
-    ax = plot.heatmap(grid("64;32;16", "64;48;1", None), x="num_heads", y="num_kv_heads")
+    ax = heatmaps.heatmap(grid("64;32;16", "64;48;1", None), x="num_heads", y="num_kv_heads")
     told = " ".join(texts(ax))
     assert "kv_lens=64,32,16" in told
     assert "not drawn: 4 rows of other kv_lens" in told
     assert "fastest of several" not in told
     assert {"108", "116", "132"} <= set(told.split())
-    alone = " ".join(texts(plot.heatmap(grid("64;32;16"), x="num_heads", y="num_kv_heads")))
+    alone = " ".join(texts(heatmaps.heatmap(grid("64;32;16"), x="num_heads", y="num_kv_heads")))
     assert "kv_lens=64,32,16" in alone
     assert "not drawn" not in alone
 
 
 def test_lines_are_called_by_their_lengths() -> None:
-    ax = plot.lines(grid("64;32;16;8", "64;16;32;8", None), x="num_heads")
+    ax = series.lines(grid("64;32;16;8", "64;16;32;8", None), x="num_heads")
     labels = {text.get_text() for text in ax.get_legend().get_texts()}
     assert {registry.case_name("", "64;32;16;8"), registry.case_name("", "64;16;32;8")} <= labels
 

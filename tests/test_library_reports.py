@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from test_library import WARNINGS, flags, run
 
 import bwprof
-from bwprof.results.bundles import REPORT_NAMES
-from bwprof.results.files import Claim
+from bwprof.results.atomic import Claim
+from bwprof.results.reader import REPORT_NAMES
 
 OK, INVALID, SYSTEM = 0, 1, 9  # of bwprof.h
 FILE = Path(".test-results/bandwidth/run-1/bandwidth_report.json")

@@ -1,4 +1,4 @@
-"""What limits a row: the side of the ridge, the share of the nearer roof, one word (`bwprof.roofs.limits`)."""
+"""What limits a row: the side of the ridge, the share of the nearer roof, one word (`bwprof.roofs.limiter`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 import bwprof
 from bwprof import _core, analysis, hardware
 from bwprof.analysis.values import limits_of
-from bwprof.roofs import Rate, RoofPoint, Roofs, limits
+from bwprof.roofs import limiter as roofs_limiter
+from bwprof.roofs.model import Rate, RoofPoint, Roofs
 
 # An FP16 row of an H200: 4301 GB/s of streams, 718 TFLOP/s of the best product, 1071 in theory.
 H200 = {
@@ -51,7 +52,7 @@ def row(time_ms: float, moved: int | None, flops: int | None, **more: Any) -> di
     ],
 )
 def test_ridges_of_data_sheets(peak_tflops: float, bandwidth_gb_s: float, expected: float) -> None:
-    assert analysis.ridge(peak_tflops, bandwidth_gb_s) == pytest.approx(expected, abs=0.05)
+    assert roofs_limiter.ridge(peak_tflops, bandwidth_gb_s) == pytest.approx(expected, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -77,61 +78,61 @@ def test_sides_of_well_known_shapes(operation: str, shape: dict[str, int], inten
     """On an A100 of 80 GB, in FP16."""
     found = bwprof.cost(operation, precision="fp16", **shape).arithmetic_intensity
     assert found == pytest.approx(intensity, rel=1e-3)
-    assert analysis.classify(found, analysis.ridge(312, 2039)) == side
+    assert roofs_limiter.classify(found, roofs_limiter.ridge(312, 2039)) == side
 
 
 def test_side_of_a_thin_product() -> None:
     """8192 x 8192 x 128 in FP16: 2 M N K operations over 2 (M K + K N + M N) bytes."""
     intensity = 2 * 8192 * 8192 * 128 / (2 * (8192 * 128 + 128 * 8192 + 8192 * 8192))
     assert intensity == pytest.approx(124.1, abs=0.05)
-    assert analysis.classify(intensity, analysis.ridge(312, 2039)) == "memory"
-    assert analysis.classify(153.1, 153.0) == analysis.classify(153.0, 153.0) == "compute"
-    assert analysis.classify(math.nan, 153.0) is None
+    assert roofs_limiter.classify(intensity, roofs_limiter.ridge(312, 2039)) == "memory"
+    assert roofs_limiter.classify(153.1, 153.0) == roofs_limiter.classify(153.0, 153.0) == "compute"
+    assert roofs_limiter.classify(math.nan, 153.0) is None
 
 
 def test_roofline_below_and_above_the_ridge() -> None:
-    assert analysis.attainable(2.0, 312, 2039) == pytest.approx(4.078)
-    assert analysis.attainable(0, 312, 2039) == 0
-    assert analysis.attainable(math.inf, 312, 2039) == 312
-    assert np.isnan(analysis.attainable([math.nan, 1.0, 1.0], [312, math.nan, 312], [2039, 2039, math.nan])).all()
+    assert roofs_limiter.attainable(2.0, 312, 2039) == pytest.approx(4.078)
+    assert roofs_limiter.attainable(0, 312, 2039) == 0
+    assert roofs_limiter.attainable(math.inf, 312, 2039) == 312
+    assert np.isnan(roofs_limiter.attainable([math.nan, 1.0, 1.0], [312, math.nan, 312], [2039, 2039, math.nan])).all()
 
 
 def test_arrays_as_numbers() -> None:
     """Lists, arrays of any shape and columns give what each of their numbers gives alone."""
     peaks, bandwidths = np.array([[312.0, 121.0], [718.0, math.nan]]), pd.Series([2039.0, 300.0])
-    found = analysis.ridge(peaks, bandwidths)
+    found = roofs_limiter.ridge(peaks, bandwidths)
     assert found.shape == (2, 2)
-    alone = [[analysis.ridge(peak, width) for peak, width in zip(line, bandwidths, strict=True)] for line in peaks]
+    alone = [[roofs_limiter.ridge(peak, width) for peak, width in zip(line, bandwidths, strict=True)] for line in peaks]
     assert np.array_equal(found, alone, equal_nan=True)
-    assert analysis.classify([1, 1000, math.nan], 153).tolist() == ["memory", "compute", None]
-    assert isinstance(analysis.ridge(np.float32(312), np.int64(2039)), float)
+    assert roofs_limiter.classify([1, 1000, math.nan], 153).tolist() == ["memory", "compute", None]
+    assert isinstance(roofs_limiter.ridge(np.float32(312), np.int64(2039)), float)
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, math.inf])
 def test_a_roof_that_is_none_is_refused(bad: float) -> None:
     for call in (
-        lambda: analysis.ridge(bad, 1.0),
-        lambda: analysis.ridge(1.0, [1.0, bad]),
-        lambda: analysis.attainable(1.0, bad, 1.0),
-        lambda: analysis.classify(1.0, bad),
+        lambda: roofs_limiter.ridge(bad, 1.0),
+        lambda: roofs_limiter.ridge(1.0, [1.0, bad]),
+        lambda: roofs_limiter.attainable(1.0, bad, 1.0),
+        lambda: roofs_limiter.classify(1.0, bad),
     ):
         with pytest.raises(ValueError, match=rf"(peak_tflops|bandwidth_gb_s|ridge) is {float(bad)}: more than zero"):
             call()
     with pytest.raises(ValueError, match=r"intensity is -1\.0: zero or more"):
-        analysis.classify(-1, 2)
+        roofs_limiter.classify(-1, 2)
     with pytest.raises(TypeError, match="peak_tflops is '312'"):
-        analysis.ridge("312", 2039)
+        roofs_limiter.ridge("312", 2039)
 
 
 def test_positions() -> None:
-    assert analysis.position(0.94, "memory") == "reduce or reuse bytes"
-    assert analysis.position(0.94, "compute") == "use the arithmetic units better"
-    assert analysis.position(0.95, "memory") == "at the roof for this algorithm"
-    assert analysis.position(1.05, "compute") == "at the roof for this algorithm"
-    assert analysis.position(1.06, "compute") == "impossible: check the measurement"
-    assert analysis.position(math.nan, "memory") is None
-    assert analysis.position(0.5, None) is None
-    assert analysis.position([0.5, 1.0, math.nan], ["memory", None, "compute"]).tolist() == [
+    assert roofs_limiter.position(0.94, "memory") == "reduce or reuse bytes"
+    assert roofs_limiter.position(0.94, "compute") == "use the arithmetic units better"
+    assert roofs_limiter.position(0.95, "memory") == "at the roof for this algorithm"
+    assert roofs_limiter.position(1.05, "compute") == "at the roof for this algorithm"
+    assert roofs_limiter.position(1.06, "compute") == "impossible: check the measurement"
+    assert roofs_limiter.position(math.nan, "memory") is None
+    assert roofs_limiter.position(0.5, None) is None
+    assert roofs_limiter.position([0.5, 1.0, math.nan], ["memory", None, "compute"]).tolist() == [
         "reduce or reuse bytes",
         "at the roof for this algorithm",
         None,
@@ -169,7 +170,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("given", "limiter", "pct_limit"), ROWS)
 def test_what_limits_a_row(given: dict[str, Any], limiter: str | None, pct_limit: float | None) -> None:
-    found = limits.of_row(given)
+    found = roofs_limiter.of_row(given)
     assert found.limiter == limiter
     assert found.pct_limit == pytest.approx(math.nan if pct_limit is None else pct_limit, abs=0.006, nan_ok=True)
     if limiter is None and given["cache"] == "cold":
@@ -181,15 +182,15 @@ def test_what_limits_a_row(given: dict[str, Any], limiter: str | None, pct_limit
 def test_a_ridge_from_measured_roofs() -> None:
     """718 instead of 1071 TFLOP/s moves the ridge from 249 to 167, and a kernel of 200 FLOP/B to its other side."""
     given = row(0.3, 10**9, 2 * 10**11)
-    assert (round(limits.of_row(given).ridge), limits.of_row(given).side) == (167, "compute")
+    assert (round(roofs_limiter.of_row(given).ridge), roofs_limiter.of_row(given).side) == (167, "compute")
     given.pop("measured_tflops")
-    assert (round(limits.of_row(given).ridge), limits.of_row(given).side) == (249, "memory")
-    assert math.isnan(limits.of_row(row(0.3, 10**9, 1, cache="hot")).ridge)
+    assert (round(roofs_limiter.of_row(given).ridge), roofs_limiter.of_row(given).side) == (249, "memory")
+    assert math.isnan(roofs_limiter.of_row(row(0.3, 10**9, 1, cache="hot")).ridge)
 
 
 def test_an_unfused_prompt_on_an_h200_limits_itself() -> None:
     """As measured: 0.4 % of the roofline and 1.6 % of a stream, which `bound` alone called memory-bound."""
-    found = limits.of_row(
+    found = roofs_limiter.of_row(
         H200
         | {
             "time_ms": 0.1170145,
@@ -212,20 +213,20 @@ def test_an_unfused_prompt_on_an_h200_limits_itself() -> None:
 
 def test_what_is_missing_is_named() -> None:
     def why(given: dict[str, Any]) -> str:
-        return str(limits.of_row(given).why)
+        return str(roofs_limiter.of_row(given).why)
 
     assert "flops= and precision=" in why(row(0.4, 10**9, None))
     assert "precision=" in why(row(0.4, 10**9, 1, measured_tflops=None, peak_tflops=None))
     assert "bytes_read=" in why(row(3.0, None, 10**12))
     assert "roofs='auto'" in why(row(0.9, 10**9, 0, attainable_gb_s=None))
     assert "no roof of its device" in why({"time_ms": 1.0, "bytes_read": 1, "bytes_written": 1, "bandwidth_gb_s": 1.0})
-    assert limits.of_row({"status": "skipped"}).why is None
+    assert roofs_limiter.of_row({"status": "skipped"}).why is None
 
 
 def test_a_prediction_without_a_time_has_the_slower_roof() -> None:
-    def told(flops: int | None) -> limits.Limits:
+    def told(flops: int | None) -> roofs_limiter.Limiter:
         made = row(1.0, 10**9, flops, status="predicted", bandwidth_gb_s=None, tflops=None)
-        return limits.of_row({name: value for name, value in made.items() if name != "time_ms"})
+        return roofs_limiter.of_row({name: value for name, value in made.items() if name != "time_ms"})
 
     assert told(10**12).limiter == "compute"
     assert told(10**9).limiter == "memory"
@@ -238,9 +239,9 @@ def frame_of_all() -> pd.DataFrame:
 
 
 def test_a_frame_as_its_rows() -> None:
-    found = analysis.with_limits(frame_of_all())
+    found = roofs_limiter.with_limits(frame_of_all())
     for place, param in enumerate(ROWS):
-        alone = limits.of_row(param.values[0])  # type: ignore[arg-type]
+        alone = roofs_limiter.of_row(param.values[0])  # type: ignore[arg-type]
         told = found.iloc[place]
         assert (None if pd.isna(told["limiter"]) else told["limiter"]) == alone.limiter, param.id
         assert np.array_equal(told["pct_limit"], alone.pct_limit, equal_nan=True), param.id
@@ -253,14 +254,14 @@ def test_what_a_frame_says_stays() -> None:
     before = frame_of_all().assign(limiter=None, reason="throttled")
     before.loc[0, ["limiter", "pct_limit", "ridge"]] = ["latency", 12.0, 3.0]
     copied = before.copy()
-    found = analysis.with_limits(before)
+    found = roofs_limiter.with_limits(before)
     pd.testing.assert_frame_equal(before, copied)
     assert found.loc[0, ["limiter", "pct_limit", "ridge"]].tolist() == ["latency", 12.0, 3.0]
     assert found.loc[1, "limiter"] == "memory"
     untold = found["limiter"].isna() & (found["cache"] == "cold")
     assert found.loc[untold, "reason"].str.startswith("throttled; what limits it is not known: ").all()
     assert (found.loc[~untold, "reason"] == "throttled").all()
-    pd.testing.assert_frame_equal(analysis.with_limits(found), found)
+    pd.testing.assert_frame_equal(roofs_limiter.with_limits(found), found)
 
 
 def test_the_nine_classic_columns_tell_nothing() -> None:
@@ -268,11 +269,11 @@ def test_the_nine_classic_columns_tell_nothing() -> None:
         [["gemm", "fp16", 1, 4096, 4096, 0.01, 3358.7, 33570816, 16384]],
         columns=["operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"],
     )
-    found = analysis.with_limits(classic)
+    found = roofs_limiter.with_limits(classic)
     assert found[["ridge", "pct_limit", "limiter"]].isna().all(axis=None)
     assert found["reason"].item().startswith("what limits it is not known: no roof")
     assert list(found.columns[:9]) == list(classic.columns)
-    assert analysis.with_limits(classic.iloc[:0])["limiter"].empty
+    assert roofs_limiter.with_limits(classic.iloc[:0])["limiter"].empty
 
 
 def test_frames_of_others() -> None:
@@ -281,20 +282,20 @@ def test_frames_of_others() -> None:
     hostile.loc[0, "time_ms"], hostile.loc[1, "bandwidth_gb_s"] = 0, math.inf
     hostile.loc[2, "flops"], hostile.loc[3, "attainable_gb_s"] = "many", "0"
     hostile.loc[5, "measured_tflops"], hostile["peak_gb_s"] = 10**400, 1j
-    found = analysis.with_limits(hostile)
+    found = roofs_limiter.with_limits(hostile)
     assert found.loc[0, ["limiter", "pct_limit"]].isna().all()
     assert found.loc[4, "limiter"] == "memory"
     with pytest.raises(ValueError, match="'time_ms' is there twice"):
-        analysis.with_limits(pd.concat([hostile, hostile[["time_ms"]]], axis=1))
+        roofs_limiter.with_limits(pd.concat([hostile, hostile[["time_ms"]]], axis=1))
     with pytest.raises(TypeError, match=r"pandas\.DataFrame is needed, not list"):
-        analysis.with_limits([])  # type: ignore[arg-type]
+        roofs_limiter.with_limits([])  # type: ignore[arg-type]
 
 
 def test_a_run_of_the_first_schema(source_tree: Path) -> None:
     """Written before these columns: its own roofs tell them, on both sides."""
     old = bwprof.load(source_tree / "tests/data/first_schema/results.csv")
     assert old[["ridge", "pct_limit", "limiter"]].isna().all(axis=None)
-    found = analysis.with_limits(old)
+    found = roofs_limiter.with_limits(old)
     assert found["ridge"].tolist() == pytest.approx((1e3 * old["measured_tflops"] / old["ceiling_gb_s"]).tolist())
     assert found["limiter"].tolist() == ["kernel", "kernel", "memory", "memory"]
     assert found["pct_limit"][2:].tolist() == pytest.approx(old["pct_attainable"][2:].tolist())
@@ -306,27 +307,27 @@ def test_one_yardstick_for_all_rows_of_a_table() -> None:
     more = {"flags": "throttled", "reason": "hot"}
     slow, fast = row(1.45, 10**9, 10**12, **more), row(1.25, 10**9, 10**12, **more)
     old = pd.DataFrame([{**slow, "pct_limit": 96.05}, {**fast, "pct_limit": 74.70}]).assign(limiter="compute")
-    found = analysis.with_limits(old)
+    found = roofs_limiter.with_limits(old)
     assert found["pct_limit"].tolist() == pytest.approx([96.05, 111.42], abs=0.006)
     assert found["flags"].tolist() == ["throttled", "throttled;noisy_roof"]
     assert found["reason"].tolist()[0] == "hot"
     assert found["reason"].tolist()[1].startswith("hot; 111 % of the best arithmetic rate measured, 718 TFLOP/s")
-    pd.testing.assert_frame_equal(analysis.with_limits(found), found)
+    pd.testing.assert_frame_equal(roofs_limiter.with_limits(found), found)
     assert limits_of(old).pct_limit.tolist() == pytest.approx([96.05, 111.42], abs=0.006)
     # Beyond theory it is the row that is in doubt.
-    assert not limits.beaten({"tflops": 1072.0, "measured_tflops": 718.0, "peak_tflops": 1071.0})
-    assert limits.beaten({"tflops": 1072.0, "measured_tflops": 718.0})
-    assert limits.why_beaten({"tflops": 750.0, "measured_tflops": 718.0}) is None
+    assert not roofs_limiter.beaten({"tflops": 1072.0, "measured_tflops": 718.0, "peak_tflops": 1071.0})
+    assert roofs_limiter.beaten({"tflops": 1072.0, "measured_tflops": 718.0})
+    assert roofs_limiter.why_beaten({"tflops": 750.0, "measured_tflops": 718.0}) is None
 
 
 def test_a_rows_grade() -> None:
     """The nearer roof's; where that is not known, the stream's."""
-    assert limits.graded({"pct_limit": 93.0, "pct_attainable": 4.0, "limiter": "compute"}) == (93.0, True)
-    assert limits.graded({"pct_limit": 40.0, "pct_attainable": 40.0, "limiter": "kernel"}) == (40.0, False)
-    assert limits.graded({"pct_limit": 40.0, "pct_attainable": 4.0, "limiter": "kernel"}) == (40.0, True)
-    assert limits.graded({"pct_limit": 70.0, "pct_attainable": None, "limiter": "memory"}) == (70.0, False)
-    assert limits.graded({"pct_limit": None, "pct_attainable": 30.0}) == (30.0, False)
-    assert limits.graded({}) is None
+    assert roofs_limiter.graded({"pct_limit": 93.0, "pct_attainable": 4.0, "limiter": "compute"}) == (93.0, True)
+    assert roofs_limiter.graded({"pct_limit": 40.0, "pct_attainable": 40.0, "limiter": "kernel"}) == (40.0, False)
+    assert roofs_limiter.graded({"pct_limit": 40.0, "pct_attainable": 4.0, "limiter": "kernel"}) == (40.0, True)
+    assert roofs_limiter.graded({"pct_limit": 70.0, "pct_attainable": None, "limiter": "memory"}) == (70.0, False)
+    assert roofs_limiter.graded({"pct_limit": None, "pct_attainable": 30.0}) == (30.0, False)
+    assert roofs_limiter.graded({}) is None
 
 
 def test_a_module_that_tells_what_it_has() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware
-from bwprof.results.jsonfile import plain
+from bwprof.results.json_file import plain
 
 
 def test_operations_are_a_list_with_names() -> None:
@@ -63,14 +63,14 @@ def test_copies_stay_what_they_are(way: object) -> None:
 
 
 def test_info_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.cli.info import main
+    from bwprof.cli.commands.describe import main_info
 
     found = bwprof.info()
     assert found["devices"]["cpu:0"]["facts"]["name"] == found["devices"][-1]["facts"]["name"]
     shown = repr(found)
     assert shown.startswith(f"bwprof {bwprof.__version__}\n")
     assert "\n\ncpu:0\n" in shown
-    assert main([]) == 0
+    assert main_info([]) == 0
     printed = capsys.readouterr().out
     names = [line.split("|")[0].strip() for line in printed.splitlines() if "|" in line]
     assert [name for name in names if name and name not in shown] == []
@@ -80,7 +80,7 @@ def test_info_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_roofs_say_what_they_are() -> None:
-    point = bwprof.roofs.RoofPoint("stream_copy", 0.5, 1 << 30, (1 << 30) / 40e9)
+    point = bwprof.roofs.model.RoofPoint("stream_copy", 0.5, 1 << 30, (1 << 30) / 40e9)
     made = bwprof.Roofs("CPU", "", "", "", 0.0, (point,), measured="2026-01-01")
     assert repr(made) == "<bwprof.Roofs of CPU: stream_copy 40 GB/s; measured 2026-01-01>"
     assert repr(bwprof.Roofs("", "", "", "", 0.0, ())) == (

@@ -12,14 +12,16 @@ from commands import PLANT, TINY, csv_rows, finished
 
 import bwprof
 from bwprof import _core
+from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome, unmeasured
-from bwprof.measuring.spec import Spec
 from bwprof.results.writer import Store
-from bwprof.roofs import RoofPoint, Roofs, Wanted, survey
+from bwprof.roofs import survey
+from bwprof.roofs.model import RoofPoint, Roofs
+from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import loop, plan
-from bwprof.runs.loop import Limits, OutOfTimeError
-from bwprof.runs.plan import Request
-from bwprof.runs.progress import Progress
+from bwprof.runs.loop import RunTimeoutError, TimeBudget
+from bwprof.runs.plan import SweepRequest
+from bwprof.runs.progress import SilentProgress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -31,7 +33,7 @@ LATER = """
 import os, signal, time
 from types import SimpleNamespace
 from bwprof.runs import loop
-from bwprof.runs.executors import child, local
+from bwprof.runs import child, local
 child._GRACE_SECONDS = child._END_SECONDS = 0.3
 child._LONGEST_WAIT = 0.05
 clock = SimpleNamespace(monotonic=lambda: time.monotonic() + {seconds} * os.path.exists({mark!r}))
@@ -45,7 +47,7 @@ def hang(*_):
 
 def cold_specs(count: int) -> tuple[Spec, ...]:
     sizes = tuple(range(1, count + 1))
-    request = Request(("gemm",), {"M": sizes, "N": (8,), "K": (8,)}, precisions=("fp32",), backend="cpu")
+    request = SweepRequest(("gemm",), {"M": sizes, "N": (8,), "K": (8,)}, precisions=("fp32",), backend="cpu")
     return plan.make(request, "cpu").specs
 
 
@@ -62,10 +64,10 @@ class Executor:
         self.deadlines["open"] = deadline
         self.clock.now += self.opens_in
         if not self.opens:
-            raise OutOfTimeError
+            raise RunTimeoutError
         return {"name": "toy", "uuid": "", "driver": "1"}
 
-    def obtain_roofs(self, _wanted: Wanted, deadline: float | None) -> Roofs | None:
+    def obtain_roofs(self, _wanted: RoofRequest, deadline: float | None) -> Roofs | None:
         self.deadlines["roofs"] = deadline
         return None
 
@@ -93,19 +95,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return made
 
 
-def run_loop(executor: Executor, limits: Limits, cases: int) -> list[tuple[str, str]]:
+def run_loop(executor: Executor, limits: TimeBudget, cases: int) -> list[tuple[str, str]]:
     """Status and reason of each case's row."""
     run: dict[str, Any] = {"run_id": "r", "backend": "cpu"}
     store, specs = Store(run), cold_specs(cases)
-    context = loop.prepare(executor, run, specs, limits=limits, progress=Progress())
-    loop.run_cases(specs, executor, context, store, limits=limits, progress=Progress())
+    context = loop.prepare(executor, run, specs, limits=limits, progress=SilentProgress())
+    loop.run_cases(specs, executor, context, store, limits=limits, progress=SilentProgress())
     return [(row["status"], row["reason"]) for row in store.rows]
 
 
 def test_the_limit_counts_from_the_start_of_the_run(clock: SimpleNamespace) -> None:
     """It began 4 s ago and takes 3 s to open: of 12 s 5 are left, 2.5 for the roofs, 5 cases of 1 s."""
     executor = Executor(clock, opens_in=3.0)
-    rows = run_loop(executor, Limits(None, 12.0, started=996.0), cases=7)
+    rows = run_loop(executor, TimeBudget(None, 12.0, started=996.0), cases=7)
     assert executor.deadlines == {"open": 1008.0, "roofs": 1005.5, "case": 1008.0}
     assert [status for status, _ in rows] == ["failed"] * 5 + ["skipped"] * 2
     assert rows[-1][1] == "the 12 s of --max-total-seconds were over"
@@ -115,21 +117,21 @@ def test_the_limit_counts_from_the_start_of_the_run(clock: SimpleNamespace) -> N
 
 def test_a_case_gets_no_more_than_it_needs(clock: SimpleNamespace) -> None:
     executor = Executor(clock)
-    run_loop(executor, Limits(None, 1e6, started=1000.0), cases=2)
-    assert executor.seconds == [loop.DEFAULT_CASE_SECONDS] * 2
+    run_loop(executor, TimeBudget(None, 1e6, started=1000.0), cases=2)
+    assert executor.seconds == [plan.DEFAULT_CASE_SECONDS] * 2
 
 
 def test_without_a_limit_nothing_has_a_deadline(clock: SimpleNamespace) -> None:
     executor = Executor(clock, opens_in=1e6)
-    assert [status for status, _ in run_loop(executor, Limits(None, None, started=0.0), cases=2)] == ["failed"] * 2
+    assert [status for status, _ in run_loop(executor, TimeBudget(None, None, started=0.0), cases=2)] == ["failed"] * 2
     assert executor.deadlines == {"open": None, "roofs": None, "case": None}
-    assert Limits(None, None, 0.0).left() == math.inf
+    assert TimeBudget(None, None, 0.0).left() == math.inf
 
 
 @pytest.mark.parametrize("opens", [True, False])
 def test_no_time_after_opening(clock: SimpleNamespace, opens: bool) -> None:
     executor = Executor(clock, opens_in=2.0, opens=opens)
-    assert run_loop(executor, Limits(None, 2.0, started=1000.0), cases=2) == [("skipped", OVER.format(2))] * 2
+    assert run_loop(executor, TimeBudget(None, 2.0, started=1000.0), cases=2) == [("skipped", OVER.format(2))] * 2
     assert "roofs" not in executor.deadlines
     assert executor.seconds == []
 

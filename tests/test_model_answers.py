@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import bwprof
-from bwprof.models.result import ModelStep
+from bwprof.llm.result import ModelStep
 
 
 def test_the_answer_offers_what_helps_most() -> None:
@@ -107,8 +107,8 @@ def test_offers_say_what_they_change_and_by_how_much() -> None:
 def test_contexts_that_differ_are_told_on_a_narrow_screen() -> None:
     """They tell the lines apart; what is the same in all goes."""
     pytest.importorskip("rich")
-    from bwprof.models.telling import spare
-    from bwprof.terminal import console
+    from bwprof.llm.sections import spare
+    from bwprof.text.terminal import console
 
     def spared(*contexts: int) -> list[str]:
         found = bwprof.model_step("llama-3.1-8b", context=contexts, device="H200")

@@ -12,12 +12,12 @@ import pytest
 from pretended import ROLES, TINY, Pretended
 
 import bwprof
-from bwprof.cli import model as model_command
-from bwprof.cli.sweep import main as sweep_main
-from bwprof.cli.sweep import run as command
+from bwprof.cli import runner as command
+from bwprof.cli.commands import model as model_command
+from bwprof.cli.commands.sweep import main_sweep as sweep_main
+from bwprof.llm import architecture
+from bwprof.llm.result import ModelStep
 from bwprof.measuring.row import Outcome
-from bwprof.models import architecture
-from bwprof.models.result import ModelStep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -48,7 +48,10 @@ def run_folder(folder: Path) -> Path:
 
 
 def test_the_command_keeps_a_run(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert model_command.main(["config.json", "--device", "cpu", "--context", "16,32", "--weights", "fp16,fp32"]) == 0
+    assert (
+        model_command.main_model(["config.json", "--device", "cpu", "--context", "16,32", "--weights", "fp16,fp32"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert out.startswith("Decode is memory-bound: 80 % of what this device sustains; ")
     for title in ("Steps", "Operations: decode b=1 c=16", "Formats of that step", "What fits 100 GB"):
@@ -75,30 +78,30 @@ def test_the_command_goes_on_with_a_run(
         return real(self, spec, max_seconds, deadline)
 
     monkeypatch.setattr(Here, "measure", interrupted)
-    assert model_command.main(given) == 130
+    assert model_command.main_model(given) == 130
     folder = run_folder(quick)
     assert f"go on with bwprof model --resume {folder.relative_to(quick)}" in capsys.readouterr().err
     monkeypatch.setattr(Here, "measure", real)
-    assert model_command.main(["--resume", folder.name]) == 0
+    assert model_command.main_model(["--resume", folder.name]) == 0
     found = bwprof.load(folder)
     assert sorted(found["role"].value_counts().items()) == sorted((role, 4) for role in ROLES)
     measured = [(spec.operation, tuple(sorted(spec.params.items()))) for made in Here.made for spec in made.measured]
     assert len(measured) == len(set(measured))
     assert ModelStep.from_frame(found).tokens_s is not None
-    assert model_command.main(["--resume", folder.name]) == 0  # nothing is left to do
+    assert model_command.main_model(["--resume", folder.name]) == 0  # nothing is left to do
     assert Here.made[-1].measured == []
 
 
 def test_the_other_command_does_not_go_on_with_it(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert model_command.main(["config.json", "--device", "cpu", "--context", "16"]) == 0
+    assert model_command.main_model(["config.json", "--device", "cpu", "--context", "16"]) == 0
     assert sweep_main(["--resume", run_folder(quick).name]) == 2
     assert "go on with bwprof model --resume" in capsys.readouterr().err
-    assert model_command.main(["config.json", "--resume", run_folder(quick).name]) == 2
+    assert model_command.main_model(["config.json", "--resume", run_folder(quick).name]) == 2
     assert "leave out MODEL" in capsys.readouterr().err
 
 
 def test_a_run_whose_model_is_damaged_cannot_go_on(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert model_command.main(["config.json", "--device", "cpu", "--context", "16"]) == 0
+    assert model_command.main_model(["config.json", "--device", "cpu", "--context", "16"]) == 0
     path = run_folder(quick) / "results.json"
     document = json.loads(path.read_text())
     model = document["run"]["model"]
@@ -124,31 +127,31 @@ def test_a_run_whose_model_is_damaged_cannot_go_on(quick: Path, capsys: pytest.C
     ):
         document["run"]["model"] = damaged
         path.write_text(json.dumps(document))
-        assert model_command.main(["--resume", run_folder(quick).name]) == 2
+        assert model_command.main_model(["--resume", run_folder(quick).name]) == 2
         assert "cannot be resumed" in capsys.readouterr().err
 
 
 def test_a_run_of_other_operations_does_not_go_on(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows of a bwprof that took a model's steps to launch something else would add to those that are left."""
-    assert model_command.main(["config.json", "--device", "cpu", "--context", "16"]) == 0
+    assert model_command.main_model(["config.json", "--device", "cpu", "--context", "16"]) == 0
     path = run_folder(quick) / "results.json"
     document = json.loads(path.read_text())
     document["run"]["plan"][0]["params"]["M"] += 1
     path.write_text(json.dumps(document))
-    assert model_command.main(["--resume", run_folder(quick).name]) == 2
+    assert model_command.main_model(["--resume", run_folder(quick).name]) == 2
     assert "a step of the model launches other operations in this bwprof" in capsys.readouterr().err
 
 
 def test_the_command_predicts(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert model_command.main(["llama-3.1-70b", "--device", "RTX-4090"]) == 0
+    assert model_command.main_model(["llama-3.1-70b", "--device", "RTX-4090"]) == 0
     assert capsys.readouterr().out.startswith("llama-3.1-70b, weights FP16, on RTX-4090, does not fit")
     given = ["config.json", "--device", "H200", "--csv", "-", "--json", "step.json"]
-    assert model_command.main(given) == 0
+    assert model_command.main_model(given) == 0
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 1 + 7
     assert err.startswith("Decode is ")
     assert ModelStep.from_frame(bwprof.load("step.json")).answer.split(",")[0] in " ".join(err.split())
-    assert model_command.main(given) == 2
+    assert model_command.main_model(given) == 2
     assert "exists already" in capsys.readouterr().err
     assert json.loads(Path("config.json").read_text()) == TINY
     assert not Here.made
@@ -158,7 +161,7 @@ def test_the_command_keeps_the_configuration(quick: Path, capsys: pytest.Capture
     """No output takes the place of what is read, whatever the options say."""
     for model in ("config.json", "."):
         for device in ("cpu", "H200"):
-            assert model_command.main([model, "--device", device, "--json", "config.json", "--force"]) == 2
+            assert model_command.main_model([model, "--device", device, "--json", "config.json", "--force"]) == 2
             assert "name another file" in capsys.readouterr().err
             assert json.loads(Path("config.json").read_text()) == TINY
 
@@ -172,10 +175,10 @@ def test_a_prediction_that_cannot_be_kept_leaves_nothing(quick: Path, capsys: py
         (["--csv", "new.csv", "--output", "folder"], "--output folder: a prediction is kept in a file ending in"),
         (["--csv", "new.csv", "--output", "other.csv"], "one of each"),
     ):
-        assert model_command.main(["config.json", "--device", "H200", *more]) == 2
+        assert model_command.main_model(["config.json", "--device", "H200", *more]) == 2
         assert said in capsys.readouterr().err
     assert {path.name for path in quick.iterdir()} == {"config.json", "old.json"}
-    assert model_command.main(["config.json", "--device", "H200", "--output", "new.csv"]) == 0
+    assert model_command.main_model(["config.json", "--device", "H200", "--output", "new.csv"]) == 0
     assert len(bwprof.load("new.csv")) == 7
 
 
@@ -204,13 +207,13 @@ def test_a_prediction_that_cannot_be_kept_leaves_nothing(quick: Path, capsys: py
     ],
 )
 def test_mistakes_in_the_command(quick: Path, capsys: pytest.CaptureFixture[str], given: list[str], said: str) -> None:
-    assert model_command.main(given) == 2
+    assert model_command.main_model(given) == 2
     assert said in capsys.readouterr().err
     assert not (quick / "bwprof-results").exists()
 
 
 def test_the_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
-    assert model_command.main(["--list"]) == 0
+    assert model_command.main_model(["--list"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in architecture.names())
     assert "config.json of: llama, mistral" in out

@@ -14,23 +14,23 @@ from pretended import ROLES, TINY, Pretended
 from rich.console import Console
 
 import bwprof
-from bwprof.analysis.forecast.cards import card_of
-from bwprof.analysis.forecast.streams import Streams, default
-from bwprof.cli import model as model_command
-from bwprof.cli import report as report_command
-from bwprof.cli.shared.summary import print_step
+from bwprof.analysis.prediction.catalogue import card_of
+from bwprof.analysis.prediction.streams import Streams, default
+from bwprof.cli.commands import model as model_command
+from bwprof.cli.commands import show as report_command
+from bwprof.cli.render import print_step
+from bwprof.llm import architecture
+from bwprof.llm import executor as llm_executor
+from bwprof.llm.executor import PiecesExecutor
+from bwprof.llm.result import ModelStep
+from bwprof.llm.workload import DECODE, LABELS, PREFILL, Question, StepPoint
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context
-from bwprof.models import architecture, predicting, running
-from bwprof.models.question import LABELS, Question
-from bwprof.models.result import ModelStep
-from bwprof.models.running import PiecesExecutor
-from bwprof.models.steps import DECODE, PREFILL, Point
+from bwprof.results import columns, schema
 from bwprof.results import frame as frames
-from bwprof.results import schema
-from bwprof.results.schema import Row
-from bwprof.roofs import Roofs, Wanted
-from bwprof.roofs.model import RoofPoint
+from bwprof.results.schema import RowDict
+from bwprof.roofs.model import RoofPoint, Roofs
+from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import loop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -41,9 +41,9 @@ LLAMA = architecture.named("llama-3.1-8b")
 def answered(question: Question, executor: Pretended | None = None, *, backend: str = "cuda", **run: Any) -> ModelStep:
     """A question's result from the pretended device, by way of the loop over what a run measures."""
     inner = executor or Pretended()
-    pieces = running.items_of(question, "cuda")
-    whole = PiecesExecutor(question, inner, predicting.filled)
-    context = Context("run", backend, inner.open(None), inner.obtain_roofs(Wanted(), None))
+    pieces = llm_executor.items_of(question, "cuda")
+    whole = PiecesExecutor(question, inner, llm_executor.filled)
+    context = Context("run", backend, inner.open(None), inner.obtain_roofs(RoofRequest(), None))
     whole.set_context(context)
     rows = [whole.measure(piece, 1.0, None).row for piece in pieces]
     roofs = context.roofs.to_dict() if context.roofs else None
@@ -51,8 +51,10 @@ def answered(question: Question, executor: Pretended | None = None, *, backend: 
     return ModelStep.from_frame(frames.from_rows(rows, known))
 
 
-def point(phase: str = DECODE, batch: int = 1, context: int = 4096, weights: str = "fp16", kv: str = "fp16") -> Point:
-    return Point(phase, batch, context, weights, kv)
+def point(
+    phase: str = DECODE, batch: int = 1, context: int = 4096, weights: str = "fp16", kv: str = "fp16"
+) -> StepPoint:
+    return StepPoint(phase, batch, context, weights, kv)
 
 
 def test_a_step_is_the_sum_of_its_rows() -> None:
@@ -147,9 +149,9 @@ def test_a_second_try_measures_again() -> None:
     """What was disturbed is measured once more, by the piece that was measured; its copies get the newer row."""
     question = Question(LLAMA, (point(context=100), point(context=200)))
     inner = Pretended()
-    executor = PiecesExecutor(question, inner, predicting.filled)
+    executor = PiecesExecutor(question, inner, llm_executor.filled)
     executor.set_context(Context("run", "cpu", inner.open(None), None))
-    pieces = running.pieces_of(question)
+    pieces = llm_executor.pieces_of(question)
     first, copy = pieces[0], next(piece for piece in pieces[7:] if piece.labels["role"] == "qkv")
     executor.measure(first, 1.0, None)
     executor.measure(copy, 1.0, None)
@@ -190,11 +192,11 @@ def test_a_format_without_a_kernel_is_no_better_than_the_kernels_that_were_measu
 @pytest.mark.parametrize(("limiter", "narrower"), [("memory", 0.5), ("latency", 1.0), ("kernel", 1.0)])
 def test_what_no_kernel_runs_takes_as_long_as_its_like_launches_included(limiter: str, narrower: float) -> None:
     """Of a short product a launch is a large part: it is no share of a roof, and does not shrink with the bytes."""
-    names = [column.name for column in schema.columns()]
+    names = [column.name for column in columns.columns()]
     wide = dict.fromkeys(names) | {"operation": "gemm", "precision": "fp16", "M": 1, "N": 512, "K": 512, "beta": 0}
     wide |= {"time_ms": 0.02, "limiter": limiter, "status": "ok"}
     row = wide | {"precision": "fp8_e4m3", "time_ms": None, "limiter": None, "status": "predicted"}
-    row = predicting.filled(row, roofs(), [wide | {"peak_gb_s": 4814.304}])
+    row = llm_executor.filled(row, roofs(), [wide | {"peak_gb_s": 4814.304}])
     assert row["time_ms"] == pytest.approx(0.02 * narrower, rel=0.02)
     # The theoretical peak is the device's, as its driver says it, in measured and in predicted rows.
     assert row["peak_gb_s"] == 4814.304
@@ -364,9 +366,11 @@ def test_words_stay_whole_on_a_narrow_terminal(width: int) -> None:
 
 def test_a_report_of_a_models_run_is_its_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = bwprof.model_step("qwen2.5-0.5b", device="L4", output=tmp_path / "step.json")
-    assert report_command.main([str(tmp_path / "step.json")]) == 0
+    assert report_command.main_report([str(tmp_path / "step.json")]) == 0
     assert capsys.readouterr().out.rstrip() == str(found)
-    assert report_command.main([str(bwprof.save(found.frame, tmp_path / "step.csv"))]) == 0  # without what was asked
+    assert (
+        report_command.main_report([str(bwprof.save(found.frame, tmp_path / "step.csv"))]) == 0
+    )  # without what was asked
     assert "decode b=1 c=4096 qkv" in capsys.readouterr().out
 
 
@@ -443,7 +447,7 @@ def test_other_frames_are_no_models() -> None:
 
 def test_a_step_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.05)
-    seen: list[Row] = []
+    seen: list[RowDict] = []
     found = bwprof.model_step(
         TINY,
         context=16,
@@ -485,7 +489,7 @@ def test_what_no_kernel_runs_is_learnt_by_the_roofs_that_it_is_predicted_by() ->
     row = frames.to_rows(bwprof.predict("gemm", device=own, precision="int8", M=1, N=3072, K=3072))[0] | {
         "time_ms": None
     }
-    found = predicting.filled(row, own, frames.to_rows(rows))
+    found = llm_executor.filled(row, own, frames.to_rows(rows))
     assert found["reason"].startswith("learnt from 4 rows on NVIDIA H200 in fp16")
     alone = bwprof.predict(
         "gemm", device=own, precision="int8", M=1, N=3072, K=3072, efficiency=bwprof.efficiency(rows, own)
@@ -512,8 +516,8 @@ def streams_dict(floor: object = 1, mix: object = 1, sizes: object = (1, 2), tim
 def test_streams_that_cannot_be_are_none_of_a_run(streams: object) -> None:
     with pytest.raises(ValueError, match="these are no streams"):
         Streams.from_dict(streams)
-    assert predicting.card_of_run({"predict_device": "H200", "predict_streams": streams}) is None
-    assert predicting.card_of_run({"predict_device": "H200", "predict_streams": streams_dict()}) is not None
+    assert llm_executor.card_of_run({"predict_device": "H200", "predict_streams": streams}) is None
+    assert llm_executor.card_of_run({"predict_device": "H200", "predict_streams": streams_dict()}) is not None
 
 
 def test_streams_are_written_and_read() -> None:
@@ -561,16 +565,16 @@ def test_a_dry_run_lists_each_shape_once(tmp_path: Path, capsys: pytest.CaptureF
     """And measures nothing."""
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     given = [str(tmp_path), "--context", "16,32", "--device", "cpu", "--dry-run", "--output", str(tmp_path / "runs")]
-    assert model_command.main(given) == 0
+    assert model_command.main_model(given) == 0
     out = capsys.readouterr().out
     assert out.count("lm head") == 1
     assert "9 cases on cpu:0" in out  # 7 of one context, of which the cache's two differ in the other
     assert not (tmp_path / "runs").exists()
-    assert model_command.main(["llama-3.1-8b", "--device", "H200", "--dry-run"]) == 2
+    assert model_command.main_model(["llama-3.1-8b", "--device", "H200", "--dry-run"]) == 2
     assert "leave out --dry-run" in capsys.readouterr().err
 
 
 def test_a_picture_has_a_bar_for_each_device() -> None:
     found = bwprof.model_step("llama-3.1-8b", device="H200,L4")
-    axes = bwprof.plot.model(found.frame)
+    axes = bwprof.plot.stacked.model(found.frame)
     assert [label.get_text().split(",")[0] for label in axes.get_yticklabels()] == ["H200", "L4"]

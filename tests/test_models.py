@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bwprof
-from bwprof.models import architecture, config, question, steps, storage
-from bwprof.models.architecture import Architecture
-from bwprof.models.step import load
-from bwprof.models.steps import DECODE, PREFILL, Part, Point
+from bwprof.llm import architecture, checkpoints, workload
+from bwprof.llm.architecture import Architecture
+from bwprof.llm.model_step import load
+from bwprof.llm.workload import DECODE, PREFILL, StepPart, StepPoint
 
 # Published counts of parameters: of the models' cards, norms and biases included (below 0.1 % of them).
 PUBLISHED = {
@@ -47,12 +47,14 @@ LLAMA = {
 }
 
 
-def parts_of(model: Architecture, phase: str = DECODE, batch: int = 1, context: int = 4096, **more: Any) -> list[Part]:
-    point = Point(phase, batch, context, more.pop("weights", "fp16"), more.pop("kv", "fp16"))
-    return steps.parts(model, point, **more)
+def parts_of(
+    model: Architecture, phase: str = DECODE, batch: int = 1, context: int = 4096, **more: Any
+) -> list[StepPart]:
+    point = StepPoint(phase, batch, context, more.pop("weights", "fp16"), more.pop("kv", "fp16"))
+    return workload.parts(model, point, **more)
 
 
-def by_role(parts: list[Part]) -> dict[str, Part]:
+def by_role(parts: list[StepPart]) -> dict[str, StepPart]:
     assert len({part.role for part in parts}) == len(parts)
     return {part.role: part for part in parts}
 
@@ -62,34 +64,34 @@ def test_weights_are_the_published_ones() -> None:
     for name, count in PUBLISHED.items():
         model = architecture.named(name)
         assert model.parameters == pytest.approx(count, rel=1e-3), name
-        assert storage.weight_bytes(model, "fp16") == 2 * model.parameters
-        assert storage.weight_bytes(model, "fp32") == 4 * model.parameters
+        assert workload.weight_bytes(model, "fp16") == 2 * model.parameters
+        assert workload.weight_bytes(model, "fp32") == 4 * model.parameters
 
 
 def test_what_products_read_is_the_weights() -> None:
     """Every matrix once a step, but for embeddings, which nothing multiplies; experts as often as they are taken."""
     for name in architecture.names():
         model = architecture.named(name)
-        read = sum(part.count * storage.read_by(part, model) for part in parts_of(model) if part.formats == "weights")
+        read = sum(part.count * workload.read_by(part, model) for part in parts_of(model) if part.formats == "weights")
         active = model.parameters - model.embedding_elements
         if model.experts:
             active -= 3 * model.ffn * model.hidden * model.layers * (model.experts - model.experts_per_token)
         assert read == 2 * active, name
 
 
-@pytest.mark.parametrize("precision", steps.formats_of("weights"))
+@pytest.mark.parametrize("precision", workload.formats_of("weights"))
 def test_bytes_of_weights_are_those_of_the_cost_model(precision: str) -> None:
     """A product's bytes are linear in its rows: weights are what is left at none."""
     cost = [bwprof.cost("gemm", precision=precision, M=rows, N=96, K=256).bytes_read for rows in (1, 2)]
-    assert storage.matrix_bytes(96, 256, precision) == 2 * cost[0] - cost[1]
+    assert workload.matrix_bytes(96, 256, precision) == 2 * cost[0] - cost[1]
 
 
-@pytest.mark.parametrize("precision", steps.formats_of("kv"))
+@pytest.mark.parametrize("precision", workload.formats_of("kv"))
 def test_bytes_of_the_cache_are_those_of_the_cost_model(precision: str) -> None:
     model = architecture.named("llama-3.1-8b")
     sizes: dict[str, Any] = {"batch": 3, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
     cost = [bwprof.cost("attention_decode", precision=precision, kv_len=keys, **sizes).bytes_read for keys in (7, 8)]
-    assert 3 * storage.kv_token_bytes(model, precision) == cost[1] - cost[0]
+    assert 3 * workload.kv_token_bytes(model, precision) == cost[1] - cost[0]
 
 
 def test_a_decode_step_of_llama() -> None:
@@ -111,7 +113,7 @@ def test_a_decode_step_of_llama() -> None:
     assert (attention.params["kv_len"], attention.params["num_kv_heads"], attention.count) == (4096, 8, 32)
     assert (append.params["seq_len"], append.params["kv_len"], append.count) == (1, 4095, 32)
     # A row's bytes are its operation's.
-    assert storage.read_by(attention, architecture.named("llama-3.1-8b")) == 16 * 4096 * 2 * 8 * 128 * 2
+    assert workload.read_by(attention, architecture.named("llama-3.1-8b")) == 16 * 4096 * 2 * 8 * 128 * 2
 
 
 def test_a_prefill_of_llama() -> None:
@@ -127,7 +129,7 @@ def test_separate_products_have_the_same_bytes() -> None:
     fused, apart = parts_of(model), parts_of(model, layout="separate")
     assert [part.role for part in apart][:3] == ["q", "k", "v"]
     assert {"gate", "up"} < {part.role for part in apart}
-    read = [sum(part.count * storage.read_by(part, model) for part in parts) for parts in (fused, apart)]
+    read = [sum(part.count * workload.read_by(part, model) for part in parts) for parts in (fused, apart)]
     assert read[0] == read[1]
 
 
@@ -138,7 +140,7 @@ def test_layers_with_a_window() -> None:
     near = by_role(parts_of(architecture.named("gemma-3-4b"), context=100))
     assert near["attention, window"].params["kv_len"] == 100
     assert (
-        storage.kv_bytes(architecture.named("gemma-3-4b"), "fp16", 2, 4096)
+        workload.kv_bytes(architecture.named("gemma-3-4b"), "fp16", 2, 4096)
         == 2 * (5 * 4096 + 29 * 1024) * 2 * 4 * 256 * 2
     )
 
@@ -161,15 +163,15 @@ def test_a_prompt_in_layers_with_a_window(context: int) -> None:
 @given(st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.floats(0.01, 1), min_size=1), st.integers(1, 500))
 def test_shares_lose_no_launch(shares: dict[str, float], count: int) -> None:
     whole = math.fsum(shares.values())
-    divided = dict(steps._divided(count, {name: share / whole for name, share in shares.items()}))
+    divided = dict(workload._divided(count, {name: share / whole for name, share in shares.items()}))
     assert sum(divided.values()) == count
 
 
 def test_formats() -> None:
-    assert steps.check_format("FP8", "weights") == "fp8_e4m3"
-    assert "q4_0" in steps.formats_of("weights")
-    assert "q4_0" not in steps.formats_of("kv")
-    assert [steps.kv_format(name) for name in ("fp32", "bf16", "q4_0", "int8", "tf32")] == [
+    assert workload.check_format("FP8", "weights") == "fp8_e4m3"
+    assert "q4_0" in workload.formats_of("weights")
+    assert "q4_0" not in workload.formats_of("kv")
+    assert [workload.kv_format(name) for name in ("fp32", "bf16", "q4_0", "int8", "tf32")] == [
         "fp32",
         "bf16",
         "fp16",
@@ -177,20 +179,20 @@ def test_formats() -> None:
         "fp16",
     ]
     with pytest.raises(ValueError, match="unknown precision of the KV cache 'q4_0'"):
-        steps.check_format("q4_0", "kv")
+        workload.check_format("q4_0", "kv")
 
 
 def test_what_fits() -> None:
     """Llama-3.1-8B in FP16 has 16.06 GB of weights and 131 072 bytes of cache a token."""
     model = architecture.named("llama-3.1-8b")
-    weights = storage.weight_bytes(model, "fp16")
-    fit = storage.Fit(weights, 0, 80_000_000_000, 0.1)
+    weights = workload.weight_bytes(model, "fp16")
+    fit = workload.Fit(weights, 0, 80_000_000_000, 0.1)
     left = 72_000_000_000 - weights
-    assert storage.most_sequences(model, weights, "fp16", 4096, fit) == left // (4096 * 131_072)
-    assert storage.longest_context(model, weights, "fp16", 16, fit) == left // (16 * 131_072)
-    small = storage.Fit(weights, 0, 17_000_000_000, 0.1)
-    assert storage.most_sequences(model, weights, "fp16", 4096, small) == 0
-    assert storage.longest_context(model, weights, "fp16", 1, small) == 0
+    assert workload.most_sequences(model, weights, "fp16", 4096, fit) == left // (4096 * 131_072)
+    assert workload.longest_context(model, weights, "fp16", 16, fit) == left // (16 * 131_072)
+    small = workload.Fit(weights, 0, 17_000_000_000, 0.1)
+    assert workload.most_sequences(model, weights, "fp16", 4096, small) == 0
+    assert workload.longest_context(model, weights, "fp16", 1, small) == 0
 
 
 def test_longest_context_with_windows() -> None:
@@ -198,23 +200,23 @@ def test_longest_context_with_windows() -> None:
     model = architecture.named("gemma-3-4b")
     token = 2 * 4 * 256 * 2
     usable = (29 * 1024 + 5 * 10_000) * token
-    assert storage.longest_context(model, 0, "fp16", 1, storage.Fit(0, 0, usable, 0.0)) == 10_000
+    assert workload.longest_context(model, 0, "fp16", 1, workload.Fit(0, 0, usable, 0.0)) == 10_000
 
 
 def test_any_context_fits_where_all_layers_have_a_window() -> None:
     """The cache stops growing: the longest number that there is would be no answer."""
     given = LLAMA | {"model_type": "mistral", "sliding_window": 64}
-    model = config.from_dict(given)
-    held = storage.kv_bytes(model, "fp16", 1, 64)
-    assert storage.longest_context(model, 0, "fp16", 1, storage.Fit(0, 0, held, 0.0)) is None
-    assert storage.longest_context(model, 0, "fp16", 1, storage.Fit(0, 0, held - 1, 0.0)) == 63
+    model = checkpoints.from_dict(given)
+    held = workload.kv_bytes(model, "fp16", 1, 64)
+    assert workload.longest_context(model, 0, "fp16", 1, workload.Fit(0, 0, held, 0.0)) is None
+    assert workload.longest_context(model, 0, "fp16", 1, workload.Fit(0, 0, held - 1, 0.0)) == 63
     assert " any\n" in str(bwprof.model_step(given, device="H200"))
 
 
 def test_left_out_bytes() -> None:
     """An addition of n elements reads two and writes one; a norm reads and writes its tokens, and reads its gains."""
     model = architecture.named("llama-3.1-8b")
-    found = {item.what: item for item in steps.left_out(model, Point(DECODE, 4, 100, "fp16", "fp16"))}
+    found = {item.what: item for item in workload.left_out(model, StepPoint(DECODE, 4, 100, "fp16", "fp16"))}
     assert (found["residual additions"].count, found["residual additions"].bytes) == (64, 3 * 4 * 4096 * 2)
     assert (found["norms"].count, found["norms"].bytes) == (65, (2 * 4 + 1) * 4096 * 2)
     assert found["activation functions"].bytes == 3 * 4 * 14336 * 2
@@ -225,7 +227,7 @@ def test_left_out_bytes() -> None:
 
 
 def test_config_of_llama() -> None:
-    found = config.from_dict(LLAMA, name="llama-3.1-8b")
+    found = checkpoints.from_dict(LLAMA, name="llama-3.1-8b")
     assert found == architecture.named("llama-3.1-8b")
 
 
@@ -305,17 +307,17 @@ def test_a_config_is_the_model_of_that_name() -> None:
     }
     for name, content in cases.items():
         known = architecture.named(name)
-        assert replace(config.from_dict(content, name=name), max_context=known.max_context) == known, name
+        assert replace(checkpoints.from_dict(content, name=name), max_context=known.max_context) == known, name
 
 
 def test_config_of_gpt2() -> None:
-    found = config.from_dict({"architectures": ["GPT2LMHeadModel"], "n_embd": 768, "n_head": 12, "n_layer": 12})
+    found = checkpoints.from_dict({"architectures": ["GPT2LMHeadModel"], "n_embd": 768, "n_head": 12, "n_layer": 12})
     assert found.parameters == pytest.approx(124_439_808, rel=1e-3)
     parts = by_role(parts_of(found, layout="separate", context=100))
     assert parts["up"].params["N"] == 3072
     assert "gate" not in parts
     assert not any(
-        item.what == "rotary embeddings" for item in steps.left_out(found, Point(DECODE, 1, 9, "fp16", "fp16"))
+        item.what == "rotary embeddings" for item in workload.left_out(found, StepPoint(DECODE, 1, 9, "fp16", "fp16"))
     )
 
 
@@ -329,7 +331,7 @@ def test_config_with_shared_and_dense_experts() -> None:
         "mlp_only_layers": [0],
         "decoder_sparse_step": 2,
     }
-    found = config.from_dict(content)
+    found = checkpoints.from_dict(content)
     assert (found.experts, found.ffn, found.shared_ffn, found.dense_layers, found.dense_ffn) == (6, 100, 300, 16, 14336)
     parts = by_role(parts_of(found))
     assert (parts["gate up"].count, parts["shared down"].count, parts["expert down"].count) == (16, 16, 16)
@@ -337,9 +339,9 @@ def test_config_with_shared_and_dense_experts() -> None:
 
 def test_windows_that_are_asked_for() -> None:
     asked = LLAMA | {"model_type": "qwen3", "use_sliding_window": True, "sliding_window": 64, "max_window_layers": 30}
-    found = config.from_dict(asked)
+    found = checkpoints.from_dict(asked)
     assert (found.window, found.window_layers, found.head_dim) == (64, 2, 128)
-    assert config.from_dict(asked | {"use_sliding_window": False}).window_layers == 0
+    assert checkpoints.from_dict(asked | {"use_sliding_window": False}).window_layers == 0
 
 
 @pytest.mark.parametrize(
@@ -367,7 +369,7 @@ def test_windows_that_are_asked_for() -> None:
 )
 def test_a_config_that_is_none(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=f"^config: .*{said}"):
-        config.from_dict(LLAMA | change)
+        checkpoints.from_dict(LLAMA | change)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"null", b"\xff\xfe", b'{"hidden_size": 1}', b"[" * 100_000])
@@ -389,7 +391,7 @@ def test_a_file_that_is_no_config(tmp_path: Path, content: bytes) -> None:
 def test_any_config_is_a_model_or_a_value_error(change: Any) -> None:
     content = LLAMA | change if isinstance(change, dict) else change
     try:
-        found: Architecture | str = config.from_dict(content)
+        found: Architecture | str = checkpoints.from_dict(content)
     except ValueError as error:
         found = str(error)
     assert found.startswith("config: ") if isinstance(found, str) else found.parameters > 0
@@ -465,8 +467,8 @@ def test_gguf(tmp_path: Path) -> None:
     assert stored.types["Q6_K"] == {"tensors": 3, "bytes": six * 210 // 256, "token_bytes": six * 210 // 256}
     assert stored.types["F32"]["bytes"] == 2 * 256 * 4
     assert stored.total_bytes == four * 144 // 256 + six * 210 // 256 + 2048
-    point = Point(DECODE, 1, 32, question.AS_STORED, "fp16")
-    asked = question.Question(model, (point,), stored=stored)
+    point = StepPoint(DECODE, 1, 32, workload.AS_STORED, "fp16")
+    asked = workload.Question(model, (point,), stored=stored)
     found = [(part.role, part.precision, part.count) for part in asked.parts(point)]
     assert ("q", "q4_0", 2) in found
     assert [item for item in found if item[0] in ("v", "down", "lm head")] == [
@@ -476,12 +478,12 @@ def test_gguf(tmp_path: Path) -> None:
         ("down", "int8", 1),
         ("lm head", "int8", 1),
     ]
-    assert asked.weight_bytes(question.AS_STORED) == stored.total_bytes
+    assert asked.weight_bytes(workload.AS_STORED) == stored.total_bytes
     step = bwprof.model_step(tmp_path / "small.gguf", device="H200", context=32, weights=["stored", "fp16"])
     assert step.frame.groupby("weights")["role"].nunique().tolist() == [10, 10]  # both as llama.cpp runs them
     assert stored.total_bytes in step.steps["weight_bytes"].tolist()
     assert "Q6_K" in str(step)
-    assert question.Question.from_dict(json.loads(json.dumps(asked.to_dict()))) == asked
+    assert workload.Question.from_dict(json.loads(json.dumps(asked.to_dict()))) == asked
 
 
 def test_a_gguf_file_that_is_none(tmp_path: Path) -> None:
@@ -551,7 +553,7 @@ def test_a_config_with_a_million_dense_layers_takes_no_time() -> None:
     """As long as its list and its layers together, not one times the other."""
     others = list(range(10**6, 2 * 10**6))
     experts = {"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": others}
-    found = config.from_dict(LLAMA | experts | {"num_hidden_layers": 100_000})
+    found = checkpoints.from_dict(LLAMA | experts | {"num_hidden_layers": 100_000})
     assert found.dense_layers == 0
 
 

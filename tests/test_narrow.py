@@ -14,7 +14,7 @@ from test_inputs import mix64
 
 import bwprof
 from bwprof import _core, cli, registry
-from bwprof.cli.sweep import main
+from bwprof.cli.commands.sweep import main_sweep
 
 NARROW = [found["name"] for found in _core.precisions() if registry.is_narrow(found["name"])]
 ROLES = {found["name"]: found for found in _core.precisions()}
@@ -264,7 +264,7 @@ def test_a_dry_run_lists_what_has_no_kernel(capsys: pytest.CaptureFixture[str]) 
         "cpu",
         "--dry-run",
     ]
-    assert main(words) == 0
+    assert main_sweep(words) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "int8" in line)
     assert [cell.strip() for cell in line.split("|")][1:6] == ["int8", "-", "4.32 KiB", "128 B", "8.19e+03"]
     assert "predicted:" in line
@@ -296,7 +296,7 @@ def test_a_precision_that_no_case_has_a_kernel_for(
     words: list[str], runs_in: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line before the device is opened, and neither a table nor a folder."""
-    assert main([*words, "--device", "cpu", "--output", str(tmp_path / "runs")]) == 2
+    assert main_sweep([*words, "--device", "cpu", "--output", str(tmp_path / "runs")]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), (tmp_path / "runs").exists()) == ("", 1, False)
     assert all(found in err for found in runs_in)

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from profiled import DETAILS, FIRST, RAW, WHO, details_page, quoted, raw_page, recorded
 
-from bwprof.cli.profilers.shown import block
-from bwprof.profilers import parse_ncu
-from bwprof.profilers.kernel import short_name
-from bwprof.profilers.units import comma_is_decimal, number, unit
+from bwprof.cli.commands.importers import block
+from bwprof.importers.ncu.parse import parse_ncu
+from bwprof.importers.reader import comma_is_decimal, number, short_name, unit
 
 
 def parsed(folder: Path, text: str | bytes) -> Any:

@@ -13,8 +13,9 @@ import pytest
 from profiled import FIRST, RAW, raw_page
 
 from bwprof.cli import main
-from bwprof.profilers import load, ncu_compare
-from bwprof.profilers.saved import json_text
+from bwprof.importers.detect import load
+from bwprof.importers.frames import json_text
+from bwprof.importers.ncu.compare import ncu_compare
 
 LAUNCH: dict[str, Any] = {"kernel": "void copy<float>(float*)", "case": "copy<float>", "launch": 0, "time_ms": 0.5}
 
@@ -153,7 +154,7 @@ def test_the_command_says_what_became_of_each_figure(tmp_path: Path, capsys: pyt
 def test_many_launches_are_a_line_each_in_eighty_columns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bwprof.terminal.PLAIN_WIDTH", 80)
+    monkeypatch.setattr("bwprof.text.terminal.PLAIN_WIDTH", 80)
     long = "a_kernel_whose_name_is_longer_than_anything<" + "float, " * 60 + ">"
     figures = {
         "kernel": f"void {long}(int)",

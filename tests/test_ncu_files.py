@@ -17,8 +17,10 @@ from profiled import DETAILS, FIRST, RAW, WHO, details_page, quoted, raw_page
 import bwprof
 from bwprof import environment
 from bwprof.errors import UnavailableError
-from bwprof.profilers import PRESETS, capture, ncu_capture, ncu_command, parse_ncu
-from bwprof.profilers.columns import COLUMNS
+from bwprof.importers import capture
+from bwprof.importers.frames import COLUMNS
+from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
+from bwprof.importers.ncu.parse import parse_ncu
 
 TIME = ("gpu__time_duration.sum", "ns", "5000")
 NOTHING = [
@@ -146,17 +148,17 @@ def test_a_gigantic_cell(tmp_path: Path) -> None:
 
 
 def test_a_line_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bwprof.profilers import reading
+    from bwprof.importers import reader
 
-    monkeypatch.setattr(reading, "LONGEST_LINE", 1000)
-    monkeypatch.setattr(reading, "_BLOCK", 100)
+    monkeypatch.setattr(reader, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(reader, "_BLOCK", 100)
     with pytest.raises(ValueError, match="line 1: it has more than 1000 letters"):
         parse_ncu(page(tmp_path, '"ID",' + "x" * 5000))
 
 
 def test_few_shared_metrics_take_no_more_memory_than_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A metric of its own for each launch would be a table of their product."""
-    from bwprof.profilers.nsight import launches
+    from bwprof.importers.ncu import launches
 
     monkeypatch.setattr(launches, "_SPARE", 1000)
     text = details_page([("S", "m0", "", "1")])
@@ -433,7 +435,7 @@ def test_outputs_that_ncu_could_not_write_are_told_before_it_runs(
 
 
 def test_of_endless_words_the_last_are_read(tmp_path: Path) -> None:
-    from bwprof.profilers.nsight.running import end_of
+    from bwprof.importers.ncu.parse import end_of
 
     with (tmp_path / "said").open("w+b") as stream:
         stream.truncate(1 << 34)  # sparse
@@ -450,7 +452,7 @@ def test_capturing_without_ncu() -> None:
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_installed_profilers_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bwprof.info.lines import about
+    from bwprof.info import about
 
     assert environment.profilers() == dict.fromkeys(("ncu", "nsys", "rocprof", "rocprofv3"))
     fake(tmp_path, "ncu", "echo 'Nsight Compute (c) 2018-2025'; echo 'Version 2025.3.1.0 (build 3)'", monkeypatch)
@@ -469,7 +471,7 @@ def test_installed_profilers_are_listed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.cli.profilers import main
+    from bwprof.cli.commands.importers import main
 
     assert main(["ncu", str(RAW)]) == 0
     out = capsys.readouterr().out
@@ -490,7 +492,7 @@ def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[s
 
 def test_the_command_prints_many_launches_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from bwprof.cli import main as bwprof_main
-    from bwprof.cli.profilers import main
+    from bwprof.cli.commands.importers import main
 
     rows = [[str(at), *FIRST[1:4], f"void k{at}<int>(int)", *FIRST[5:], str(1000 * at)] for at in range(1, 7)]
     path = page(tmp_path, raw_page([TIME], *rows))
@@ -508,7 +510,7 @@ def test_the_command_prints_many_launches_as_a_table(tmp_path: Path, capsys: pyt
 
 def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No cell, and no name of a column, is a formula to a spreadsheet."""
-    from bwprof.cli.profilers import main
+    from bwprof.cli.commands.importers import main
 
     who = [*FIRST[:4], "=cmd|'/c calc'!A1", *FIRST[5:]]
     path = page(tmp_path, raw_page([TIME, ("=1+1", "", "@SUM(1)"), ("negative", "", "-2")], who=who))
@@ -532,13 +534,13 @@ def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from bwprof.cli import main as bwprof_main
-    from bwprof.cli.profilers import READERS, main
+    from bwprof.cli.commands.importers import READERS, main
 
     assert main([]) == 2
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     for name in READERS:
-        assert f"python -m bwprof.profilers {name} FILE" in out
+        assert f"python -m bwprof.importers {name} FILE" in out
     assert main(["columns"]) == 0
     told = [line.split("|")[0].strip() for line in capsys.readouterr().out.splitlines()[2:]]
     assert [name for name in told if name] == [column.name for column in COLUMNS]

@@ -19,19 +19,19 @@ import pytest
 import bwprof
 from bwprof import _core
 from bwprof.measuring import grade
+from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
-from bwprof.measuring.spec import Spec
-from bwprof.results import csvfile, jsonfile
-from bwprof.results.difference import comparable
-from bwprof.results.schema import Row, empty_row
+from bwprof.results import csv_file, json_file
+from bwprof.results.pairs import comparable
+from bwprof.results.schema import RowDict, empty_row
 from bwprof.results.writer import Store
-from bwprof.roofs import signs
+from bwprof.roofs import disturbance
 from bwprof.runs import loop, plan
-from bwprof.runs.executors.child import ChildExecutor
-from bwprof.runs.executors.local import LocalExecutor
+from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.plan import Request
-from bwprof.runs.progress import Progress
+from bwprof.runs.local import LocalExecutor
+from bwprof.runs.plan import SweepRequest
+from bwprof.runs.progress import SilentProgress
 from bwprof.runs.timeline import Timeline
 
 pytestmark = pytest.mark.usefixtures("ordinary_cache")
@@ -92,11 +92,11 @@ def test_what_makes_a_row_noisy(found: dict[str, Any], spread: float, said: str)
 def test_a_quota_is_nobody_else() -> None:
     """It slows reference streams as well, which then say nothing of others."""
     slow = QUIET | {"throttled_share": 0.4, "slowed_share": 1.5, "reference_ns": 2e6, "best_reference_ns": 1e6}
-    (reason,) = signs.disturbances(slow)
+    (reason,) = disturbance.disturbances(slow)
     assert "quota held threads back 40%" in reason
-    assert "something else" not in "".join(signs.disturbances(slow | {"waited_share": 0.5}))
-    assert signs.References.of(slow) is None
-    assert signs.References.of(slow | {"throttled_share": math.nan}) is not None
+    assert "something else" not in "".join(disturbance.disturbances(slow | {"waited_share": 0.5}))
+    assert disturbance.References.of(slow) is None
+    assert disturbance.References.of(slow | {"throttled_share": math.nan}) is not None
 
 
 def test_disturbed_rows_are_not_compared() -> None:
@@ -128,7 +128,7 @@ def test_reference_streams_are_run_where_there_is_time_for_them() -> None:
 # ---- second tries ----
 
 
-def tried(flags: str, time_ms: float, *, width: float = 0.01, status: str = "ok", backend: str = "cpu") -> Row:
+def tried(flags: str, time_ms: float, *, width: float = 0.01, status: str = "ok", backend: str = "cpu") -> RowDict:
     return empty_row() | {
         "status": status,
         "backend": backend,
@@ -151,7 +151,7 @@ def tried(flags: str, time_ms: float, *, width: float = 0.01, status: str = "ok"
         (tried("noisy", 1.0), tried("", 0.0, status="skipped"), 1.0, "the other try skipped: it broke"),
     ],
 )
-def test_the_better_of_two_tries(first: Row, second: Row, kept: float, said: str) -> None:
+def test_the_better_of_two_tries(first: RowDict, second: RowDict, kept: float, said: str) -> None:
     row = loop.better(first, second)
     assert (row["status"], row["time_ms"]) == ("ok", kept)
     assert row["reason"] == f"measured twice: {said}"
@@ -192,15 +192,15 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     store: Store,
     max_total_seconds: float,
-    progress: Progress | None = None,
+    progress: SilentProgress | None = None,
 ) -> None:
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: executor.clock.now))
-    request = Request(
+    request = SweepRequest(
         ("gemm",), {"M": tuple(range(count)[1:]), "N": (8,), "K": (8,)}, precisions=("fp32",), backend="cpu"
     )
     specs = plan.make(request, "cpu").specs
-    limits = loop.Limits(None, max_total_seconds, 0.0)
-    loop.run_cases(specs, executor, CONTEXT, store, limits=limits, progress=progress or Progress())
+    limits = loop.TimeBudget(None, max_total_seconds, 0.0)
+    loop.run_cases(specs, executor, CONTEXT, store, limits=limits, progress=progress or SilentProgress())
 
 
 def test_disturbed_cases_are_measured_again_at_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -209,15 +209,15 @@ def test_disturbed_cases_are_measured_again_at_the_end(monkeypatch: pytest.Monke
     store = Store({"run_id": "run-1"}, csv_targets=[tmp_path / "x.csv"], json_targets=[tmp_path / "x.json"])
     run(executor, 21, monkeypatch, store, 1e9)
     assert executor.tries == [*range(1, 21), 1, 3, 5, 7, 9]
-    lines = csvfile.read(tmp_path / "x.csv")
+    lines = csv_file.read(tmp_path / "x.csv")
     assert [row["time_ms"] for row in lines] == [float(number) for number in range(1, 26)], "both tries, until the end"
     assert [bool(row["replaces"]) for row in lines] == [False] * 20 + [True] * 5
     store.finish("complete")
     expected = [21.0, 2.0, 22.0, 4.0, 23.0, 6.0, 24.0, 8.0, 25.0, *map(float, range(10, 21))]
     for rows, samples in (
         (store.rows, None),
-        (csvfile.read(tmp_path / "x.csv"), None),
-        jsonfile.read(tmp_path / "x.json")[:2],
+        (csv_file.read(tmp_path / "x.csv"), None),
+        json_file.read(tmp_path / "x.json")[:2],
     ):
         assert [row["time_ms"] for row in rows] == expected
         assert [row["M"] for row in rows] == list(range(1, 21))
@@ -240,7 +240,7 @@ def test_a_second_try_that_is_interrupted_loses_nothing(monkeypatch: pytest.Monk
     with pytest.raises(KeyboardInterrupt):
         run(executor, 21, monkeypatch, store, 1e9)
     store.finish("interrupted")
-    rows = csvfile.read(tmp_path / "x.csv")
+    rows = csv_file.read(tmp_path / "x.csv")
     assert [row["M"] for row in rows] == list(range(1, 21))
     assert [rows[0]["flags"], rows[2]["flags"]] == ["", "noisy"]
 
@@ -258,19 +258,19 @@ class Streams(Executor):
     def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
         outcome = super().measure(spec, max_seconds, deadline)
         seen = self.took[: len(self.tries)]
-        told = signs.References(seen[-1], min(seen), seen[-1] / min(seen) - 1)
+        told = disturbance.References(seen[-1], min(seen), seen[-1] / min(seen) - 1)
         wider = outcome.row["time_ms"] * (1 + 1e-3 * len(seen))  # from try to try
         row = outcome.row | {"flags": "", "disturbed_pct": 100 * told.slowed, "time_ms_hi": wider}
-        if told.slowed > signs.NOISY_SLOWED:
-            row |= {"flags": "noisy", "reason": signs.slowed_by(told.slowed)[0]}
+        if told.slowed > disturbance.NOISY_SLOWED:
+            row |= {"flags": "noisy", "reason": disturbance.slowed_by(told.slowed)[0]}
         return Outcome(row, outcome.samples, references=told)
 
 
-def everywhere(store: Store, folder: Path) -> list[list[Row]]:
+def everywhere(store: Store, folder: Path) -> list[list[RowDict]]:
     """A finished run's rows, in memory and of both files, which hold the same samples."""
-    rows, samples, _ = jsonfile.read(folder / "x.json")
+    rows, samples, _ = json_file.read(folder / "x.json")
     assert samples == store.samples
-    return [store.rows, csvfile.read(folder / "x.csv"), rows]
+    return [store.rows, csv_file.read(folder / "x.csv"), rows]
 
 
 def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -289,9 +289,9 @@ def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.Mo
         assert [row["flags"] for row in rows] == ["noisy", "", "noisy", "", "", "", "noisy", "noisy"]
         slower = [taken / 0.94e6 for taken in [took[0], 0.94e6, 1.2e6, *took[3:]]]
         assert [row["disturbed_pct"] for row in rows] == pytest.approx([100 * (one - 1) for one in slower])
-        assert rows[0]["reason"] == signs.slowed_by(slower[0] - 1)[0]
+        assert rows[0]["reason"] == disturbance.slowed_by(slower[0] - 1)[0]
         assert rows[1]["reason"].endswith("the other try, 2 ms, was disturbed")
-        (said,) = signs.slowed_by(slower[2] - 1)
+        (said,) = disturbance.slowed_by(slower[2] - 1)
         assert rows[2]["reason"] == f"{said}; measured twice: the other try, 3 ms, was disturbed"
     events = json.loads(timeline.text({}))["traceEvents"]
     flags = [event["args"].get("flags") for event in events if event.get("args", {}).get("time_ms") == 1.0]
@@ -358,7 +358,7 @@ def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest
         assert memory == csv == json_, steps
         assert [row["M"] for row in memory] == list(dict.fromkeys(executor.tries))
         for row in memory:
-            told = signs.slowed_by((row["disturbed_pct"] or 0.0) / 100)
+            told = disturbance.slowed_by((row["disturbed_pct"] or 0.0) / 100)
             assert row["status"] == "ok"
             assert ("noisy" in row["flags"]) == bool(told), (steps, row["flags"], row["disturbed_pct"])
             assert (row["reason"] or "").count("a reference stream") == len(told)
@@ -381,20 +381,20 @@ def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest
 def test_what_a_row_says_of_slower_streams(
     flags: str, reason: str | None, before: float, slowed: float, expected: tuple[str, str | None]
 ) -> None:
-    words = {"old": "".join(signs.slowed_by(before)), "new": "".join(signs.slowed_by(slowed))}
+    words = {"old": "".join(disturbance.slowed_by(before)), "new": "".join(disturbance.slowed_by(slowed))}
     shares = {"waited_share": 0.5, "stolen_share": math.nan, "pressed_share": 0.0}
     row = empty_row() | {
         "flags": flags,
         "reason": reason and reason.format(**words),
-        "disturbed_pct": signs.prolonged_pct(shares | {"slowed_share": before}),
+        "disturbed_pct": disturbance.prolonged_pct(shares | {"slowed_share": before}),
     }
     took = {"reference_ns": 1e6 * (1 + before), "best_reference_ns": 1e6, "slowed_share": before}
-    seen = signs.References.of(shares | took)
+    seen = disturbance.References.of(shares | took)
     assert seen is not None
     for _ in range(2):
         row |= grade.slowed_since(row, seen, 1e6 * (1 + before) / (1 + slowed))
     assert (row["flags"], row["reason"]) == (expected[0], expected[1] and expected[1].format(**words))
-    assert row["disturbed_pct"] == pytest.approx(signs.prolonged_pct(shares | {"slowed_share": slowed}))
+    assert row["disturbed_pct"] == pytest.approx(disturbance.prolonged_pct(shares | {"slowed_share": slowed}))
 
 
 @pytest.mark.parametrize("took", [0.0, -1.0, math.nan])
@@ -402,13 +402,13 @@ def test_a_stream_that_took_no_time_tells_nothing(took: float) -> None:
     slowed = math.inf if took == 0 else 0.0
     shares = dict.fromkeys(("waited_share", "throttled_share", "stolen_share", "pressed_share"), math.nan)
     result = shares | {"reference_ns": 1e6, "best_reference_ns": took, "slowed_share": slowed}
-    assert signs.References.of(result) is None
+    assert disturbance.References.of(result) is None
 
 
 def test_what_reference_streams_took_comes_back_from_a_child() -> None:
     """And from this process: as much as a row of it needs to be held against later ones."""
     spec = plan.make(
-        Request(("stream_copy",), {"elements": (1 << 16,)}, precisions=("fp32",), backend="cpu"), "cpu"
+        SweepRequest(("stream_copy",), {"elements": (1 << 16,)}, precisions=("fp32",), backend="cpu"), "cpu"
     ).specs[0]
     with Interrupts() as interrupts:
         for executor in (LocalExecutor("cpu", 0), ChildExecutor("cpu", 0, interrupts)):
@@ -437,10 +437,12 @@ def test_comparisons_follow_the_row_that_stays() -> None:
 def test_how_much_longer_others_may_have_made_it_take() -> None:
     """Half of the time taken away is twice the time; a share of each kind counts, one that is not known does not."""
     quiet = {"waited_share": 0.0, "stolen_share": 0.0, "pressed_share": 0.0, "slowed_share": 0.0}
-    assert signs.prolonged_pct(quiet) == 0
-    assert signs.prolonged_pct(quiet | {"waited_share": 0.5}) == pytest.approx(100)
-    assert signs.prolonged_pct(quiet | {"waited_share": 0.5, "stolen_share": 0.2}) == pytest.approx(150)  # 1 / 0.4
-    assert signs.prolonged_pct(quiet | {"throttled_share": 0.5}) == pytest.approx(100)
-    assert signs.prolonged_pct(quiet | {"slowed_share": 0.3, "pressed_share": math.nan}) == pytest.approx(30)
-    assert signs.prolonged_pct(dict.fromkeys(quiet, math.nan)) is None
-    assert math.isfinite(signs.prolonged_pct(quiet | {"waited_share": 1.0}) or math.inf)
+    assert disturbance.prolonged_pct(quiet) == 0
+    assert disturbance.prolonged_pct(quiet | {"waited_share": 0.5}) == pytest.approx(100)
+    assert disturbance.prolonged_pct(quiet | {"waited_share": 0.5, "stolen_share": 0.2}) == pytest.approx(
+        150
+    )  # 1 / 0.4
+    assert disturbance.prolonged_pct(quiet | {"throttled_share": 0.5}) == pytest.approx(100)
+    assert disturbance.prolonged_pct(quiet | {"slowed_share": 0.3, "pressed_share": math.nan}) == pytest.approx(30)
+    assert disturbance.prolonged_pct(dict.fromkeys(quiet, math.nan)) is None
+    assert math.isfinite(disturbance.prolonged_pct(quiet | {"waited_share": 1.0}) or math.inf)

@@ -37,10 +37,10 @@ function.timed = lambda device, subject, options, *rest: timed(
 loop = importlib.import_module("bwprof.runs.loop")
 loop.case_seconds = lambda *_: 0.01
 loop._AGAIN_SHARE = 0.0
-paired = importlib.import_module("bwprof.paired.function")
+paired = importlib.import_module("bwprof.experiments.ab")
 seconds = paired.seconds
 paired.seconds = lambda *given: min(seconds(*given), 0.3)
-suites = importlib.import_module("bwprof.suites")
+suites = importlib.import_module("bwprof.runs.suites")
 parsed = suites._parsed
 suites._parsed = lambda content, *rest: parsed(content.replace(b'"64Mi"', b'"4Mi"'), *rest)
 """

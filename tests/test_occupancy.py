@@ -16,8 +16,8 @@ import pytest
 from compiled import ROOT, call
 
 import bwprof
-from bwprof.analysis import occupancy as occupancies
-from bwprof.analysis.occupancy import occupancy
+from bwprof.analysis import occupancy_model as occupancies
+from bwprof.analysis.occupancy_model import occupancy
 
 WITNESS = ROOT / "tests" / "native_cuda" / "occupancy_witness.c"
 # Of a multiprocessor, from CUDA's programming guide: warps, KiB of shared memory. What the header knows by itself are

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof import _core, cli, hardware, roofs
+from bwprof import _core, cli, hardware
 from bwprof.measuring import function
-from bwprof.measuring.spec import Spec
-from bwprof.roofs import RoofPoint, Wanted, store
-from bwprof.runs import metadata, plan
-from bwprof.runs.executors import local
+from bwprof.measuring.operation import Spec
+from bwprof.roofs import obtain as roofs_obtain
+from bwprof.roofs import store
+from bwprof.roofs.model import RoofPoint
+from bwprof.roofs.obtain import RoofRequest
+from bwprof.runs import local, metadata, plan
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -203,7 +205,7 @@ def test_options_that_are_none(here: Any, option: list[str], said: str) -> None:
 
 
 def test_seconds_of_a_case_stand_above_the_suites_wish() -> None:
-    asked = plan.Request(suite="default", max_seconds=3.0)
+    asked = plan.SweepRequest(suite="default", max_seconds=3.0)
     assert (plan.make(asked, "cpu").target_seconds, plan.make(asked, "cpu").max_seconds) == (None, 3.0)
     both = replace(asked, target_seconds=9.0)
     assert plan.make(both, "cpu").target_seconds == 9.0
@@ -342,8 +344,8 @@ def test_stored_roofs_as_they_are(stored: bwprof.Roofs) -> None:
 
 @pytest.mark.usefixtures("nothing_is_measured")
 def test_the_commands_roofs(stored: bwprof.Roofs, here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def obtain(self: local.LocalExecutor, wanted: Wanted, deadline: float | None) -> bwprof.Roofs | None:
-        return roofs.obtain(self.device, wanted, deadline=deadline)
+    def obtain(self: local.LocalExecutor, wanted: RoofRequest, deadline: float | None) -> bwprof.Roofs | None:
+        return roofs_obtain.obtain(self.device, wanted, deadline=deadline)
 
     monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", obtain)
     copy = ["stream_copy", "-p", "elements=128Ki", "--precision", "fp32", "--device", "cpu", "--quiet"]
@@ -372,9 +374,9 @@ def test_a_run_that_goes_on_keeps_the_choice_of_roofs(
 ) -> None:
     asked: list[bool] = []
 
-    def obtain(self: local.LocalExecutor, wanted: Wanted, deadline: float | None) -> bwprof.Roofs | None:
+    def obtain(self: local.LocalExecutor, wanted: RoofRequest, deadline: float | None) -> bwprof.Roofs | None:
         asked.append(wanted.stored)
-        return roofs.obtain(self.device, wanted, deadline=deadline)
+        return roofs_obtain.obtain(self.device, wanted, deadline=deadline)
 
     monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", obtain)
     faster = replace(stored, points=(replace(POINT, seconds=POINT.seconds / 2),))  # 80 GB/s
@@ -538,7 +540,7 @@ def test_a_precision_has_one_name_however_it_is_spelt(
     assert bwprof.cost("gemm", precision=word) == bwprof.cost("gemm", precision=name)
     assert bwprof.model_step("qwen2.5-0.5b", weights=word, device="H200").steps["weights"].tolist() == [name]
     assert bwprof.measure(lambda: None, precision=word, max_seconds=0.01, **QUICK)["precision"] == name
-    assert bwprof.plot.style(word) == bwprof.plot.style(name)
+    assert bwprof.plot.styles.style(word) == bwprof.plot.styles.style(name)
     rows = tmp_path / "rows.csv"
     bwprof.save(rates.assign(precision=word), rows)
     assert bwprof.load(rows)["precision"].tolist() == [name]

@@ -13,15 +13,14 @@ import pytest
 from rows import row
 
 import bwprof
-from bwprof.analysis.causes.rules import RULES
-from bwprof.cli.report import main
-from bwprof.report.optimising.document import _NO_PEER
-from bwprof.report.optimising.goals import Goal, read_goals
-from bwprof.report.optimising.steps import FIGURES, Story, number_of, story_of
-from bwprof.report.parts import pictures
-from bwprof.report.runs import runs_of
-from bwprof.report.writing import write_report
-from bwprof.results.schema import Row
+from bwprof.analysis.rules import RULES
+from bwprof.cli.commands.show import main_report
+from bwprof.report import pictures
+from bwprof.report.optimization import _NO_PEER
+from bwprof.report.optimization_steps import FIGURES, Goal, Story, number_of, read_goals, story_of
+from bwprof.report.run import runs_of
+from bwprof.report.write import write_report
+from bwprof.results.schema import RowDict
 
 SECTIONS = [
     "Objective",
@@ -39,7 +38,7 @@ BEFORE, BETWEEN, AFTER = 0.4, 0.1, 0.08
 BYTES = 80_000_000
 
 
-def step(ms: float, variant: str, number: int, **more: Any) -> Row:
+def step(ms: float, variant: str, number: int, **more: Any) -> RowDict:
     """One run's row of the case: 64 MB read and 16 MB written in so many ms, of 1000 GB/s in theory."""
     times = {"time_ms": ms, "time_ms_lo": 0.995 * ms, "time_ms_hi": 1.005 * ms, "bandwidth_gb_s": BYTES / ms / 1e6}
     stored = BYTES * (4 if variant == "stored" else 1)
@@ -67,7 +66,7 @@ def step(ms: float, variant: str, number: int, **more: Any) -> Row:
     return row("decode", "fp16", bytes_read=BYTES // 5 * 4, variant=variant, **told, **times) | more
 
 
-def runs(*more: Row, **last: Any) -> list[Any]:
+def runs(*more: RowDict, **last: Any) -> list[Any]:
     frames = [step(BEFORE, "stored", 1), step(BETWEEN, "fused", 2), step(AFTER, "fused", 3, **last)]
     return [bwprof.frame([*more, found]) for found in frames]
 
@@ -281,7 +280,7 @@ def test_the_exit_code_is_that_of_the_goals(
     monkeypatch.chdir(tmp_path)
     Path("goals.toml").write_text(text)
     names = [str(bwprof.save(found, f"run{number}.json")) for number, found in enumerate(runs())]
-    assert main([*names, "-o", "OPTIMIZATION_REPORT.md", "--goals", "goals.toml"]) == code
+    assert main_report([*names, "-o", "OPTIMIZATION_REPORT.md", "--goals", "goals.toml"]) == code
     shown = capsys.readouterr()
     if code == 2:
         assert 'goals.toml: speedup is 5: a comparison is needed, as ">=0.5"' in shown.err

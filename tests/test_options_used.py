@@ -13,9 +13,9 @@ from rows import pair
 
 import bwprof
 from bwprof.cli import main
-from bwprof.cli.sweep import main as sweep_main
+from bwprof.cli.commands.sweep import main_sweep as sweep_main
 from bwprof.results import frame
-from bwprof.roofs import files
+from bwprof.roofs import store
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder with a model, roofs and a run, which is the current one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(TINY))
-    files.export(toy_roofs.ROOFS, tmp_path / "roofs.json")
+    store.export(toy_roofs.ROOFS, tmp_path / "roofs.json")
     bwprof.save(frame.from_rows(pair("copy", 990.0, 980.0, peak_gb_s=1000.0)), tmp_path / "run.csv")
     bwprof.save(frame.from_rows(pair("copy", 990.0, 980.0, peak_gb_s=None)), tmp_path / "bare.csv")
     return tmp_path

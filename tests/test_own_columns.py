@@ -12,7 +12,7 @@ from rows import pair, row
 
 import bwprof
 from bwprof.cli import main
-from bwprof.results import csvfile, frame, jsonfile
+from bwprof.results import csv_file, frame, json_file
 
 SEVERAL = {
     "list": [64, "x"],
@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             made = pair("c", 990.0, 980.0, attainable_gb_s=1e3, peak_gb_s=2e3, flops=7, M=1 << number % 3)
             rows += [one | {"mine": held, "run_id": "r"} for one in made]
     path = tmp_path_factory.mktemp("own") / "run.json"
-    document = json.loads(jsonfile.text(rows, [None] * len(rows), {}))
+    document = json.loads(json_file.text(rows, [None] * len(rows), {}))
     for place, one in enumerate(document["rows"]):
         one["mine"] = rows[place]["mine"]  # as another program writes it
     path.write_text(json.dumps(document))
@@ -83,5 +83,5 @@ def test_what_is_nested_too_deep() -> None:
 
 def test_a_line_of_csv_is_the_frames() -> None:
     made = row("a", "fp32", mine=[1, "b"])
-    assert csvfile.row_line(made, ["mine"]).rstrip().endswith('"[1, ""b""]"')
+    assert csv_file.row_line(made, ["mine"]).rstrip().endswith('"[1, ""b""]"')
     assert frame.to_rows(frame.from_rows([made]))[0]["mine"] == '[1, "b"]'

@@ -205,7 +205,7 @@ import sys
 def test_nothing_of_it_is_there(pytestconfig):
     assert pytestconfig.getoption("bwprof_save") is None
     ours = {name for name in sys.modules if name.startswith("bwprof.")}  # other people's plugins may import NumPy
-    assert ours == {"bwprof.testing", "bwprof.testing.entry", "bwprof.testing.plugin"}
+    assert ours == {"bwprof.pytest_plugin", "bwprof.pytest_plugin.entry", "bwprof.pytest_plugin.plugin"}
 """
 USING = """
 def test_it(bandwidth):
@@ -220,7 +220,7 @@ import pytest
 def session(*options):
     return int(pytest.main(["-q", "-p", "no:cacheprovider", "-W", "error", *options]))
 
-codes = [session("unrelated.py"), session("-p", "bwprof.testing.plugin", "unrelated.py"), session("named")]
+codes = [session("unrelated.py"), session("-p", "bwprof.pytest_plugin.plugin", "unrelated.py"), session("named")]
 codes += [session("using.py"), session("-p", "bwprof", "using.py"), session("-p", "no:bwprof", "using.py")]
 print(bwprof.__file__, codes, sep="\\n")
 """
@@ -232,7 +232,7 @@ def test_pytest_finds_the_plugin_in_the_wheel(package: Package, tmp_path: Path) 
     for name, text in {
         "unrelated.py": UNRELATED,
         "using.py": USING,
-        "named/conftest.py": 'pytest_plugins = ["bwprof.testing.plugin"]\n',
+        "named/conftest.py": 'pytest_plugins = ["bwprof.pytest_plugin.plugin"]\n',
         "named/test_it.py": UNRELATED,
     }.items():
         (tmp_path / name).write_text(text)

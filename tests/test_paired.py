@@ -12,14 +12,22 @@ import pytest
 
 import bwprof
 from bwprof import _core, errors
-from bwprof.measuring.spec import Spec
-from bwprof.paired import asked, run, session, statistics
-from bwprof.paired.asked import Options
-from bwprof.paired.result import sentence
-from bwprof.paired.session import FAILED, INTERRUPTED, OUT_OF_TIME, PRECISE, Found, How
-from bwprof.paired.sides import CaseSide, Opened, SideError, later_timer
-from bwprof.paired.statistics import ratio_of, time_of, verdict_of
-from bwprof.paired.work import Call, from_dict, to_dict
+from bwprof.experiments import ab, ab_run, ab_session
+from bwprof.experiments.ab import Options
+from bwprof.experiments.ab_result import sentence
+from bwprof.experiments.ab_session import (
+    FAILED,
+    INTERRUPTED,
+    OUT_OF_TIME,
+    PRECISE,
+    Found,
+    StopRule,
+    ratio_of,
+    time_of,
+    verdict_of,
+)
+from bwprof.experiments.ab_sides import Call, CaseSide, Opened, SideError, from_dict, later_timer, to_dict
+from bwprof.measuring.operation import Spec
 
 # ---- statistics
 
@@ -29,7 +37,7 @@ from bwprof.paired.work import Call, from_dict, to_dict
 )
 def test_the_interval_goes_as_far_as_the_signed_ranks_allow(count: int, critical: int) -> None:
     """Wilcoxon's T at 1 %, two-sided, as the tables have it (McCornack 1965): the interval ends at the next pair."""
-    assert statistics._dropped(count, 0.99) == critical + 1
+    assert ab_session._dropped(count, 0.99) == critical + 1
 
 
 @pytest.mark.parametrize("count", [8, 9, 10, 12])
@@ -37,21 +45,21 @@ def test_the_interval_counts_every_way_the_signs_may_fall(count: int) -> None:
     sums = sorted(sum(rank for rank in range(1, count + 1) if signs >> (rank - 1) & 1) for signs in range(2**count))
     rare = math.floor(0.005 / 2 * 2**count)  # so many of the smallest sums may be missed at either end
     allowed = [total for total in range(count * (count + 1)) if sum(one <= total for one in sums) <= rare]
-    assert statistics._dropped(count, 0.995) == len(allowed)
+    assert ab_session._dropped(count, 0.995) == len(allowed)
 
 
 def test_too_few_units_say_nothing() -> None:
     found = ratio_of([0.5] * 8)
     assert (found.low, found.high, found.half_width) == (0.0, math.inf, math.inf)
-    assert verdict_of(found) == statistics.UNDECIDED
+    assert verdict_of(found) == ab_session.UNDECIDED
     assert math.isnan(ratio_of([]).value)
-    assert verdict_of(ratio_of([])) == statistics.UNDECIDED
+    assert verdict_of(ratio_of([])) == ab_session.UNDECIDED
 
 
 def test_many_units_are_looked_at_by_the_normal_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = statistics._dropped(60, 0.99)
-    monkeypatch.setattr(statistics, "_EXACT", 0)
-    assert abs(statistics._dropped.__wrapped__(60, 0.99) - exact) <= 5  # of 1 830 pairs
+    exact = ab_session._dropped(60, 0.99)
+    monkeypatch.setattr(ab_session, "_EXACT", 0)
+    assert abs(ab_session._dropped.__wrapped__(60, 0.99) - exact) <= 5  # of 1 830 pairs
     monkeypatch.undo()
     rng = np.random.default_rng(1)
     found = ratio_of(rng.normal(math.log(1.03), 0.2, 4001))
@@ -73,9 +81,9 @@ def test_a_sides_time_is_the_lower_quartile_of_its_samples() -> None:
 
 
 def test_a_limit_is_passed_by_what_is_surely_slower() -> None:
-    assert statistics.fails(1.03, statistics.SLOWER, 0.02)
-    assert not statistics.fails(1.015, statistics.SLOWER, 0.02)
-    assert not statistics.fails(1.5, statistics.UNDECIDED, 0.02)
+    assert ab_session.fails(1.03, ab_session.SLOWER, 0.02)
+    assert not ab_session.fails(1.015, ab_session.SLOWER, 0.02)
+    assert not ab_session.fails(1.5, ab_session.UNDECIDED, 0.02)
 
 
 # ---- turns, on machines that are made up
@@ -127,9 +135,9 @@ class FakeSide:
         self.asked.append("close")
 
 
-def compared(sides: Sequence[Any], machine: Machine, how: How | None = None, **options: Any) -> Found:
-    found = Found(how or How(max_seconds=6.0))
-    session.compare(sides, found.how, into=found, clock=machine.clock, **options)
+def compared(sides: Sequence[Any], machine: Machine, how: StopRule | None = None, **options: Any) -> Found:
+    found = Found(how or StopRule(max_seconds=6.0))
+    ab_session.compare(sides, found.how, into=found, clock=machine.clock, **options)
     return found
 
 
@@ -138,7 +146,7 @@ def alarms(ratio: float, luck: float, seconds: float, tries: int = 40) -> list[s
     for seed in range(tries):
         machine = Machine(seed)
         sides = [FakeSide(machine, 1e6, luck), FakeSide(machine, 1e6 * ratio, luck)]
-        found = compared(sides, machine, How(max_seconds=seconds, seed=seed))
+        found = compared(sides, machine, StopRule(max_seconds=seconds, seed=seed))
         verdicts.append(verdict_of(found.ratio, found.how.gate))
     return verdicts
 
@@ -160,23 +168,23 @@ def test_both_orders_come_about_by_the_seed_alone() -> None:
     orders = []
     for _ in range(2):
         machine = Machine(7)
-        orders.append(compared([FakeSide(machine, 1e6), FakeSide(machine, 1e6)], machine, How(seed=3)).orders)
+        orders.append(compared([FakeSide(machine, 1e6), FakeSide(machine, 1e6)], machine, StopRule(seed=3)).orders)
     assert orders[0] == orders[1]
     assert set(orders[0]) == {"ABBA", "BAAB"}
     machine = Machine(7)
-    other = compared([FakeSide(machine, 1e6), FakeSide(machine, 1e6)], machine, How(seed=4)).orders
+    other = compared([FakeSide(machine, 1e6), FakeSide(machine, 1e6)], machine, StopRule(seed=4)).orders
     assert other[:20] != orders[0][:20]
 
 
 def test_it_stops_when_the_ratio_is_known_and_when_the_time_is_up() -> None:
     machine = Machine(1)
     sides = [FakeSide(machine, 1e6), FakeSide(machine, 1e6)]
-    found = compared(sides, machine, How(rel_ci=0.5, max_seconds=100.0))
-    assert (found.stopped, len(found.units), found.pairs) == (PRECISE, statistics.LEAST_UNITS, 18)
-    found = compared(sides, machine, How(rel_ci=1e-6, max_seconds=0.5))
+    found = compared(sides, machine, StopRule(rel_ci=0.5, max_seconds=100.0))
+    assert (found.stopped, len(found.units), found.pairs) == (PRECISE, ab_session.LEAST_UNITS, 18)
+    found = compared(sides, machine, StopRule(rel_ci=1e-6, max_seconds=0.5))
     assert found.stopped == OUT_OF_TIME
     assert found.seconds == pytest.approx(0.5, abs=0.1)
-    found = compared(sides, machine, How(max_seconds=1e-9))
+    found = compared(sides, machine, StopRule(max_seconds=1e-9))
     assert (found.stopped, len(found.units)) == (OUT_OF_TIME, 1), "one block is measured in any case"
 
 
@@ -184,7 +192,7 @@ def test_it_stops_when_the_ratio_is_known_and_when_the_time_is_up() -> None:
 def test_turns_of_slow_launches_are_shorter(sample_ns: float, samples: int) -> None:
     machine = Machine(1)
     sides = [FakeSide(machine, 1e6), FakeSide(machine, 1e6, sample_ns=sample_ns)]
-    compared(sides, machine, How(max_seconds=0.01))
+    compared(sides, machine, StopRule(max_seconds=0.01))
     assert f"turn {samples}" in sides[0].asked
     assert f"turn {samples}" in sides[1].asked
 
@@ -192,12 +200,12 @@ def test_turns_of_slow_launches_are_shorter(sample_ns: float, samples: int) -> N
 def test_sides_with_buffers_of_their_own_get_fresh_ones_and_those_are_the_units() -> None:
     machine = Machine(1)
     sides = [FakeSide(machine, 1e6, 0.1), FakeSide(machine, 1e6, 0.1)]
-    found = compared(sides, machine, How(rel_ci=1e-6, max_seconds=3.0))
-    assert found.renewals == len(found.units) > statistics.LEAST_UNITS
+    found = compared(sides, machine, StopRule(rel_ci=1e-6, max_seconds=3.0))
+    assert found.renewals == len(found.units) > ab_session.LEAST_UNITS
     assert len(found.orders) > 1.5 * len(found.units), "about as long is measured as it takes to open them"
     assert sides[0].asked.count("open None") == found.renewals
     kept = [FakeSide(machine, 1e6), FakeSide(machine, 1e6)]
-    found = compared(kept, machine, How(rel_ci=1e-6, max_seconds=1.0))
+    found = compared(kept, machine, StopRule(rel_ci=1e-6, max_seconds=1.0))
     assert (found.renewals, len(found.units)) == (1, len(found.orders))
 
 
@@ -234,7 +242,7 @@ def test_a_side_that_fails_is_named_and_what_was_measured_stays() -> None:
     cause = ZeroDivisionError("by zero")
     error = SideError("ZeroDivisionError: by zero")
     error.__cause__ = cause
-    found = compared([FakeSide(machine, 1e6), failing(error, 20)(machine, 1e6)], machine, How(rel_ci=1e-6))
+    found = compared([FakeSide(machine, 1e6), failing(error, 20)(machine, 1e6)], machine, StopRule(rel_ci=1e-6))
     assert (found.stopped, found.failed, found.reason) == (FAILED, 1, "side B: ZeroDivisionError: by zero")
     assert found.cause is cause
     assert len(found.units) == 10
@@ -242,10 +250,10 @@ def test_a_side_that_fails_is_named_and_what_was_measured_stays() -> None:
 
 def test_ctrl_c_keeps_what_was_measured() -> None:
     machine = Machine(1)
-    found = Found(How(rel_ci=1e-6))
+    found = Found(StopRule(rel_ci=1e-6))
     sides = [failing(KeyboardInterrupt(), 21)(machine, 1e6), FakeSide(machine, 1e6)]
     with pytest.raises(KeyboardInterrupt):
-        session.compare(sides, found.how, into=found, clock=machine.clock)
+        ab_session.compare(sides, found.how, into=found, clock=machine.clock)
     assert (found.stopped, len(found.units)) == (INTERRUPTED, 10)
 
 
@@ -266,8 +274,8 @@ def test_a_time_of_zero_is_no_time() -> None:
 def test_different_work_is_not_compared(one: dict[str, Any], other: dict[str, Any], said: str) -> None:
     base: dict[str, Any] = {"title": "", "timer": "", "sample_ns": 1.0, "renewable": False}
     with pytest.raises(SideError, match=said):
-        run.same_work([Opened(**base, **one), Opened(**base, **other)])
-    run.same_work([Opened(**base, **one), Opened(**base)])
+        ab_run.same_work([Opened(**base, **one), Opened(**base, **other)])
+    ab_run.same_work([Opened(**base, **one), Opened(**base)])
 
 
 def test_buffers_are_never_where_they_were(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,8 +286,8 @@ def test_buffers_are_never_where_they_were(cpu: _core.Device, monkeypatch: pytes
         drawn.append(most)
         return least
 
-    monkeypatch.setattr("bwprof.paired.sides.random.randrange", randrange)
-    ((work, _),) = asked.works("gemm", "gemm", Options({"M": 2, "N": 8, "K": 8}, caches=("hot",)), "cpu")
+    monkeypatch.setattr("bwprof.experiments.ab_sides.random.randrange", randrange)
+    ((work, _),) = ab.works("gemm", "gemm", Options({"M": 2, "N": 8, "K": 8}, caches=("hot",)), "cpu")
     assert isinstance(work, Spec)
     side = CaseSide(cpu, work)
     assert side.open().renewable
@@ -292,14 +300,14 @@ def test_buffers_are_never_where_they_were(cpu: _core.Device, monkeypatch: pytes
 
 
 def test_operations_and_functions_by_name() -> None:
-    pairs = asked.works("gemm:naive", "gemm", Options({"M": [1, 2]}, precisions=("fp32", "fp16")), "cpu")
+    pairs = ab.works("gemm:naive", "gemm", Options({"M": [1, 2]}, precisions=("fp32", "fp16")), "cpu")
     assert [(a.case, a.precision, a.variant, b.variant) for a, b in pairs] == [  # type: ignore[union-attr]
         ("gemm", "fp32", "naive", None),
         ("gemm", "fp16", "naive", None),
         ("gemm M=2", "fp32", "naive", None),
         ("gemm M=2", "fp16", "naive", None),
     ]
-    ((call, other),) = asked.works("a.b:c", "file.py:c", Options({"n": 3}, caches=("hot",)), "cpu")
+    ((call, other),) = ab.works("a.b:c", "file.py:c", Options({"n": 3}, caches=("hot",)), "cpu")
     assert (call, other) == (Call("a.b:c", {"n": 3}, "hot"), Call("file.py:c", {"n": 3}, "hot"))
     for work in (*pairs[0], call):
         assert from_dict(to_dict(work)) == work
@@ -318,7 +326,7 @@ def test_operations_and_functions_by_name() -> None:
 )
 def test_what_cannot_be_compared_is_said(a: str, b: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        asked.works(a, b, Options(), "cpu")
+        ab.works(a, b, Options(), "cpu")
 
 
 # ---- bwprof.ab

@@ -22,13 +22,12 @@ from commands import GIVE_UP_SECONDS, csv_rows, environment
 
 import bwprof
 from bwprof import errors
-from bwprof.cli import ab, main
-from bwprof.cli.shared import outputs
-from bwprof.paired import revisions
-from bwprof.paired.process import Place, ProcessSide
-from bwprof.paired.result import Table
-from bwprof.paired.sides import SideError
-from bwprof.paired.work import Call
+from bwprof.cli import main, output
+from bwprof.cli.commands import experiments
+from bwprof.experiments import worktrees
+from bwprof.experiments.ab_process import Place, ProcessSide
+from bwprof.experiments.ab_result import ABTable
+from bwprof.experiments.ab_sides import Call, SideError
 from bwprof.runs.interrupts import Unasked
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -134,10 +133,10 @@ def test_what_a_gate_makes_of_an_interval(
     row = {"case": "x", "ratio": high - 0.005, "ratio_hi": high, "verdict": verdict, "stopped": stopped}
     options = Namespace(fail_on="2%", max_seconds="60", rel_ci="0.01")
     rows = [row | {"reason": "why"}]
-    assert ab._gate(Table({}, rows), 0.02, options) == code
+    assert experiments._gate(ABTable({}, rows), 0.02, options) == code
     assert capsys.readouterr().err == (f"bwprof: --fail-on 2%: x: {words}\n" if words else "")
     slow = rows[0] | {"ratio": 2.0, "ratio_hi": 2.1, "verdict": "slower"}
-    assert ab._gate(Table({}, [slow, *rows]), 0.02, options) == 1, "one that is slower is said first of all"
+    assert experiments._gate(ABTable({}, [slow, *rows]), 0.02, options) == 1, "one that is slower is said first of all"
 
 
 def test_an_operation_in_two_interpreters(capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +181,7 @@ def test_what_cannot_be_written_is_not_lost(
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         path.write_text(text)
 
-    monkeypatch.setattr(outputs, "atomic_write", write)
+    monkeypatch.setattr(output, "atomic_write", write)
     code, out, err = said(capsys, "kernels:once", "kernels:once", "--json", "o.json", "--csv", "o.csv")
     assert code == 3
     assert "kernels:once" in out
@@ -426,7 +425,7 @@ def test_other_peoples_worktrees_are_left_alone(how: str, repository: Path, tmp_
     """One that is missing is on a disk that is not mounted, say; ours are forgotten whatever became of them."""
     git(repository, "worktree", "add", "--quiet", "--detach", str(tmp_path / "mine"), "v1")
     shutil.rmtree(tmp_path / "mine")
-    with revisions.checked_out(repository, ["v1", "v3"], None, lambda: None) as found:
+    with worktrees.checked_out(repository, ["v1", "v3"], None, lambda: None) as found:
         if how == "gone":
             shutil.rmtree(found[0].folder)
         elif how == "locked":

@@ -17,10 +17,9 @@ from matplotlib.figure import Figure
 from rows import pair, row
 
 import bwprof
-from bwprof import plot
-from bwprof.cli.plot import main as plot_main
-from bwprof.plot import looks as looks_module
-from bwprof.plot.kinds import panels
+from bwprof.cli.commands.plot import main_plot as plot_main
+from bwprof.plot import bars as plot_bars
+from bwprof.plot import styles as looks_module
 from bwprof.results import frame
 
 
@@ -32,7 +31,7 @@ def no_figure_is_left() -> Iterator[None]:
 
 def test_bars_show_the_bandwidths() -> None:
     rows = [*pair("a", 100.0, 80.0), *pair("b", 50.0, 60.0)]
-    axes = bwprof.plot.comparison(frame.from_rows(rows))
+    axes = bwprof.plot.bars.comparison(frame.from_rows(rows))
     assert sorted(bar.get_width() for bar in axes.patches) == [50.0, 60.0, 80.0, 100.0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
     assert axes.get_xlabel() == "effective bandwidth (GB/s)"
@@ -46,7 +45,7 @@ def test_the_nearer_roof_is_marked() -> None:
     limited = {"pct_limit": 50.0, "pct_attainable": 20.0, "attainable_gb_s": 500.0, "limiter": "compute"}
     near = {"pct_limit": 40.0, "pct_attainable": 40.0, "attainable_gb_s": 250.0, "limiter": "kernel"}
     rows = [row("a", "fp32", gb_s=100.0, **limited), row("b", "fp32", gb_s=100.0, **near)]
-    axes = plot.comparison(frame.from_rows(rows))
+    axes = plot_bars.comparison(frame.from_rows(rows))
     marks = {(float(line.get_xdata()[0]), line.get_marker()) for line in axes.lines}
     assert marks == {(200.0, "None"), (200.0, "D"), (250.0, "None")}
     legend = axes.get_legend()
@@ -58,7 +57,9 @@ def test_the_nearer_roof_is_marked() -> None:
 def test_a_number_beyond_its_roof_is_no_longer_bar() -> None:
     """Behind a mark that stands beside a short bar, on the picture's ground: a patch of the bar's colour seems one."""
     near = {"attainable_gb_s": 60.0, "pct_attainable": 50.0, "limiter": "memory"}
-    axes = plot.comparison(frame.from_rows([row("long", "fp32", gb_s=1000.0), row("a", "fp32", gb_s=30.0, **near)]))
+    axes = plot_bars.comparison(
+        frame.from_rows([row("long", "fp32", gb_s=1000.0), row("a", "fp32", gb_s=30.0, **near)])
+    )
     number = next(text for text in axes.texts if text.get_text() == "30.0")
     assert number.get_position()[0] > 60.0
     assert number.get_bbox_patch() is None
@@ -69,7 +70,7 @@ def test_a_number_leaves_the_roof_that_its_bar_goes_beyond() -> None:
     """Its ground, of the bar's colour, would hide the mark."""
     over = {"attainable_gb_s": 4459.0, "pct_attainable": 100.5, "limiter": "memory"}
     figure = Figure(figsize=(10.5, 4))
-    axes = plot.comparison(frame.from_rows([row("a", "fp32", gb_s=4483.0, **over)]), figure.add_subplot())
+    axes = plot_bars.comparison(frame.from_rows([row("a", "fp32", gb_s=4483.0, **over)]), figure.add_subplot())
     figure.canvas.draw()
     number = next(text for text in axes.texts if text.get_text() == "4483")
     start, roof = axes.transData.transform([(0.0, 0.0), (4459.0, 0.0)])[:, 0]
@@ -81,7 +82,7 @@ def test_why_a_precision_is_missing_stands_beside_the_dots() -> None:
     """Above 20 cases, where a dot or a roof is near the axis."""
     rows = [row(f"case {number}", "fp32", gb_s=1000.0) for number in range(21)]
     rows += [row("odd", "fp32", gb_s=40.0, attainable_gb_s=90.0), row("odd", "fp16", gb_s=None, status="skipped")]
-    axes = plot.comparison(frame.from_rows(rows))
+    axes = plot_bars.comparison(frame.from_rows(rows))
     reason = next(text for text in axes.texts if text.get_text() == "FP16 skipped")
     assert reason.get_position()[0] > 90.0
 
@@ -89,7 +90,7 @@ def test_why_a_precision_is_missing_stands_beside_the_dots() -> None:
 def looks(*precisions: str) -> dict[str, tuple[object, str]]:
     """Colour and hatch of each precision's bar in a picture of these, which the legend must have, too."""
     rows = [row("a", name, gb_s=10.0 + number) for number, name in enumerate(precisions)]
-    axes = plot.comparison(frame.from_rows(rows))
+    axes = plot_bars.comparison(frame.from_rows(rows))
     bars = {bar.get_width(): (bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches}
     found = {name: bars[10.0 + number] for number, name in enumerate(precisions)}
     legend = axes.get_legend()
@@ -111,7 +112,7 @@ def test_a_precision_has_one_look_everywhere() -> None:
 def test_the_given_axes_are_used_and_nothing_global_changes() -> None:
     before = dict(mpl.rcParams)
     axes = Figure().add_subplot()
-    assert bwprof.plot.comparison(frame.from_rows(pair("a", 100.0, 80.0)), ax=axes) is axes
+    assert bwprof.plot.bars.comparison(frame.from_rows(pair("a", 100.0, 80.0)), ax=axes) is axes
     assert dict(mpl.rcParams) == before
 
 
@@ -134,7 +135,7 @@ def test_save_writes_png_and_svg(tmp_path: Path) -> None:
         row("b", "fp32", gb_s=None, status="failed", reason="x", flags=None),
         row("c", "fp16", flags="not_converged", cache="hot"),
     ]
-    written = plot.save(frame.from_rows(rows), tmp_path / "picture")
+    written = plot_bars.save(frame.from_rows(rows), tmp_path / "picture")
     assert [path.name for path in written] == ["picture.png", "picture.svg"]
     assert written[0].read_bytes().startswith(b"\x89PNG")
     assert "</svg>" in written[1].read_text()
@@ -145,7 +146,7 @@ def test_rows_that_failed_or_are_hot_or_doubted_are_marked() -> None:
         row("a", "fp32", gb_s=None, status="failed", reason="x"),
         row("b", "fp32", flags="not_converged", cache="hot"),
     ]
-    axes = bwprof.plot.comparison(frame.from_rows(rows))
+    axes = bwprof.plot.bars.comparison(frame.from_rows(rows))
     said = [text.get_text() for text in axes.texts]
     assert "FP32 failed" in said
     assert "100*" in said
@@ -162,13 +163,15 @@ def test_rows_that_failed_or_are_hot_or_doubted_are_marked() -> None:
 )
 def test_the_legend_names_what_is_doubted(flags: list[str], said: str) -> None:
     """What most rows have comes first."""
-    legend = plot.comparison(frame.from_rows([row(str(n), "fp32", flags=f) for n, f in enumerate(flags)])).get_legend()
+    legend = plot_bars.comparison(
+        frame.from_rows([row(str(n), "fp32", flags=f) for n, f in enumerate(flags)])
+    ).get_legend()
     assert legend is not None
     assert legend.get_texts()[-1].get_text() == said
 
 
 def test_the_legend_says_nothing_of_doubts_where_there_are_none() -> None:
-    legend = plot.comparison(frame.from_rows([row("a", "fp32", flags="")])).get_legend()
+    legend = plot_bars.comparison(frame.from_rows([row("a", "fp32", flags="")])).get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["FP32"]
 
@@ -179,40 +182,40 @@ def test_a_nine_column_file_plots(tmp_path: Path) -> None:
         "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written\n"
         "decode,FP32,1,896,896,0.008,400,3200000,0\ndecode,FP16,1,896,896,0.005,320,1600000,0\n"
     )
-    axes = bwprof.plot.comparison(bwprof.load(path))
+    axes = bwprof.plot.bars.comparison(bwprof.load(path))
     assert sorted(bar.get_width() for bar in axes.patches) == [320.0, 400.0]
 
 
 def test_nothing_to_draw_is_said() -> None:
     with pytest.raises(ValueError, match="there are no rows to draw"):
-        bwprof.plot.comparison(frame.from_rows([]))
+        bwprof.plot.bars.comparison(frame.from_rows([]))
 
 
 @pytest.mark.parametrize("name", ["a$b_{$^", "x" * 400, "[red]"])
 def test_any_name_can_be_drawn(tmp_path: Path, name: str) -> None:
     rows = pair(name, 100.0, 80.0, device="$_{$")
-    assert len(plot.save(frame.from_rows(rows), tmp_path / "a")) == 2
-    assert plot.save(frame.from_rows(rows), tmp_path / "b.png") == [tmp_path / "b.png", tmp_path / "b.svg"]
+    assert len(plot_bars.save(frame.from_rows(rows), tmp_path / "a")) == 2
+    assert plot_bars.save(frame.from_rows(rows), tmp_path / "b.png") == [tmp_path / "b.png", tmp_path / "b.svg"]
 
 
 def test_numbers_without_end_are_written_and_not_drawn(tmp_path: Path) -> None:
     rows = [row("a", "fp32", gb_s=50.0), row("a", "fp16", gb_s=float("inf"), attainable_gb_s=float("inf"))]
-    plot.save(frame.from_rows(rows), tmp_path / "a")
-    axes = plot.comparison(frame.from_rows(rows))
+    plot_bars.save(frame.from_rows(rows), tmp_path / "a")
+    axes = plot_bars.comparison(frame.from_rows(rows))
     assert 50 < axes.get_xlim()[1] < 60
     assert "FP16 unknown" in [text.get_text() for text in axes.texts]
 
 
 def test_a_notebook_gets_a_figure_of_pyplot() -> None:
     before = plt.get_fignums()
-    axes = plot.comparison(frame.from_rows(pair("a", 100.0, 80.0)))
+    axes = plot_bars.comparison(frame.from_rows(pair("a", 100.0, 80.0)))
     assert plt.gcf() is axes.figure
     assert len(plt.get_fignums()) == len(before) + 1
 
 
 def test_a_saved_picture_leaves_no_figure_behind(tmp_path: Path) -> None:
     before = plt.get_fignums()
-    plot.save(frame.from_rows(pair("a", 100.0, 80.0)), tmp_path / "a")
+    plot_bars.save(frame.from_rows(pair("a", 100.0, 80.0)), tmp_path / "a")
     assert plt.get_fignums() == before
 
 
@@ -228,7 +231,7 @@ def test_a_saved_picture_leaves_no_figure_behind(tmp_path: Path) -> None:
     ],
 )
 def test_a_pictures_name_says_what_is_written(tmp_path: Path, name: str, files: list[str]) -> None:
-    written = plot.save(frame.from_rows(pair("a", 100.0, 80.0)), tmp_path / name)
+    written = plot_bars.save(frame.from_rows(pair("a", 100.0, 80.0)), tmp_path / name)
     assert [path.name for path in written] == files
     assert sorted(path.name for path in tmp_path.iterdir()) == files
 
@@ -237,7 +240,7 @@ def test_any_letters_make_a_well_formed_picture(tmp_path: Path) -> None:
     letters = "".join(map(chr, range(0x20))) + "\x7f\x9f\ud800\ufffe<&>--"
     rows = pair(letters, 100.0, 80.0, device=letters, variant=letters, peak_gb_s=100.0)
     rows += [row(letters, letters + "9", gb_s=None, status="failed", flags="noisy")]
-    _, svg = plot.save(frame.from_rows(rows), tmp_path / "a")
+    _, svg = plot_bars.save(frame.from_rows(rows), tmp_path / "a")
     xml.etree.ElementTree.parse(svg)
 
 
@@ -288,13 +291,13 @@ def test_the_comparison_of_a_classic_file(classic: Path, capsys: pytest.CaptureF
 def test_a_panel_for_each_operation(classic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than a script with four panels could draw."""
     drawn: list[tuple[str, list[float]]] = []
-    real = panels._draw
+    real = plot_bars._draw_panel
 
     def draw(ax: Any, case: str, means: Any) -> None:
         real(ax, case, means)
         drawn.append((ax.get_title(), [bar.get_height() for bar in ax.patches]))
 
-    monkeypatch.setattr(panels, "_draw", draw)
+    monkeypatch.setattr(plot_bars, "_draw_panel", draw)
     more = "".join(f"op{number},FP32,,,,1,{number + 1},1,1\n" for number in range(4))
     more += f"{'long' * 11},FP32,,,,1,5,1,1\n"
     (classic / "old.csv").write_text(CLASSIC + more)

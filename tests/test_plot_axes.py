@@ -17,7 +17,8 @@ from rows import row
 
 import bwprof
 from bwprof import plot
-from bwprof.plot.kinds.series import count_formatter
+from bwprof.plot import rooflines, series, styles, trends
+from bwprof.plot.series import count_formatter
 from bwprof.results import frame
 
 
@@ -49,7 +50,7 @@ def test_a_trend_names_the_first_and_the_last_date(first: str, last: str, offset
         rows = frame.from_rows([row("a", "fp32", timestamp=when, run_id=f"run-{number}")])
         rows.attrs["run"] = {"started": when, "run_id": f"run-{number}"}
         bwprof.save(rows, tmp_path / f"{number}" / "results.json")
-    axes = plot.trend(bwprof.history(tmp_path))
+    axes = trends.trend(bwprof.history(tmp_path))
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]
     assert axes.xaxis.get_offset_text().get_text() == offset
 
@@ -84,9 +85,9 @@ def test_ticks_that_are_near_to_each_other_are_left_out() -> None:
 
 def joined(rows: list[Any], **options: Any) -> set[tuple[float, ...]]:
     """The places along the parameter that each line of a picture joins."""
-    axes = plot.lines(frame.from_rows(rows), **options)
+    axes = series.lines(frame.from_rows(rows), **options)
     own = [
-        line for line in axes.lines if line.get_linestyle() != "None" and line.get_color() == plot.style("fp32").color
+        line for line in axes.lines if line.get_linestyle() != "None" and line.get_color() == styles.style("fp32").color
     ]
     return {tuple(map(float, line.get_xdata())) for line in own}
 
@@ -110,7 +111,7 @@ def test_a_roofline_joins_the_precisions_of_one_shape() -> None:
         for M in (1, 4)
         for precision, share in (("fp32", 1.0), ("fp16", 0.5))
     ]
-    axes = plot.roofline(frame.from_rows(rows))
+    axes = rooflines.roofline(frame.from_rows(rows))
     (lines,) = (found for found in axes.collections if isinstance(found, LineCollection))
     ends = {tuple(round(float(y), 6) for _, y in path.vertices) for path in lines.get_paths()}
     assert ends == {(0.1, 0.05), (0.4, 0.2)}
@@ -121,7 +122,7 @@ def test_a_roofline_joins_the_precisions_of_one_shape() -> None:
 
 def roof_words(rows: list[Any]) -> tuple[str, str, str]:
     """A roofline's title, and what its legend says of the roof of memory and of FP16's."""
-    axes = plot.roofline(frame.from_rows(rows))
+    axes = rooflines.roofline(frame.from_rows(rows))
     legend = axes.get_legend()
     assert legend is not None
     texts = [text.get_text() for text in legend.get_texts()]

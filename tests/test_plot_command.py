@@ -11,7 +11,7 @@ from rows import pair, row
 import bwprof
 from bwprof import plot
 from bwprof.cli import main as bwprof_command
-from bwprof.cli.plot import main
+from bwprof.cli.commands.plot import main_plot
 from bwprof.results import frame
 
 
@@ -62,13 +62,13 @@ def here(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_kind_is_drawn_by_its_name(
     arguments: list[str], file: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments) == 0
+    assert main_plot(arguments) == 0
     assert (here / file).stat().st_size > 1000
     assert f"the picture is {file}" in capsys.readouterr().err
 
 
 def test_every_kind_that_fits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--input", "results.json", "--output-dir", "plots/", "--dpi", "30", "--format", "png,svg"]) == 0
+    assert main_plot(["--input", "results.json", "--output-dir", "plots/", "--dpi", "30", "--format", "png,svg"]) == 0
     names = ["bandwidth_comparison", "lines", "roofline", "speedup"]
     assert sorted(path.name for path in (here / "plots").iterdir()) == [
         f"{name}.{ending}" for name in names for ending in ("png", "svg")
@@ -90,7 +90,7 @@ def test_a_file_that_other_tools_wrote(here: Path, capsys: pytest.CaptureFixture
         "decode_gemm,FP16,1,896,896,0.00243265,661.509,1607424,1792\n"
         "kv_append,FP16,,,,0.00170102,616.439,524288,524288\n"
     )
-    assert main(["--input", "benchmark.csv", "--output-dir", "plots", "--dpi", "30"]) == 0
+    assert main_plot(["--input", "benchmark.csv", "--output-dir", "plots", "--dpi", "30"]) == 0
     assert sorted(path.name for path in (here / "plots").iterdir()) == ["bandwidth_comparison.png", "speedup.png"]
     assert "no roofline: it needs cases with a time and FLOPs" in capsys.readouterr().err
 
@@ -98,7 +98,7 @@ def test_a_file_that_other_tools_wrote(here: Path, capsys: pytest.CaptureFixture
 def test_several_runs_are_drawn_together(here: Path) -> None:
     more = [row("case 256", name, N=256, flops=1) for name in ("fp32", "fp16")]
     bwprof.save(frame.from_rows(more), here / "more.csv")
-    assert main(["lines", "results.json", "more.csv", "-o", "l.svg"]) == 0
+    assert main_plot(["lines", "results.json", "more.csv", "-o", "l.svg"]) == 0
     assert "<!-- 256 -->" in (here / "l.svg").read_text()
 
 
@@ -106,7 +106,7 @@ def test_a_trend_of_a_folder(here: Path) -> None:
     for number in range(2):
         (here / "runs" / f"{number}").mkdir(parents=True)
         shutil.copy(here / "results.json", here / "runs" / f"{number}")
-    assert main(["trend", "runs", "--case", "case 1*", "-o", "t.svg", "--dark"]) == 0
+    assert main_plot(["trend", "runs", "--case", "case 1*", "-o", "t.svg", "--dark"]) == 0
     text = (here / "t.svg").read_text()
     assert "case 16" in text
     assert "case 64" not in text
@@ -138,13 +138,13 @@ def test_a_trend_of_a_folder(here: Path) -> None:
 )
 def test_what_cannot_be_drawn(arguments: list[str], words: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(here.rglob("*"))
-    assert main(arguments) == 2
+    assert main_plot(arguments) == 2
     assert words in capsys.readouterr().err
     assert sorted(here.rglob("*")) == before
 
 
 def test_help_lists_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
+    assert main_plot(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"\n  {name} " in text for name in (*plot.KINDS, "compare", "trend"))
 
@@ -208,11 +208,11 @@ def test_what_is_there_is_looked_at_before_anything_is_measured(
 def test_where_a_picture_cannot_go_is_said_first(
     output: str, words: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from bwprof.ladder import function
+    from bwprof.experiments import ablation
 
     (here / "loop.svg").symlink_to("loop.svg")
     (here / "dangling.svg").symlink_to(here / "gone" / "x.svg")
     (here / "linked").symlink_to(".")
-    monkeypatch.setattr(function, "ablation", lambda *_, **__: pytest.fail("measured before it looked"))
+    monkeypatch.setattr(ablation, "ablation", lambda *_, **__: pytest.fail("measured before it looked"))
     assert bwprof_command(["ablation", "gemm", "--device", "cpu", "--md", "x.svg", "-o", output]) == 2
     assert words in capsys.readouterr().err

@@ -20,7 +20,8 @@ from rows import pair
 
 import bwprof
 from bwprof import plot
-from bwprof.cli.plot import main
+from bwprof.cli.commands.plot import main_plot
+from bwprof.plot import ablations, bars, heatmaps, regressions, stacked, stream_curves, trends
 from bwprof.results import frame
 
 ROWS = [made for n in (16, 64) for m in (1, 4) for made in pair(f"case {n} {m}", 100.0 + n, 80.0 + m, N=n, M=m)]
@@ -63,7 +64,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_older_one(
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        code = main(["results.json", "-o", "a.png", "--force"])
+        code = main_plot(["results.json", "-o", "a.png", "--force"])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (code, Path("a.png").read_bytes()) == (3, b"older")
@@ -74,7 +75,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_older_one(
 @pytest.mark.parametrize("projection", ["polar", "3d", "mollweide"])
 def test_only_plain_axes_are_drawn_on(projection: str, past: pd.DataFrame) -> None:
     figure = Figure()
-    for function, data in ((plot.comparison, ROWS), (plot.ratios, compared()), (plot.trend, past)):
+    for function, data in ((bars.comparison, ROWS), (regressions.ratios, compared()), (trends.trend, past)):
         with pytest.raises(ValueError, match=f"ax is of the projection '{projection}': plain axes are needed"):
             function(data, ax=figure.add_subplot(projection=projection))
 
@@ -82,35 +83,35 @@ def test_only_plain_axes_are_drawn_on(projection: str, past: pd.DataFrame) -> No
 @pytest.mark.parametrize("given", [5, "x", Figure(), np.zeros(1), plt])
 def test_what_are_no_axes_is_said(given: Any) -> None:
     with pytest.raises(TypeError, match=r"ax is .*: axes of matplotlib are needed"):
-        plot.comparison(ROWS, ax=given)
+        bars.comparison(ROWS, ax=given)
 
 
 def test_axes_without_a_figure_are_refused() -> None:
     gone = Figure().add_subplot()
     gone.remove()
     with pytest.raises(ValueError, match="ax belongs to no figure"):
-        plot.comparison(ROWS, ax=gone)
+        bars.comparison(ROWS, ax=gone)
 
 
 def test_a_part_of_a_figure_has_axes_too() -> None:
     """Half of 12 inches is what names may take."""
-    from bwprof.plot.paper import inches_of
+    from bwprof.plot.canvas import inches_of
 
     figure = Figure(figsize=(12, 5))
     FigureCanvasAgg(figure)
     made = figure.subfigures(1, 2)[0].subplots()
     made.set_position((0.25, 0.1, 0.5, 0.8))
     assert inches_of(made) == pytest.approx((3.0, 4.0))
-    plot.comparison(ROWS, ax=made)
+    bars.comparison(ROWS, ax=made)
     figure.canvas.draw()
 
 
-@pytest.mark.parametrize("function", [plot.ratios, plot.ablation, plot.trend])
+@pytest.mark.parametrize("function", [regressions.ratios, ablations.ablation, trends.trend])
 def test_what_is_no_frame_of_theirs_is_said(function: Callable[..., Axes]) -> None:
     for given in (None, 5, [], {}):
         with pytest.raises(TypeError, match=r"a frame is needed, a (comparison|ladder|history), which bwprof"):
             function(given)
-    with pytest.raises(FileNotFoundError if function is plot.ablation else TypeError, match="path"):
+    with pytest.raises(FileNotFoundError if function is ablations.ablation else TypeError, match="path"):
         function("path")
 
 
@@ -121,23 +122,23 @@ def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
     for odd in ("x", None, [1], {"a": 1}, True, 1e308, -1.0):
         rows = [rung | {"predicted_gain": odd, "flags": odd}, rung | {"speedup_vs_first": odd, "predicted_gain": 2.0}]
         path.write_text(json.dumps({"format": "bwprof-ladder", "rows": rows}))
-        assert drawn(plot.ablation, path).get_yticklabels()
+        assert drawn(ablations.ablation, path).get_yticklabels()
     for wrong in ([], {}, {"format": "bwprof-ladder"}, {"format": "bwprof-ladder", "rows": [1]}, {"format": 5}):
         path.write_text(json.dumps(wrong))
         with pytest.raises(ValueError, match="is no ladder: a file is needed that bwprof ablation --json, or --csv"):
-            plot.ablation(path)
+            ablations.ablation(path)
     path.write_text("{")
     with pytest.raises(ValueError, match="is not a bwprof result file"):
-        plot.ablation(path)
+        ablations.ablation(path)
     table, names = tmp_path / "ladder.csv", ",".join(rung)
     for odd in ("x", "1e308", "-1", "nan", "NA"):
         lines = [f"{names},predicted_gain", f"NA,rung,ok,fp32,1.0,{odd}", f"=1+1,rung,ok,fp32,{odd},2.0"]
         table.write_text("\n".join(lines))
-        assert [label.get_text() for label in drawn(plot.ablation, table).get_yticklabels()] == ["NA", "=1+1"]
+        assert [label.get_text() for label in drawn(ablations.ablation, table).get_yticklabels()] == ["NA", "=1+1"]
     for wrong in ("", "\n", "version,kind\na,b\n", f"{names},predicted_gain\na,b\n1,2,3,4,5,6,7,8\n"):
         table.write_text(wrong)
         with pytest.raises(ValueError, match=r"ladder.csv is no ladder: a file is needed .* --csv, wrote"):
-            plot.ablation(table)
+            ablations.ablation(table)
 
 
 @pytest.mark.parametrize("twice", ["ratios", "trend"])
@@ -153,44 +154,44 @@ def test_columns_have_one_name_each(twice: str, past: pd.DataFrame) -> None:
 def test_odd_numbers_leave_the_rest_of_a_comparison_and_a_history(odd: Any, past: pd.DataFrame) -> None:
     ratios = compared().astype(object)
     ratios.loc[ratios.index[0], ["ratio", "ratio_lo", "ratio_hi", "threshold_pct"]] = [odd] * 4
-    assert any("fp16" in word.get_text() for word in drawn(plot.ratios, ratios).get_yticklabels())
+    assert any("fp16" in word.get_text() for word in drawn(regressions.ratios, ratios).get_yticklabels())
     times = past.astype(object)
     times.loc[times.index[0], ["time_ms", "time_ms_lo", "time_ms_hi"]] = [odd] * 3
-    assert drawn(plot.trend, times).get_title(loc="left") == "a"
+    assert drawn(trends.trend, times).get_title(loc="left") == "a"
 
 
 def test_a_history_in_any_form_is_drawn(past: pd.DataFrame) -> None:
     named = past.set_index(pd.Index(range(len(past)), name="case"))
     for given in (past.astype("category"), past.astype(object), named):
-        assert drawn(plot.trend, given).get_title(loc="left") == "a"
+        assert drawn(trends.trend, given).get_title(loc="left") == "a"
 
 
 def test_a_phase_is_text() -> None:
     data = bwprof.load_example("h200_llama").head(14).assign(phase="$\\frac$")
-    assert drawn(plot.model, data).get_xlabel() == "time of a $\\frac$ step (ms)"
+    assert drawn(stacked.model, data).get_xlabel() == "time of a $\\frac$ step (ms)"
 
 
 def test_a_heatmap_of_rows_that_all_failed_says_so() -> None:
     with pytest.raises(ValueError, match="there are no rows to draw"):
-        plot.heatmap(frame.from_rows([{**row, "status": "failed"} for row in ROWS]), ax=axes())
+        heatmaps.heatmap(frame.from_rows([{**row, "status": "failed"} for row in ROWS]), ax=axes())
 
 
 def test_a_heatmap_has_two_parameters() -> None:
     with pytest.raises(ValueError, match="x and y are both M"):
-        plot.heatmap(ROWS, x="M", y="M", ax=axes())
+        heatmaps.heatmap(ROWS, x="M", y="M", ax=axes())
     with pytest.raises(TypeError, match="precision is 5: a name is needed"):
-        plot.heatmap(ROWS, precision=5, ax=axes())  # type: ignore[arg-type]
+        heatmaps.heatmap(ROWS, precision=5, ax=axes())  # type: ignore[arg-type]
 
 
 def test_ridges_of_one_arithmetic_or_of_none() -> None:
     """Of a thousand unknown devices five are named."""
-    legend: Any = plot.ridge(ax=axes(), precisions="fp32").get_legend()
+    legend: Any = stream_curves.ridge(ax=axes(), precisions="fp32").get_legend()
     assert "FP32" in legend.get_texts()[0].get_text()
     with pytest.raises(ValueError, match="precisions is 5"):
-        plot.ridge(ax=axes(), precisions=5)  # type: ignore[arg-type]
+        stream_curves.ridge(ax=axes(), precisions=5)  # type: ignore[arg-type]
     rows = [made for n in range(1000) for made in pair("a", 1.0, 1.0, device=f"card {n}")]
     with pytest.raises(ValueError, match=r"card 4 and 995 more\)$"):
-        plot.ridge(rows, ax=axes())
+        stream_curves.ridge(rows, ax=axes())
 
 
 def test_one_file_needs_no_list(tmp_path: Path) -> None:
@@ -220,6 +221,6 @@ def test_no_option_is_ignored(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     bwprof.save(frame.from_rows(ROWS), "results.json")
-    assert main(["results.json", *arguments]) == 2
+    assert main_plot(["results.json", *arguments]) == 2
     assert said in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]

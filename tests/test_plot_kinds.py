@@ -23,10 +23,12 @@ from rows import pair, row
 
 import bwprof
 from bwprof import plot
-from bwprof.plot.hatches import bar, strokes
-from bwprof.plot.looks import DARK, luminance
+from bwprof.plot import bars as plot_bars
+from bwprof.plot import heatmaps, series, stacked, stream_curves
+from bwprof.plot.canvas import bar, strokes
+from bwprof.plot.styles import DARK, luminance
 from bwprof.results import frame
-from bwprof.text import bytes_text
+from bwprof.text.formatting import bytes_text
 
 FUNCTIONS: dict[str, Callable[..., Axes]] = {name: getattr(plot, name) for name in plot.KINDS}
 
@@ -235,26 +237,26 @@ def test_the_hatches_of_both_directions() -> None:
 
 def test_cases_of_one_name_are_told_by_their_sizes() -> None:
     rows = [row("gemm", "fp32", N=size, K=64) for size in (16, 32)]
-    labels = [text.get_text() for text in plot.comparison(rows).get_yticklabels()]
+    labels = [text.get_text() for text in plot_bars.comparison(rows).get_yticklabels()]
     assert labels == ["gemm N=16", "gemm N=32"]
 
 
 @pytest.mark.parametrize("count", [2, 25])
 def test_a_predicted_bar_or_dot_is_hollow(count: int) -> None:
     rows = [row(f"case {number}", "fp32", status="predicted" if number else "ok") for number in range(count)]
-    axes = plot.comparison(frame.from_rows(rows))
+    axes = plot_bars.comparison(frame.from_rows(rows))
     if count < 20:
         ground = axes.get_facecolor()
         assert [mpl.colors.same_color(bar.get_facecolor(), ground) for bar in axes.patches] == [False, True]
     else:
         assert hollow_marks(axes) == set(range(1, count))
     assert "hollow: predicted" in legend_words(axes)
-    assert "hollow: predicted" not in legend_words(plot.comparison(frame.from_rows(rows[:1])))
+    assert "hollow: predicted" not in legend_words(plot_bars.comparison(frame.from_rows(rows[:1])))
 
 
 def test_a_shape_of_several_steps_is_drawn_once() -> None:
     """A model's attention stands in the step of each format of the weights, measured once."""
-    said = [text.get_text() for text in plot.comparison(bwprof.load_example("h200_llama")).get_yticklabels()]
+    said = [text.get_text() for text in plot_bars.comparison(bwprof.load_example("h200_llama")).get_yticklabels()]
     assert len(said) == len(set(said)) == 32
 
 
@@ -313,18 +315,18 @@ def test_paths_rows_and_results_of_models_are_drawn(tmp_path: Any) -> None:
     rows = [*pair("a", 100.0, 80.0), *pair("b", 50.0, 60.0)]
     path = bwprof.save(frame.from_rows(rows), tmp_path / "results.json")
     for given in (path, str(path), tmp_path, rows, frame.from_rows(rows)):
-        axes = plot.comparison(given, ax=Figure().add_subplot())
+        axes = plot_bars.comparison(given, ax=Figure().add_subplot())
         assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-    assert [len(plot.comparison(rows[0], ax=Figure().add_subplot()).patches)] == [1]
+    assert [len(plot_bars.comparison(rows[0], ax=Figure().add_subplot()).patches)] == [1]
     llama = bwprof.load_example("h200_llama")
     result = type("Result", (), {"frame": llama})()
-    assert plot.model(result, ax=Figure().add_subplot()).get_xlabel() == "time per token (ms)"
+    assert stacked.model(result, ax=Figure().add_subplot()).get_xlabel() == "time per token (ms)"
 
 
 @pytest.mark.parametrize("given", [5, [1], object(), {1, 2}])
 def test_what_is_no_data_is_refused(given: object) -> None:
     with pytest.raises(TypeError, match="a frame is needed, a run's folder, a file of results, or rows"):
-        plot.comparison(given)
+        plot_bars.comparison(given)
 
 
 HOSTILE = [
@@ -428,7 +430,7 @@ def test_rows_without_any_are_refused(kind: str) -> None:
 
 def test_rows_lack_what_every_row_needs() -> None:
     with pytest.raises(ValueError, match="the rows have no column precision"):
-        plot.comparison([{"operation": "mine", "time_ms": 1.0}])
+        plot_bars.comparison([{"operation": "mine", "time_ms": 1.0}])
 
 
 @pytest.mark.parametrize("kind", ["comparison", "speedup"])
@@ -505,21 +507,21 @@ def test_lines_have_streams_and_the_cache() -> None:
 
 def test_lines_of_a_model_are_its_shapes() -> None:
     """N and K tell its products apart, not the steps in which they stand."""
-    made = legend_words(plot.lines(bwprof.load_example("h200_llama")))
+    made = legend_words(series.lines(bwprof.load_example("h200_llama")))
     assert [word for word in made if "count" in word or "step_batch" in word or "context" in word] == []
     assert {"N=6144 K=4096", "N=128256 K=4096"} <= set(made)
 
 
 def test_lines_over_time_and_what_is_no_column() -> None:
     data = swept({"N": [16, 32], "M": [1, 4]})
-    axes = plot.lines(data, ax=Figure().add_subplot(), x="M", y="time_ms")
+    axes = series.lines(data, ax=Figure().add_subplot(), x="M", y="time_ms")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("M", "time (ms)")
     with pytest.raises(ValueError, match=r"y: unknown column of numbers 'time_m': did you mean 'time_ms'"):
-        plot.lines(data, y="time_m")
+        series.lines(data, y="time_m")
     with pytest.raises(ValueError, match="x: unknown column of numbers 'Q'"):
-        plot.lines(data, x="Q")
+        series.lines(data, x="Q")
     with pytest.raises(ValueError, match="no parameter has two values"):
-        plot.lines(swept({"N": [16]}))
+        series.lines(swept({"N": [16]}))
 
 
 def test_a_heatmap_has_a_cell_for_each_pair() -> None:
@@ -528,9 +530,9 @@ def test_a_heatmap_has_a_cell_for_each_pair() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "4"]
     assert sorted(text.get_text() for text in axes.texts) == [str(100 + number) for number in range(8)]
     with pytest.raises(ValueError, match="needs two parameters with several values each, and there are: N"):
-        plot.heatmap(swept({"N": [16, 32]}))
+        heatmaps.heatmap(swept({"N": [16, 32]}))
     with pytest.raises(ValueError, match="unknown precision 'fp64'"):
-        plot.heatmap(data_for("heatmap"), precision="fp64")
+        heatmaps.heatmap(data_for("heatmap"), precision="fp64")
 
 
 def test_a_speedup_is_bytes_times_bandwidths() -> None:
@@ -542,7 +544,7 @@ def test_a_speedup_is_bytes_times_bandwidths() -> None:
     assert "1.60\u00d7 = 2.00 \u00d7 0.80" in text
     assert "2.40\u00d7 = 2.00 \u00d7 1.20" in text
     with pytest.raises(ValueError, match=r"no case has a time in fp32 and in bf16 \(there are: fp32, fp16\)"):
-        plot.speedup(pair("a", 100.0, 80.0), to="bf16")
+        stacked.speedup(pair("a", 100.0, 80.0), to="bf16")
 
 
 def test_a_models_steps_add_up() -> None:
@@ -554,19 +556,19 @@ def test_a_models_steps_add_up() -> None:
     assert sum(bar.get_width() for bar in first) == pytest.approx(total)
     assert f"{total:.3g} ms, {1e3 / total:.0f} tokens/s" in said(axes)
     with pytest.raises(ValueError, match="unknown phase 'decod'"):
-        plot.model(data_for("model"), phase="decod")
+        stacked.model(data_for("model"), phase="decod")
 
 
 def test_roofs_are_drawn_from_whatever_holds_them(tmp_path: Any) -> None:
-    from bwprof.analysis.narrowing import roofs_of
-    from bwprof.roofs import files
+    from bwprof.analysis.gains import roofs_of
+    from bwprof.roofs import store
 
     found = roofs_of(bwprof.load_example("h200"))
     assert found is not None
-    files.export(found, tmp_path / "roofs.json")
+    store.export(found, tmp_path / "roofs.json")
     (tmp_path / "stored.json").write_text(json.dumps({"identity": {}, "roofs": found.to_dict()}))
     for given in (found, tmp_path / "roofs.json", tmp_path / "stored.json"):
-        axes = plot.roofs(given, ax=Figure().add_subplot())
+        axes = stream_curves.roofs(given, ax=Figure().add_subplot())
         read = next(line for line in axes.lines if len(line.get_xdata()) > 3)
         first = [point for point in found.points if point.stream == found.points[0].stream]
         points = sorted((point.total_bytes, point.gb_s) for point in first)
@@ -583,6 +585,6 @@ def test_ridges_stand_at_their_years() -> None:
     assert any(abs(y - 206.125) < 1e-3 and round(x) == 2023 for x, y in squares)
     assert "measured" in said(axes), "the recorded run is of a device of the catalogue"
     with pytest.raises(ValueError, match="unknown arithmetic of the catalogue 'fp31'"):
-        plot.ridge(precisions=["fp31"])
+        stream_curves.ridge(precisions=["fp31"])
     with pytest.raises(ValueError, match=r"no device of the rows is in the catalogue.*Test CPU"):
-        plot.ridge(pair("a", 100.0, 80.0))
+        stream_curves.ridge(pair("a", 100.0, 80.0))

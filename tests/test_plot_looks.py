@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from bwprof import registry
-from bwprof.plot.looks import ink, luminance, part_look, readable, style, styles
-from bwprof.plot.paper import write_figure
+from bwprof.plot.canvas import write_figure
+from bwprof.plot.styles import ink, luminance, part_look, readable, style, styles
 
 # Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency", 2009:
 # severity 1, for linear RGB.

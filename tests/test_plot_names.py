@@ -17,7 +17,7 @@ from rows import row
 
 import bwprof
 from bwprof import plot
-from bwprof.plot.paper import in_lines, told_apart
+from bwprof.plot.canvas import distinguish_names, in_lines
 from bwprof.results import frame
 
 EXAMPLES = ("h100", "h200", "h100_llama", "h200_llama")
@@ -114,12 +114,12 @@ def hollow(line: Any) -> bool:
 
 
 def test_words_that_all_names_share() -> None:
-    assert told_apart(["gemm M=1 N=4096 K=4096", "gemm M=16 N=64 K=4096"]) == (
+    assert distinguish_names(["gemm M=1 N=4096 K=4096", "gemm M=16 N=64 K=4096"]) == (
         "gemm K=4096",
         ["M=1 N=4096", "M=16 N=64"],
     )
     steps = [f"decode b=1 c=4096 {role}" for role in ("qkv", "gate up", "qkv")]
-    assert told_apart(steps) == ("decode b=1 c=4096", ["qkv", "gate up", "qkv"])
+    assert distinguish_names(steps) == ("decode b=1 c=4096", ["qkv", "gate up", "qkv"])
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_words_that_all_names_share() -> None:
     ],
 )
 def test_names_that_stay_whole(names: list[str]) -> None:
-    assert told_apart(names) == ("", names)
+    assert distinguish_names(names) == ("", names)
 
 
 def test_a_long_name_takes_several_lines() -> None:

@@ -14,11 +14,13 @@ import pytest
 import toy_roofs
 
 import bwprof
-from bwprof.analysis import predict_rows, with_limits
-from bwprof.analysis.forecast import streams
-from bwprof.analysis.forecast.streams import Streams
-from bwprof.results import schema
-from bwprof.roofs import Rate, RoofPoint, Roofs, limits
+from bwprof.analysis.prediction import streams
+from bwprof.analysis.prediction.predict import predict_rows
+from bwprof.analysis.prediction.streams import Streams
+from bwprof.results import columns, schema
+from bwprof.roofs import limiter
+from bwprof.roofs.limiter import with_limits
+from bwprof.roofs.model import Rate, RoofPoint, Roofs
 
 # A stream takes 2 us and its bytes at 1000 GB/s, an empty launch 1 us; FP16 does 100 TFLOP/s.
 POINTS = (
@@ -83,7 +85,7 @@ def test_streams_are_those_of_the_roofs() -> None:
 
 def test_the_size_curve_is_scaled_by_bandwidth_and_latency() -> None:
     """Of half the bandwidth a large stream takes twice as long, a small one hardly longer: it waits."""
-    found = json.loads((Path(streams.__file__).parent / "streams.json").read_text())
+    found = json.loads((Path(streams.__file__).parents[2] / "data" / "streams.json").read_text())
     curve = next(curve for curve in found["curves"] if curve["stream"] == "stream_read")
     small, large = curve["microseconds"][0], curve["microseconds"][-1]
     moving = curve["bytes"][0] * large / curve["bytes"][-1]
@@ -103,7 +105,7 @@ def test_a_frame_as_a_sweeps(tmp_path: Path) -> None:
     frame = bwprof.predict(["gemm", "kv_copy"], device="L4")
     assert list(frame.columns) == list(schema.names())
     assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
-        column.name: schema.DTYPES[column.kind] for column in schema.columns()
+        column.name: schema.DTYPES[column.kind] for column in columns.columns()
     }
     assert frame["status"].unique().tolist() == ["predicted"]
     assert frame["precision"].tolist() == ["fp32", "fp16", "fp32", "fp16"]
@@ -149,7 +151,7 @@ def test_a_predicted_row_is_graded_as_a_measured_one(device: str | Roofs, operat
     shapes = {"M": [1, 64, 4096], "N": [64, 4096]} if operation == "gemm" else {"kv_len": [1, 65536]}
     for row in bwprof.rows(bwprof.predict(operation, device=device, precision="fp16", **shapes)):
         plain = {name: value for name, value in row.items() if name not in ("ridge", "pct_limit", "limiter", "bound")}
-        found = limits.of_row(plain)
+        found = limiter.of_row(plain)
         expected = {"ridge": found.ridge, "pct_limit": found.pct_limit}
         assert {name: row[name] for name in expected} == {
             name: None if math.isnan(value) else pytest.approx(value) for name, value in expected.items()
@@ -211,7 +213,7 @@ def test_a_frame_is_predicted_again_for_another_device() -> None:
 def test_batches_of_different_lengths() -> None:
     lengths = (100, 3000)
     whole = {"batch": 2, "kv_len": 3000, "num_heads": 8, "num_kv_heads": 2, "head_dim": 64}
-    case = bwprof.analysis.forecast.work.Case("attention_decode", whole, "fp16", "mixed", lengths)
+    case = bwprof.analysis.prediction.workload.PredictedCase("attention_decode", whole, "fp16", "mixed", lengths)
     row = predict_rows([case], "L4").iloc[0]
     assert row["kv_lens"] == "100;3000"
     # q and out: 2 x 8 x 64 elements; K and V: 3100 tokens x 2 heads x 64, each.

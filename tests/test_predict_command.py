@@ -14,7 +14,8 @@ import toy_roofs
 import bwprof
 from bwprof import hardware
 from bwprof.cli import main
-from bwprof.roofs import Roofs, files, store
+from bwprof.roofs import store
+from bwprof.roofs.model import Roofs
 
 
 def test_a_table_with_what_was_used(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,15 +152,15 @@ def test_what_is_read_is_not_replaced(capsys: pytest.CaptureFixture[str], tmp_pa
 
 def test_roofs_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "roofs.json"
-    files.export(replace(toy_roofs.ROOFS, source="elsewhere", unconfirmed="busy"), path)
-    assert files.read(path) == replace(toy_roofs.ROOFS, source=str(path))
-    found = bwprof.predict("gemm", device=files.read(path), precision="fp16")
+    store.export(replace(toy_roofs.ROOFS, source="elsewhere", unconfirmed="busy"), path)
+    assert store.read(path) == replace(toy_roofs.ROOFS, source=str(path))
+    found = bwprof.predict("gemm", device=store.read(path), precision="fp16")
     assert found["device"].tolist() == ["Test GPU"]
     run = tmp_path / "run.json"
     frame = bwprof.predict("gemm")
     frame.attrs = {"run": {"roofs": toy_roofs.ROOFS.to_dict()}}
     bwprof.save(frame, run)
-    assert files.read(run).points == toy_roofs.POINTS
+    assert store.read(run).points == toy_roofs.POINTS
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_files_that_hold_no_roofs(content: str, said: str, tmp_path: Path) -> No
     path = tmp_path / "roofs.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=said):
-        files.read(path)
+        store.read(path)
 
 
 @pytest.fixture
@@ -198,7 +199,7 @@ def test_roofs_are_listed_exported_and_imported(
     assert stored.measured in capsys.readouterr().out.replace("\n", " ")
     path = tmp_path / "mine.json"
     assert main(["roofs", "export", str(path), "--device", "cpu"]) == 0
-    assert files.read(path).points == stored.points
+    assert store.read(path).points == stored.points
     assert main(["roofs", "export", str(path), "--device", "cpu"]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["roofs", "export", str(path), "--device", "cpu", "--force"]) == 0
@@ -210,14 +211,14 @@ def test_roofs_are_listed_exported_and_imported(
     assert "no roofs are stored for" in capsys.readouterr().err
     assert main(["roofs", "import", str(path), "--device", "cpu"]) == 0
     assert main(["roofs", "export", str(tmp_path / "again.json"), "--device", "cpu"]) == 0
-    assert files.read(tmp_path / "again.json").points == stored.points
+    assert store.read(tmp_path / "again.json").points == stored.points
 
 
 def test_roofs_of_another_device_are_not_imported(
     stored: Roofs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "theirs.json"
-    files.export(toy_roofs.ROOFS, path)
+    store.export(toy_roofs.ROOFS, path)
     assert main(["roofs", "import", str(path), "--device", "cpu"]) == 2
     said = capsys.readouterr().err
     assert f"{path} holds the roofs of Test GPU (GPU-1, driver 580.1); the device here is {stored.device}" in said

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 from profiled import details_page, raw_page
 
-from bwprof.profilers import parse_chrome_trace, parse_ncu, parse_nsys, parse_rocprof, reading
-from bwprof.profilers.anything import kind_of
-from bwprof.profilers.timelines import launches, nsys, stream
+from bwprof.importers import chrome, nsys, reader, timeline
+from bwprof.importers.chrome import parse_chrome_trace
+from bwprof.importers.detect import kind_of
+from bwprof.importers.ncu.parse import parse_ncu
+from bwprof.importers.nsys import parse_nsys
+from bwprof.importers.rocprof.parse import parse_rocprof
 
 TIME = ("gpu__time_duration.sum", "ns", "5000")
 
@@ -36,7 +39,7 @@ def test_folders_of_very_many_files_are_not_searched(tmp_path: Path, monkeypatch
     for number in range(5):
         (tmp_path / f"{number}.csv").write_text("Index,KernelName\n0,k\n")
     assert kind_of(tmp_path) == "rocprof"
-    monkeypatch.setattr(reading, "_MOST_FILES", 4)
+    monkeypatch.setattr(reader, "_MOST_FILES", 4)
     assert kind_of(tmp_path) == "bwprof"
     with pytest.raises(ValueError, match="more than 4 files"):
         parse_rocprof(tmp_path)
@@ -45,8 +48,8 @@ def test_folders_of_very_many_files_are_not_searched(tmp_path: Path, monkeypatch
 def test_lines_of_countless_cells_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """60 million commas took 14 s and more than a gigabyte."""
     path = tmp_path / "x.csv"
-    monkeypatch.setattr(reading, "_BLOCK", 64)
-    monkeypatch.setattr(reading, "_MOST_COMMAS", 100)
+    monkeypatch.setattr(reader, "_BLOCK", 64)
+    monkeypatch.setattr(reader, "_MOST_COMMAS", 100)
     for header, read in (("ID,Kernel Name", parse_ncu), ("Index,KernelName", parse_rocprof)):
         path.write_text(f"{header}{',' * 500}\n")
         with pytest.raises(ValueError, match="line 1: it has more than 100 commas"):
@@ -56,8 +59,8 @@ def test_lines_of_countless_cells_are_refused(tmp_path: Path, monkeypatch: pytes
 def test_records_of_countless_cells_are_not_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 150 lines with a million commas each 2 000 would have been held at once."""
     taken: list[int] = []
-    batches = reading.batches
-    monkeypatch.setattr(reading, "_CELLS_AT_ONCE", 1000)
+    batches = reader.batches
+    monkeypatch.setattr(reader, "_CELLS_AT_ONCE", 1000)
     path = tmp_path / "x.csv"
     path.write_text("Index,KernelName,A\n" + f"0,k{',' * 100}\n" * 400)
     with path.open() as stream:
@@ -68,7 +71,7 @@ def test_records_of_countless_cells_are_not_all_kept(tmp_path: Path, monkeypatch
 
 
 def test_a_tail_of_empty_cells_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bwprof.profilers.nsight import pages
+    from bwprof.importers.ncu import pages
 
     kept: list[int] = []
     sniff = pages._Details._sniff
@@ -91,19 +94,19 @@ def test_what_stands_beside_events_is_not_kept(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "t.json.gz"
     whole = {**about, "deviceProperties": devices, "traceEvents": [event("k", device=0)]}
     path.write_bytes(gzip.compress(json.dumps(whole).encode()))
-    trace = stream.Trace(path)
+    trace = chrome.TraceEvents(path)
     assert len(list(trace)) == 1
     assert sum(len(str(value)) for value in vars(trace).values()) < 500
     assert parse_chrome_trace(path)["device"].tolist() == ["NVIDIA H200"]
-    monkeypatch.setattr(stream, "_BLOCK", 1000)
-    monkeypatch.setattr(stream, "_MOST_BEFORE", 20_000)
+    monkeypatch.setattr(chrome, "_BLOCK", 1000)
+    monkeypatch.setattr(chrome, "_MOST_BEFORE", 20_000)
     with pytest.raises(ValueError, match=r"more than 19\.5 KiB stand before traceEvents"):
         parse_chrome_trace(path)
 
 
 def test_endless_values_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "_BLOCK", 1000)
-    monkeypatch.setattr(stream, "_LONGEST", 4096)
+    monkeypatch.setattr(chrome, "_BLOCK", 1000)
+    monkeypatch.setattr(chrome, "_LONGEST", 4096)
     (tmp_path / "t.json").write_text(json.dumps([event("k", list=[0] * 9000), event("k")]))
     with pytest.raises(ValueError, match=r"line 1: a value is longer than 4 KiB"):
         parse_chrome_trace(tmp_path / "t.json")
@@ -121,7 +124,7 @@ def test_countless_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         made.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(1, 2, ?)", [(f"k{at}",) for at in range(20)])
     made.close()
     assert len(parse_nsys(database)) == 20
-    for module in (launches, nsys):
+    for module in (timeline, nsys):
         monkeypatch.setattr(module, "MOST_NAMES", 10)
     for read, file in ((parse_chrome_trace, path), (parse_nsys, database)):
         with pytest.raises(ValueError, match="more than 10 different names"):
@@ -132,7 +135,7 @@ def test_endless_names_are_cut_and_refused(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "t.json"
     path.write_text(json.dumps([event("k" * 100_000 + str(number)) for number in range(3)]))
     assert parse_chrome_trace(path)["kernel"].str.len().tolist() == [32_000] * 3
-    monkeypatch.setattr(launches, "_MOST_LETTERS", 70_000)
+    monkeypatch.setattr(timeline, "_MOST_LETTERS", 70_000)
     with pytest.raises(ValueError, match="or very long ones"):
         parse_chrome_trace(path)
 
@@ -167,7 +170,7 @@ def test_pages_of_two_kinds_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_message_is_one_line_whatever_the_path_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.cli.profilers import main
+    from bwprof.cli.commands.importers import main
 
     for name in ("none\n\x1b[31m.csv", "some\nnoise.csv"):
         path = tmp_path / name
@@ -178,7 +181,7 @@ def test_a_message_is_one_line_whatever_the_path_is(tmp_path: Path, capsys: pyte
 
 
 def test_a_header_of_others_is_shown_harmlessly(tmp_path: Path) -> None:
-    from bwprof.profilers.anything import load
+    from bwprof.importers.detect import load
 
     (tmp_path / "x.csv").write_text("a\x1b[31m,b\n1,2\n")
     with pytest.raises(ValueError, match=r"not with 'a\\x1b\[31m,b'"):

@@ -14,7 +14,10 @@ from mutated import survives
 from test_rocprof import FORCES, V1, V3, counted
 from test_timelines import GEMM, GPUS, NOW, STRINGS, copy, export, kernel, launched, operator, strings
 
-from bwprof.profilers import parse_chrome_trace, parse_nsys, parse_rocprof, saved
+from bwprof.importers import frames
+from bwprof.importers.chrome import parse_chrome_trace
+from bwprof.importers.nsys import parse_nsys
+from bwprof.importers.rocprof.parse import parse_rocprof
 
 COUNT = 120
 
@@ -48,7 +51,7 @@ def saved_files() -> dict[str, bytes]:
     ]
     rows = pd.DataFrame(launches)
     rows.attrs = {"source": "page.csv", "tool": "ncu", "notes": ("cut off",), "page": "raw", "units": {"own": "byte"}}
-    return {"rows.json": saved.json_text(rows).encode(), "rows.csv": saved.csv_text(rows).encode()}
+    return {"rows.json": frames.json_text(rows).encode(), "rows.csv": frames.csv_text(rows).encode()}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def saved_files() -> dict[str, bytes]:
         (parse_rocprof, rocprof_files),
         (parse_chrome_trace, trace_files),
         (parse_nsys, stats_files),
-        (saved.read, saved_files),
+        (frames.read, saved_files),
     ],
     ids=["rocprof", "trace", "nsys stats", "saved"],
 )
@@ -82,24 +85,24 @@ def test_damaged_copies_of_an_export_are_read_or_refused(tmp_path):
 
 
 def test_files_of_countless_short_records_are_refused(tmp_path, monkeypatch):
-    from bwprof.profilers.amd import table
-    from bwprof.profilers.timelines import stream
+    from bwprof.importers import chrome
+    from bwprof.importers.rocprof import table
 
     monkeypatch.setattr(table, "_MOST_RECORDS", 50)
     (tmp_path / "r.csv").write_text("Index,KernelName,FETCH_SIZE\n" + "0,a,1\n" * 60)
     with pytest.raises(ValueError, match="more than 50 records"):
         parse_rocprof(tmp_path / "r.csv")
-    monkeypatch.setattr(stream, "_MANY", 50)
+    monkeypatch.setattr(chrome, "_MANY", 50)
     (tmp_path / "t.json").write_text("[" + "{}," * 60 + "{}]")
     with pytest.raises(ValueError, match="50 events have fewer than 24 letters each"):
         parse_chrome_trace(tmp_path / "t.json")
-    monkeypatch.setattr(stream, "_MANY", 2)
+    monkeypatch.setattr(chrome, "_MANY", 2)
     (tmp_path / "t.json").write_text(json.dumps([kernel()] * 9))
     assert parse_chrome_trace(tmp_path / "t.json")["count"].tolist() == [9]
 
 
 def test_batches_are_put_together(tmp_path, monkeypatch):
-    from bwprof.profilers.amd import table
+    from bwprof.importers.rocprof import table
 
     (tmp_path / "v3.csv").write_bytes(rocprof_files()["v3.csv"])
     whole = parse_rocprof(tmp_path / "v3.csv")

@@ -11,8 +11,9 @@ from profiled import DETAILS, RAW
 
 import bwprof
 from bwprof.cli import main
-from bwprof.cli.profilers import main as profilers_main
-from bwprof.profilers import load, saved
+from bwprof.cli.commands.importers import main as profilers_main
+from bwprof.importers import frames
+from bwprof.importers.detect import load
 
 EVENT = {"ph": "X", "cat": "kernel", "name": "void copy<float>(float*)", "ts": 1, "dur": 50, "pid": 0, "tid": 7}
 ROCPROF = """\
@@ -50,8 +51,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", ["raw", "details", "rocprof", "rocprofv3", "trace", "nsys"])
 def test_a_frame_comes_back_as_it_was(name: str, files: dict[str, Path], tmp_path: Path) -> None:
     whole = load(files[name])
-    (tmp_path / "a.json").write_text(saved.json_text(whole))
-    (tmp_path / "a.csv").write_text(saved.csv_text(whole))
+    (tmp_path / "a.json").write_text(frames.json_text(whole))
+    (tmp_path / "a.csv").write_text(frames.csv_text(whole))
     kept = load(tmp_path / "a.json")
     pd.testing.assert_frame_equal(kept, whole)
     assert kept.attrs == whole.attrs
@@ -78,11 +79,11 @@ def test_what_a_command_writes_the_others_read(
     for reader in ("analyze", "show", "report"):
         assert main([reader, target]) == 2
         said = capsys.readouterr().err
-        assert "it is read by bwprof.profilers.load(path), and bwprof diagnose FILE" in said
+        assert "it is read by bwprof.importers.detect.load(path), and bwprof diagnose FILE" in said
 
 
 def test_what_the_first_version_wrote_is_read(tmp_path: Path) -> None:
-    document = json.loads(saved.json_text(load(RAW)))
+    document = json.loads(frames.json_text(load(RAW)))
     del document["format"]
     path = tmp_path / "first.json"
     path.write_text(json.dumps(document, indent=1))
@@ -99,7 +100,7 @@ def test_other_profilers_own_files_are_named_by_what_reads_results(files: dict[s
 
 def test_a_file_of_another_profiler_is_named(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert profilers_main(["rocprof", str(files["raw"])]) == 2
-    assert "it looks like a file of ncu: python -m bwprof.profilers ncu FILE" in capsys.readouterr().err
+    assert "it looks like a file of ncu: python -m bwprof.importers ncu FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 
 import bwprof
 from bwprof.cli import main
-from bwprof.cli.profilers.shown import as_text, block
-from bwprof.profilers import RocprofSession
+from bwprof.cli.commands.importers import as_text, block
+from bwprof.importers.rocprof.session import RocprofSession
 
 LONG = "void at::<unnamed>::fill<" + "at::native::functor<float>, " * 40 + "int>(float*)"
 ROW: dict[str, Any] = {

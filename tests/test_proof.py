@@ -20,7 +20,7 @@ import bwprof
 from bwprof import plot
 from bwprof.records import proof
 from bwprof.results import frame
-from bwprof.runs.executors import local
+from bwprof.runs import local
 
 SIX = ["operation", "precision", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]

@@ -15,10 +15,10 @@ from conftest import NO_CUDA
 
 import bwprof
 from bwprof import hardware
-from bwprof.testing import asked, device, fixture, session
+from bwprof.pytest_plugin import fixture, session
 
 pytest_plugins = ["pytester"]
-PLUGIN = "bwprof.testing.plugin"
+PLUGIN = "bwprof.pytest_plugin.plugin"
 ROOT = Path(bwprof.__file__).resolve().parent.parent
 LOADED = (fixture, session, pandas)  # once, for all sessions in this process: what one imports is gone after it
 # A measurement that takes no time, of so many ms; the real ones are tested on their own.
@@ -28,7 +28,7 @@ import pytest
 import bwprof
 from bwprof.results import schema
 from bwprof.results.row import Row
-from bwprof.testing import fixture
+from bwprof.pytest_plugin import fixture
 
 TIMES = itertools.cycle({times})
 
@@ -71,8 +71,8 @@ def test_nothing_is_imported_before_it_is_used(inside: pytest.Pytester) -> None:
         import sys
 
         def test_it():
-            assert "bwprof.testing.plugin" in sys.modules
-            used = [f"bwprof.testing.{name}" for name in ("asked", "device", "fixture", "session")]
+            assert "bwprof.pytest_plugin.plugin" in sys.modules
+            used = [f"bwprof.pytest_plugin.{name}" for name in ("asked", "device", "fixture", "session")]
             assert not {*used, "bwprof.records", "pandas"} & set(sys.modules)
         """
     )
@@ -133,7 +133,7 @@ def test_what_falls_short_is_measured_once_more_in_a_fresh_process(inside: pytes
     inside.makeconftest(
         """
         import pytest
-        from bwprof.testing import fixture
+        from bwprof.pytest_plugin import fixture
 
         measure = fixture._row
 
@@ -214,7 +214,7 @@ def test_a_row_that_stays_disturbed_fails_as_such(inside: pytest.Pytester) -> No
     ],
 )
 def test_what_can_be_asked(text: str, column: str, least: float) -> None:
-    found = asked.parsed(text)
+    found = fixture.parsed(text)
     assert (found.column, found.least) == (column, least)
 
 
@@ -223,12 +223,12 @@ def test_what_can_be_asked(text: str, column: str, least: float) -> None:
 )
 def test_other_words_are_refused(given: object) -> None:
     with pytest.raises(ValueError, match=r"at_least is .*allowed are '500 GB/s'.*attainable, ceiling"):
-        asked.parsed(given)
+        fixture.parsed(given)
 
 
 def test_a_misspelt_share_is_recognised() -> None:
     with pytest.raises(ValueError, match="did you mean 'attainable'"):
-        asked.parsed("80% attainble")
+        fixture.parsed("80% attainble")
 
 
 TWO = """
@@ -475,11 +475,11 @@ def test_nobody_times_while_another_does(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no other worker's session takes its turn
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     choice = hardware.choose("cpu")
-    with device.alone_on(choice):
+    with fixture.alone_on(choice):
         child = """
 import fcntl, sys
 from bwprof import hardware
-from bwprof.testing import device
+from bwprof.pytest_plugin import fixture as device
 real = fcntl.flock
 def flock(number, how):
     try:

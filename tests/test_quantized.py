@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import bwprof
-from bwprof.models import storage
-from bwprof.models.step import load
+from bwprof.llm import workload
+from bwprof.llm.model_step import load
 
 FACTS: dict[str, Any] = json.loads((Path(__file__).parent / "data/quantised_models.json").read_text())
 DEVICE = "bandwidth=3000,fp16=1000,memory=1000"
@@ -54,7 +54,7 @@ def test_published_models_take_what_they_take(name: str) -> None:
     weights = step.frame[step.frame["operation"] == "gemm"]
     moved = (weights["count"] * weights["bytes_read"]).sum()  # by which times are predicted
     assert moved == pytest.approx(found["read_bytes"], rel=0.01)
-    assert storage.kv_bytes(model, "fp16", 1, 4096) == found["cache_bytes_at_4096"]
+    assert workload.kv_bytes(model, "fp16", 1, 4096) == found["cache_bytes_at_4096"]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bwprof
-from bwprof import registry, suites
-from bwprof.cli.sweep import options
-from bwprof.text import MOST_IN_RANGE, counts, spread
+from bwprof import registry
+from bwprof.cli import options
+from bwprof.runs import suites
+from bwprof.text.parsing import MOST_IN_RANGE, counts, expand_ranges
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -82,10 +83,10 @@ def test_what_is_no_range_is_refused_at_once(text: str, said: str) -> None:
 
 
 def test_a_list_of_ranges_has_an_end_too() -> None:
-    assert spread([1, "2..8:x2", "4Ki", 5.5], "M") == [1, 2, 4, 8, 4096, 5.5]
+    assert expand_ranges([1, "2..8:x2", "4Ki", 5.5], "M") == [1, 2, 4, 8, 4096, 5.5]
     with pytest.raises(ValueError, match="M: the list's ranges hold more than 100000 values together"):
-        spread(["1..10000:+1"] * 1000, "M")
-    assert len(spread(["7"] * 200_000, "M")) == 200_000
+        expand_ranges(["1..10000:+1"] * 1000, "M")
+    assert len(expand_ranges(["7"] * 200_000, "M")) == 200_000
 
 
 SUITE = b'[[case]]\nname = "x"\noperation = "attention_decode"\n'

@@ -19,8 +19,8 @@ from rows import pair
 
 import bwprof
 from bwprof.cli import main
-from bwprof.profilers.anything import kind_of
-from bwprof.results import files, frame, jsonfile
+from bwprof.importers.detect import kind_of
+from bwprof.results import atomic, frame, json_file
 
 BARE = """\
 operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written
@@ -49,7 +49,7 @@ def test_what_gzip_packed_is_read(run: Path, ending: str) -> None:
 
 
 def test_more_than_a_file_may_hold_is_not_unpacked(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_MOST_BYTES", 1 << 22)
+    monkeypatch.setattr(atomic, "_MOST_BYTES", 1 << 22)
     (run.parent / "bomb.json.gz").write_bytes(gzip.compress(bytes(1 << 24)))
     with pytest.raises(ValueError, match="it has more than"):
         bwprof.load(run.parent / "bomb.json.gz")
@@ -114,30 +114,30 @@ def test_a_file_that_is_too_large(run: Path, monkeypatch: pytest.MonkeyPatch) ->
         file.truncate(5 << 30)
     with pytest.raises(ValueError, match=r"large\.csv is no file of results: it has more than 1 GiB"):
         bwprof.load(large)
-    monkeypatch.setattr(files, "_MOST_BYTES", len(run.read_bytes()))
+    monkeypatch.setattr(atomic, "_MOST_BYTES", len(run.read_bytes()))
     assert len(bwprof.load(run)) == 2
-    monkeypatch.setattr(files, "_MOST_BYTES", len(run.read_bytes()) - 1)
+    monkeypatch.setattr(atomic, "_MOST_BYTES", len(run.read_bytes()) - 1)
     with pytest.raises(ValueError, match=r"run\.csv is no file of results: it has more than"):
         bwprof.load(run)
 
 
 def test_a_stream_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read to the bound, in parts, and no further."""
-    monkeypatch.setattr(files, "_MOST_BYTES", 3 << 20)
+    monkeypatch.setattr(atomic, "_MOST_BYTES", 3 << 20)
     with Path("/dev/zero").open("rb") as endless:
-        assert files._bounded(endless, 0) is None
+        assert atomic._bounded(endless, 0) is None
         assert endless.tell() <= 5 << 20
 
 
 def test_the_hidden_file_of_a_writer_need_be_none(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = bwprof.save(bwprof.load(run), run.parent / "run.json")
-    hidden = files.claim_path(path)
+    hidden = atomic.claim_path(path)
     hidden.symlink_to("/dev/zero")
     assert len(bwprof.load(path)) == 2
     assert f"{hidden} is a device" in caplog.text
     hidden.unlink()
     hidden.write_bytes(b'\xff{"case"\n')
-    assert jsonfile.read_lines(hidden) == ([], [])
+    assert json_file.read_lines(hidden) == ([], [])
 
 
 @pytest.mark.parametrize(

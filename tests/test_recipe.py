@@ -18,9 +18,9 @@ import bwprof
 from bwprof import environment as names_of
 from bwprof import examples
 from bwprof.cli import main
-from bwprof.records.sides import side
+from bwprof.records.source import side
 
-WORKFLOW = Path(examples.__file__).parent / "bandwidth.yml"
+WORKFLOW = Path(examples.__file__).parent / "data" / "examples" / "bandwidth.yml"
 TINY = """
 precisions = ["fp32"]
 [[case]]

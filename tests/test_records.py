@@ -9,7 +9,8 @@ import pytest
 from rows import pair, row
 
 import bwprof
-from bwprof.records import baseline, baselines, keys, sides
+from bwprof.records import baselines, keys
+from bwprof.records import source as records_source
 from bwprof.results import frame, schema
 
 
@@ -46,7 +47,7 @@ def test_looser_keys() -> None:
 
 def test_keys_of_a_csv_are_those_of_the_json(tmp_path: Path) -> None:
     data = frame.from_rows(pair("decode", 100, 90, timer="", variant=""))
-    found = [sides.side(bwprof.save(data, tmp_path / f"r.{kind}")).rows for kind in ("csv", "json")]
+    found = [records_source.side(bwprof.save(data, tmp_path / f"r.{kind}")).rows for kind in ("csv", "json")]
     assert keys.keys_of(found[0]) == keys.keys_of(found[1])
 
 
@@ -86,11 +87,11 @@ def test_what_is_not_comparable_is_said(name: str, words: str) -> None:
 
 
 def test_the_middle_process_stands_for_a_case() -> None:
-    found = baseline.gathered("b", processes(3.0, 1.0, 2.0))
+    found = baselines.gathered("b", processes(3.0, 1.0, 2.0))
     assert found.rows[0]["time_ms"] == 2.0
     assert found.samples == [[2e6, 2e6 + 1]]
     assert found.process_ms == [(3.0, 1.0, 2.0)]
-    assert baseline.gathered("b", processes(3.0, 1.0)).rows[0]["time_ms"] == 1.0
+    assert baselines.gathered("b", processes(3.0, 1.0)).rows[0]["time_ms"] == 1.0
     assert found.device == "Test CPU"
     assert [process["run_id"] for process in found.processes] == ["r0", "r1", "r2"]
 
@@ -99,29 +100,29 @@ def test_disturbed_and_failed_processes_teach_nothing() -> None:
     runs = processes(3.0, 1.0, 2.0)
     runs[0][0][0]["flags"] = "noisy"
     runs[1][0][0].update(status="failed", time_ms=None)
-    found = baseline.gathered("b", runs)
+    found = baselines.gathered("b", runs)
     assert found.process_ms == [(2.0,)]
     assert found.rows[0]["time_ms"] == 2.0
     assert len(found.cases[0].rows) == 3, "nothing is thrown away"
-    noisy = baseline.gathered("b", processes(3.0, 1.0, flags="noisy"))
+    noisy = baselines.gathered("b", processes(3.0, 1.0, flags="noisy"))
     assert noisy.process_ms == [(3.0, 1.0)], "better than nothing"
 
 
 def test_a_baseline_comes_back_from_its_file(tmp_path: Path) -> None:
     runs = processes(3.0, 1.0, 2.0, label="mine", verified=True)
-    written = baseline.gathered("b", runs, saved="2026-01-01T00:00:00+00:00")
+    written = baselines.gathered("b", runs, saved="2026-01-01T00:00:00+00:00")
     path = baselines.write(written, folder=tmp_path / "new" / "folder")
     assert path == tmp_path / "new" / "folder" / "b.json"
     found = baselines.load_baseline("b", folder=path.parent)
     assert found == written
-    assert baseline.text(found) == path.read_text()
+    assert baselines.text(found) == path.read_text()
     assert list(path.parent.iterdir()) == [path], "no lock, no temporary file is left"
 
 
 def test_the_file_is_the_same_whatever_the_order(tmp_path: Path) -> None:
     rows = [*pair("b_case", 100, 90), *pair("a_case", 80, 70)]
     texts = {
-        baseline.text(baseline.gathered("b", [(list(order), [None] * 4, {"run_id": "r"})]))
+        baselines.text(baselines.gathered("b", [(list(order), [None] * 4, {"run_id": "r"})]))
         for order in (rows, rows[::-1])
     }
     assert len(texts) == 1
@@ -135,21 +136,21 @@ def test_a_side_is_whatever_holds_rows(tmp_path: Path) -> None:
     wanted = [schema.normalise_row(found) for found in pair("decode", 100, 90)]
     csv, json = (bwprof.save(data, tmp_path / f"results.{kind}") for kind in ("csv", "json"))
     for source in (data, json, str(csv), tmp_path, pair("decode", 100, 90), bwprof.rows(data), iter(bwprof.rows(data))):
-        found = sides.side(source)
+        found = records_source.side(source)
         assert [{k: v for k, v in one.items() if k in wanted[0]} for one in found.rows] == wanted
         assert found.learnt == [(), ()]
         assert len(found.samples) == 2
-    assert sides.side(json).samples == [[1.0, 2.0], None]
-    assert sides.side(data).samples == [[1.0, 2.0], None]
-    assert sides.side(data).run["run_id"] == "r1"
-    assert sides.side(bwprof.rows(data)[0]).samples == [[1.0, 2.0]]
-    assert sides.side(found) is found
+    assert records_source.side(json).samples == [[1.0, 2.0], None]
+    assert records_source.side(data).samples == [[1.0, 2.0], None]
+    assert records_source.side(data).run["run_id"] == "r1"
+    assert records_source.side(bwprof.rows(data)[0]).samples == [[1.0, 2.0]]
+    assert records_source.side(found) is found
 
 
 def test_a_side_is_a_baseline(tmp_path: Path) -> None:
-    path = baselines.write(baseline.gathered("main", processes(3.0, 1.0, 2.0)), folder=tmp_path)
+    path = baselines.write(baselines.gathered("main", processes(3.0, 1.0, 2.0)), folder=tmp_path)
     for source in ("baseline:main", "main", path, str(path), baselines.load_baseline("main", folder=tmp_path)):
-        found = sides.side(source, folder=tmp_path)
+        found = records_source.side(source, folder=tmp_path)
         assert (found.name, found.learnt) == ("main", [(3.0, 1.0, 2.0)])
         assert found.rows[0]["time_ms"] == 2.0
 
@@ -168,7 +169,7 @@ def test_a_side_is_a_baseline(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_side_is_refused_in_words(source: Any, kind: type[Exception], words: str, tmp_path: Path) -> None:
-    baselines.write(baseline.gathered("main", processes(1.0)), folder=tmp_path)
+    baselines.write(baselines.gathered("main", processes(1.0)), folder=tmp_path)
     (tmp_path / "damaged.json").write_text('{"format": "bwprof-baseline", "cases": [')
     with pytest.raises(kind, match=words):
-        sides.side(source, folder=tmp_path)
+        records_source.side(source, folder=tmp_path)

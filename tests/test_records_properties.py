@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rows import row
 
 import bwprof
-from bwprof.records import baseline, baselines, keys
-from bwprof.records.names import plain_name
+from bwprof.records import baselines, keys
+from bwprof.records.baselines import plain_name
 from bwprof.results import schema
 
 PLAIN = set(string.ascii_letters + string.digits + "._-")
@@ -42,12 +42,12 @@ samples = st.one_of(st.none(), st.lists(st.integers(0, 2**40).map(lambda number:
 runs = st.lists(st.lists(st.tuples(rows, samples), min_size=1, max_size=4), min_size=1, max_size=3)
 
 
-def made(given_runs: list[list[tuple[Any, Any]]]) -> baseline.Baseline:
+def made(given_runs: list[list[tuple[Any, Any]]]) -> baselines.Baseline:
     parts = [
         ([one for one, _ in run], [values for _, values in run], {"run_id": f"r{number}"})
         for number, run in enumerate(given_runs)
     ]
-    return baseline.gathered("b", parts)
+    return baselines.gathered("b", parts)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -57,7 +57,7 @@ def test_a_baseline_comes_back_whatever_its_rows_hold(given_runs: list[list[tupl
     with tempfile.TemporaryDirectory() as folder:
         baselines.write(written, folder=folder)
         found = baselines.load_baseline("b", folder=folder)
-    assert baseline.text(found) == baseline.text(written)
+    assert baselines.text(found) == baselines.text(written)
     for one, other in zip(found.cases, written.cases, strict=True):
         assert one.samples == other.samples
         assert [r["time_ms"] for r in one.rows] == [r["time_ms"] for r in other.rows]
@@ -71,7 +71,7 @@ def test_the_order_of_rows_does_not_matter(given_runs: list[list[tuple[Any, Any]
     """Unless nothing but the order tells them apart."""
     unique = [list({keys.key(one): (one, values) for one, values in run}.values()) for run in given_runs]
     mixed = [chance.sample(run, len(run)) for run in unique]
-    assert baseline.text(made(mixed)) == baseline.text(made(unique))
+    assert baselines.text(made(mixed)) == baselines.text(made(unique))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

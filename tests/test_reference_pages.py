@@ -13,7 +13,7 @@ import pytest
 
 import bwprof
 from bwprof import _core
-from bwprof.cli import columns, operations
+from bwprof.cli.commands import describe
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
@@ -24,7 +24,7 @@ def lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith(tuple(absent))]
 
 
-@pytest.mark.parametrize("main", [columns.main, operations.main], ids=["columns", "operations"])
+@pytest.mark.parametrize("main", [describe.main_columns, describe.main_operations], ids=["columns", "operations"])
 def test_page_is_up_to_date(main, capsys: pytest.CaptureFixture[str]) -> None:
     name = main.__module__.rpartition(".")[2]
     assert main(["--md"]) == 0
@@ -34,19 +34,19 @@ def test_page_is_up_to_date(main, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_operations_as_json_and_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    assert operations.main(["gemm", "--json"]) == 0
+    assert describe.main_operations(["gemm", "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)
     assert told["formulas"]["flops"] == "2*M*N*K"
     # 2*4096*4096 FLOPs; 4096 + 4096*4096 + 4096 elements of 4 bytes
     assert told["intensity"]["fp32"] == pytest.approx(33_554_432 / (4 * 16_785_408))
-    assert operations.main(["kv_copy", "kv_copy"]) == 0
+    assert describe.main_operations(["kv_copy", "kv_copy"]) == 0
     said = capsys.readouterr().out
     assert said.count("kv_copy: copy a whole contiguous cache") == 1
     assert "bytes_written = 2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)" in said
 
 
 def test_an_unknown_operation_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert operations.main(["gemmm"]) == 2
+    assert describe.main_operations(["gemmm"]) == 2
     assert "unknown operation 'gemmm': did you mean 'gemm'?" in capsys.readouterr().err
 
 

@@ -20,15 +20,15 @@ import pytest
 from rows import HOSTILE, hostile_frame, pair, row
 
 import bwprof
-from bwprof.cli.report import main
-from bwprof.report import blocks, writing
-from bwprof.report.forms.drawing import drawing
-from bwprof.report.forms.markdown import markdown
-from bwprof.report.forms.page import page
-from bwprof.report.parts import circumstances, findings, pictures
-from bwprof.report.runs import Run, runs_of
-from bwprof.report.writing import Report, check_kind, document_of_runs, write_report
-from bwprof.results import frozen, jsonfile
+from bwprof.cli.commands.show import main_report
+from bwprof.report import conditions, findings, pictures, write
+from bwprof.report.html import drawing, page
+from bwprof.report.run import ReportRun, runs_of
+from bwprof.report.write import WrittenReport, check_kind, document_of_runs, write_report
+from bwprof.results import json_file
+from bwprof.results import row as results_row
+from bwprof.text import document as text_document
+from bwprof.text.document import markdown
 
 EXAMPLE = "h200"
 SECTIONS = (
@@ -73,7 +73,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Report:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> WrittenReport:
     """The page of a recorded run."""
     return bwprof.write_report(bwprof.load_example(EXAMPLE), tmp_path_factory.mktemp("page") / "r.html")
 
@@ -86,7 +86,7 @@ def decode_gemm() -> list[str]:
     return [f"{wide:.0f}", f"{half:.0f}", f"{half / wide:.2f}x", "2.00x", f"{gain:.2f}x"]
 
 
-def test_a_page_holds_every_section_of_a_run(whole: Report) -> None:
+def test_a_page_holds_every_section_of_a_run(whole: WrittenReport) -> None:
     text = whole.path.read_text()
     assert (whole.passed, whole.pictures, Path(whole)) == (True, (), whole.path)
     assert tuple(re.findall(r"<h2>(.*?)</h2>", text)) == SECTIONS
@@ -103,7 +103,7 @@ def test_a_page_holds_every_section_of_a_run(whole: Report) -> None:
     assert cells[place + 1 : place + 6] == decode_gemm()
 
 
-def test_a_page_asks_for_nothing_and_runs_one_script(whole: Report) -> None:
+def test_a_page_asks_for_nothing_and_runs_one_script(whole: WrittenReport) -> None:
     text = whole.path.read_text()
     seen = Seen(text)
     assert not [tag for tag in seen.tags if tag in ("img", "iframe", "object", "embed", "base", "form")]
@@ -161,7 +161,7 @@ def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
     ],
 )
 def test_words_mean_nothing_to_markdown(given: str, escaped: str) -> None:
-    document = blocks.Document("t", "s", (blocks.Section("n", "N", (blocks.Words(given),)),))
+    document = text_document.Document("t", "s", (text_document.Section("n", "N", (text_document.Paragraph(given),)),))
     assert markdown(document, lambda _: "").splitlines()[-1] == escaped
 
 
@@ -227,7 +227,7 @@ def test_slow_memory_has_figures_too(no_pictures: None) -> None:
     run = json.loads(json.dumps(data.attrs["run"]))
     for point in run["roofs"]["points"]:
         point["seconds"] *= 1000
-    data.attrs = {"run": frozen.Run(run)}  # which pandas need not copy at every step
+    data.attrs = {"run": results_row.RunMetadata(run)}  # which pandas need not copy at every step
     assert len(re.findall(r"stream_[a-z]+ \d\.\d\d GB/s", page(document_of_runs(runs_of(data))))) == 4
 
 
@@ -282,9 +282,9 @@ def test_an_empty_frame_makes_a_page(no_pictures: None) -> None:
 def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
     data = bwprof.frame(pair("a", 1.0, 1.0))
     data.attrs = {"run": {"argv": ["-p", "N=1,2", "--suite", "my suite.toml"], "environment": {"A": "1", "B": None}}}
-    found = circumstances.again(Run("r", data))
+    found = conditions.again(ReportRun("r", data))
     assert found is not None
-    assert found.blocks[0] == blocks.Code("bwprof sweep -p N=1,2 --suite 'my suite.toml'")
+    assert found.blocks[0] == text_document.Code("bwprof sweep -p N=1,2 --suite 'my suite.toml'")
     assert ("Environment", "A=1") in found.blocks[1].pairs  # type: ignore[union-attr]
 
 
@@ -293,16 +293,16 @@ def test_what_is_mostly_doubtful_says_so_first() -> None:
     rows += [row(f"predicted {number}", "fp32", status="predicted") for number in range(2)]  # nobody doubts these
     said = "How sure: whether the results are right was not checked; 2 of 3 carry a warning (noisy), and are less sure"
     for kept, held in ((rows, True), (rows[1:], False)):
-        found = findings.answer(Run("r", bwprof.frame(kept)))
+        found = findings.answer(ReportRun("r", bwprof.frame(kept)))
         assert found is not None
         assert found.blocks[0].text.startswith(said) == held  # type: ignore[union-attr]
 
 
 def test_flags_name_their_rows_and_what_they_say() -> None:
     rows = [row("a", "fp32", flags="noisy;throttled"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
-    found = circumstances.conditions(Run("r", bwprof.frame(rows)))
+    found = conditions.conditions(ReportRun("r", bwprof.frame(rows)))
     assert found is not None
-    table = next(block for block in found.blocks if isinstance(block, blocks.Table))
+    table = next(block for block in found.blocks if isinstance(block, text_document.DocumentTable))
     assert [(line[0], line[2]) for line in table.lines] == [
         ("noisy", "a fp32 plain, b fp32 plain"),
         ("throttled", "a fp32 plain"),
@@ -363,7 +363,7 @@ def test_nothing_is_replaced_unless_asked(tmp_path: Path, no_pictures: None) -> 
 
 
 def test_a_picture_beside_markdown_is_not_replaced_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = blocks.Picture("comparison", "<svg/>", "bars")
+    drawn = text_document.SvgPicture("comparison", "<svg/>", "bars")
     monkeypatch.setattr(pictures, "drawn", lambda *_, **__: drawn)
     (tmp_path / "r-comparison.svg").write_text("mine")
     with pytest.raises(FileExistsError, match=r"r-comparison\.svg"):
@@ -391,10 +391,10 @@ def test_where_nothing_can_be_written_is_said_before_the_work(
     Path("link.html").symlink_to("absent/r.html")
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "closed" and allowed(path, mode))
-    monkeypatch.setattr(writing, "runs_of", lambda _: pytest.fail("worked before it looked"))
+    monkeypatch.setattr(write, "runs_of", lambda _: pytest.fail("worked before it looked"))
     with pytest.raises(error, match=name):
         write_report("run", name, force=True)
-    assert main(["run", "-o", name, "--force"]) == 2
+    assert main_report(["run", "-o", name, "--force"]) == 2
     assert f"-o {name}" in capsys.readouterr().err
 
 
@@ -432,12 +432,12 @@ def test_a_file_may_say_its_kind_by_its_name() -> None:
 @pytest.mark.usefixtures("here", "no_pictures")
 def test_the_command_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bwprof.save(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "a.json")
-    assert main(["a.json", "-o", "r.html", "--title", "Ours <3"]) == 0
+    assert main_report(["a.json", "-o", "r.html", "--title", "Ours <3"]) == 0
     assert capsys.readouterr().err == "bwprof: the report is r.html\n"
     assert "<h1>Ours &lt;3</h1>" in (tmp_path / "r.html").read_text()
-    assert main(["a.json", "-o", "r.html"]) == 2
+    assert main_report(["a.json", "-o", "r.html"]) == 2
     assert capsys.readouterr().err.endswith("r.html exists already: name another file, or replace it (--force)\n")
-    assert main(["a.json", "-o", "r.html", "--force"]) == 0
+    assert main_report(["a.json", "-o", "r.html", "--force"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -457,14 +457,14 @@ def test_what_the_command_cannot_use(
     tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bwprof.save(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "a.json")
-    assert main(arguments) == 2
+    assert main_report(arguments) == 2
     assert said in capsys.readouterr().err
 
 
 def test_a_damaged_runs_metadata_make_a_page(no_pictures: None) -> None:
     damaged = {"argv": 7, "facts": [1], "roofs": {"points": [{"x": 1}]}, "host": "x", "versions": {"a": {}}, "build": 3}
-    text = jsonfile.text([row("a", "fp32")], [None], {**damaged, "started": {"a": 1}, "environment": {"A": [1]}})
-    rows, samples, run = jsonfile.parse(text, "t")
+    text = json_file.text([row("a", "fp32")], [None], {**damaged, "started": {"a": 1}, "environment": {"A": [1]}})
+    rows, samples, run = json_file.parse(text, "t")
     from bwprof.results import frame
 
     assert "The answer" in page(document_of_runs(runs_of(frame.from_rows(rows, run, samples))))

@@ -21,7 +21,8 @@ import pytest
 from rows import pair, row
 
 import bwprof
-from bwprof.results import compare, csvfile, difference, frame, jsonfile, load_samples, schema
+from bwprof.results import columns, csv_file, frame, json_file, pairs, schema
+from bwprof.results.reader import load_samples
 
 CLASSIC = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
 
@@ -30,7 +31,7 @@ def test_csv_output(tmp_path: Path) -> None:
     """The header starts with the nine classic columns in their order; a row survives the way out and back."""
     path = tmp_path / "rows.csv"
     original = row("decode", "fp32", gb_s=123.456, noise=0.0, verified=True, reason='a "quoted", text')
-    with csvfile.CsvWriter(path) as writer:
+    with csv_file.CsvWriter(path) as writer:
         assert path.read_text().count("\n") == 1, "the header is written before anything is measured"
         writer.append(original)
         assert path.read_text().count("\n") == 2, "a row is on disk when append returns"
@@ -42,7 +43,7 @@ def test_csv_output(tmp_path: Path) -> None:
     assert float(found["bandwidth_gb_s"]) == 123.456
     assert found["noise"] == "0.0"
     assert found["energy_j"] == "", "not measured is empty, not zero"
-    assert csvfile.read(path) == [schema.normalise_row(original)]
+    assert csv_file.read(path) == [schema.normalise_row(original)]
 
 
 def test_columns_are_those_of_the_schema() -> None:
@@ -73,10 +74,10 @@ def test_every_flag_is_told(source_tree: Path) -> None:
     """The page's table, the column's text and the code name the same flags, in the same order."""
     page = (source_tree / "notebooks" / "method.md").read_text(encoding="utf-8")
     table = page[page.index("## Flags") : page.index("## What limits a row")]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(schema.FLAGS)
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(columns.FLAGS)
     code = "".join(path.read_text(encoding="utf-8") for path in (source_tree / "bwprof").rglob("*.py"))
     raised = {word for said in re.findall(r"flags\.append\((.*)\)", code) for word in re.findall(r'"(\w+)"', said)}
-    assert raised == set(schema.FLAGS)
+    assert raised == set(columns.FLAGS)
 
 
 def test_every_parameter_of_every_operation_is_a_column() -> None:
@@ -89,7 +90,7 @@ def test_frame_has_fixed_types_even_when_empty() -> None:
     wanted = {"text": "string", "integer": "Int64", "number": "float64", "truth": "boolean"}
     for made in (frame.from_rows([]), frame.from_rows([row("a", "fp32")])):
         assert {name: str(made[name].dtype) for name in made} == {
-            column.name: wanted[column.kind] for column in schema.columns()
+            column.name: wanted[column.kind] for column in columns.columns()
         }
     assert frame.from_rows([]).attrs["schema_version"] == 1
 
@@ -111,7 +112,7 @@ def test_save_and_load_give_the_same_frame(tmp_path: Path, ending: str) -> None:
         *pair("a", 100.0, 90.0, max_error=1.5e-7, verified=True),
         row("b", "fp32", gb_s=None, status="skipped", flags=None),
     ]
-    compare.fill(rows)
+    pairs.fill(rows)
     made = frame.from_rows(rows, {"run_id": "run-1"})
     path = bwprof.save(made, tmp_path / f"rows.{ending}")
     assert path == tmp_path / f"rows.{ending}"
@@ -123,7 +124,7 @@ def test_json_keeps_samples_and_strict_json(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     rows = [row("a", "fp32"), row("b", "fp32")]
     run = {"facts": {"peak_gb_s": float("nan")}, "plan": []}
-    jsonfile.write(path, rows, [[100.0, 101.5], None], run)
+    json_file.write(path, rows, [[100.0, 101.5], None], run)
 
     def refuse(word: str) -> float:
         raise AssertionError(f"{word} is not JSON")
@@ -137,7 +138,7 @@ def test_json_keeps_samples_and_strict_json(tmp_path: Path) -> None:
 
 def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rows.json"
-    jsonfile.write(path, [row("a", "fp32")], [None], {})
+    json_file.write(path, [row("a", "fp32")], [None], {})
     before = path.read_text()
 
     def fail(source: object, target: object) -> None:
@@ -145,7 +146,7 @@ def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="No space left"):
-        jsonfile.write(path, [row("b", "fp32")], [None], {})
+        json_file.write(path, [row("b", "fp32")], [None], {})
     assert path.read_text() == before
     assert list(tmp_path.iterdir()) == [path], "no temporary file stays"
 
@@ -153,8 +154,8 @@ def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("damaged", ["results.json", "results.csv"])
 def test_one_whole_file_of_a_folder_is_enough(tmp_path: Path, damaged: str, caplog: pytest.LogCaptureFixture) -> None:
     first, second = pair("a", 100.0, 90.0)
-    jsonfile.write(tmp_path / "results.json", [first, second], [[1.0], [2.0]], {"run_id": "run-1"})
-    (tmp_path / "results.csv").write_text(csvfile.text([first, second]))
+    json_file.write(tmp_path / "results.json", [first, second], [[1.0], [2.0]], {"run_id": "run-1"})
+    (tmp_path / "results.csv").write_text(csv_file.text([first, second]))
     whole = (tmp_path / damaged).read_text()
     (tmp_path / damaged).write_text(whole[: len(whole) // 2].replace("operation", "oper"))
     found = bwprof.load(tmp_path)
@@ -185,8 +186,8 @@ def test_a_good_file_is_never_replaced_by_one_that_cannot_be_loaded(tmp_path: Pa
 def test_a_row_is_measured_once_however_the_files_have_it(tmp_path: Path) -> None:
     """Two rows that nothing tells apart are two rows, and those of both files are the same two."""
     twice = [row("a", "", flags=""), row("a", "", flags="")]
-    jsonfile.write(tmp_path / "results.json", twice, [[1.0], [2.0]], {})
-    (tmp_path / "results.csv").write_text(csvfile.text([*twice, row("b", "")]))
+    json_file.write(tmp_path / "results.json", twice, [[1.0], [2.0]], {})
+    (tmp_path / "results.csv").write_text(csv_file.text([*twice, row("b", "")]))
     assert bwprof.load(tmp_path)["case"].tolist() == ["a", "a", "b"]
 
 
@@ -236,29 +237,29 @@ def test_what_was_not_measured_differs(missing: Any) -> None:
     """A gate over two runs must not be passed by a case that crashed in one of them."""
     whole = {"time_ms": 1.0, "time_ms_lo": 0.99, "time_ms_hi": 1.01}
     crashed = dict.fromkeys(whole, missing)
-    assert difference.differ(whole, crashed)
-    assert difference.differ(crashed, whole)
-    assert difference.differ(crashed, crashed)
-    assert difference.differ(whole, {})
-    assert difference.differ(whole, pd.Series(crashed))
+    assert pairs.differ(whole, crashed)
+    assert pairs.differ(crashed, whole)
+    assert pairs.differ(crashed, crashed)
+    assert pairs.differ(whole, {})
+    assert pairs.differ(whole, pd.Series(crashed))
     missing = None if missing is math.inf else missing  # an interval without an end is one
     near, far = {"time_ms": 1.02, "time_ms_lo": missing}, {"time_ms": 1.04, "time_ms_lo": missing}
-    assert not difference.differ(whole, near), "without intervals the gate of 3 % decides"
-    assert difference.differ(whole, far)
-    assert difference.differ(far, whole)
+    assert not pairs.differ(whole, near), "without intervals the gate of 3 % decides"
+    assert pairs.differ(whole, far)
+    assert pairs.differ(far, whole)
 
 
 def test_a_device_file_is_written_to_and_not_replaced() -> None:
     with pytest.raises(OSError, match="No space left"):
-        jsonfile.write(Path("/dev/full"), [row("a", "fp32")], [None], {})
+        json_file.write(Path("/dev/full"), [row("a", "fp32")], [None], {})
     assert Path("/dev/full").is_char_device()
 
 
 def test_load_reads_a_run_folder_and_rows_that_only_the_csv_got(tmp_path: Path) -> None:
     first, second = pair("a", 100.0, 90.0)
     second["timestamp"] = "2026-01-01T00:00:01.000+00:00"
-    jsonfile.write(tmp_path / "results.json", [first], [[1.0]], {"run_id": "run-1"})
-    (tmp_path / "results.csv").write_text(csvfile.text([first, second]))
+    json_file.write(tmp_path / "results.json", [first], [[1.0]], {"run_id": "run-1"})
+    (tmp_path / "results.csv").write_text(csv_file.text([first, second]))
     found = bwprof.load(tmp_path)
     assert found["precision"].tolist() == ["fp32", "fp16"]
     assert found.attrs["run"]["run_id"] == "run-1"
@@ -281,7 +282,7 @@ def test_load_reads_a_bare_nine_column_csv(tmp_path: Path) -> None:
 
 def test_a_cut_off_last_line_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "rows.csv"
-    whole = csvfile.text([row("a", "fp32"), row("b", "fp32")])
+    whole = csv_file.text([row("a", "fp32"), row("b", "fp32")])
     path.write_text(whole[:-60])
     assert bwprof.load(path)["case"].tolist() == ["a"]
     assert "cut off" in caplog.text
@@ -365,26 +366,26 @@ def test_save_refuses_other_endings_and_other_frames(tmp_path: Path) -> None:
 def test_comparison_is_worked_out_by_hand() -> None:
     """FP16 at 0.8 x the GB/s and half the bytes is 1.6 x faster: bytes ratio 2 x bandwidth ratio 0.8."""
     rows = pair("a", 100.0, 80.0)
-    assert compare.fill(rows)
+    assert pairs.fill(rows)
     assert rows[1]["bandwidth_vs_fp32"] == pytest.approx(0.8)
     assert rows[1]["byte_ratio_vs_fp32"] == pytest.approx(2.0)
     assert rows[1]["speedup_vs_fp32"] == pytest.approx(1.6)
-    assert [rows[0][name] for name in schema.COMPARISON_NAMES] == [1.0, 1.0, 1.0]
-    assert not compare.fill(rows), "nothing changes the second time"
+    assert [rows[0][name] for name in columns.COMPARISON_NAMES] == [1.0, 1.0, 1.0]
+    assert not pairs.fill(rows), "nothing changes the second time"
 
 
 def test_comparison_across_different_default_variants() -> None:
     rows = pair("a", 100.0, 80.0)
     rows[1]["variant"] = "another"
-    compare.fill(rows)
+    pairs.fill(rows)
     assert rows[1]["speedup_vs_fp32"] == pytest.approx(1.6)
-    assert len(compare.groups(rows)) == 1
+    assert len(pairs.groups(rows)) == 1
 
 
 def test_comparison_stays_within_a_variant_where_several_ran() -> None:
     slow, fast = pair("a", 50.0, 50.0, variant="slow"), pair("a", 100.0, 80.0, variant="fast")
     rows = [*slow, *fast]
-    compare.fill(rows)
+    pairs.fill(rows)
     assert slow[1]["speedup_vs_fp32"] == pytest.approx(2.0)
     assert fast[1]["speedup_vs_fp32"] == pytest.approx(1.6)
 
@@ -393,7 +394,7 @@ def test_nothing_is_compared_with_another_shape_a_failed_row_or_another_run() ->
     for change in ({"K": 64}, {"status": "failed", "time_ms": None}, {"run_id": "run-2"}, {"cache": "hot"}):
         rows = pair("a", 100.0, 80.0)
         rows[0].update(change)
-        compare.fill(rows)
+        pairs.fill(rows)
         assert rows[1]["speedup_vs_fp32"] is None, change
 
 
@@ -406,11 +407,11 @@ def test_import_is_light() -> None:
         "before = set(sys.modules)\n"
         "import bwprof\n"
         "print(sorted(set(sys.modules) - before))\n"
-        "import bwprof.info.lines, bwprof.sweep\n"
+        "import bwprof.info, bwprof.sweep\n"
         "from bwprof.selftest.cache import __name__ as _\n"
         "heavy = {'pandas', 'matplotlib', 'numpy', 'rich', 'argparse', 'asyncio', 'multiprocessing'}\n"
         "print([callable(found) for found in (bwprof.sweep, bwprof.info, bwprof.selftest, bwprof.compare)])\n"
-        "print(callable(bwprof.results.difference.differ), callable(bwprof.results.schema.columns))\n"
+        "print(callable(bwprof.results.pairs.differ), callable(bwprof.results.columns.columns))\n"
         "print(bwprof.measure is bwprof.measure, bwprof.Case.__name__, sorted(heavy & set(sys.modules)))\n"
         "print([line for line in open('/proc/self/maps') if 'cublas' in line or 'cupti' in line or 'libcuda' in line])"
     )

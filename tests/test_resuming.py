@@ -13,16 +13,18 @@ import pytest
 from rows import row
 
 import bwprof
-from bwprof import environment, registry, results
-from bwprof.cli.sweep import main, options, targets
-from bwprof.cli.sweep import run as command
-from bwprof.measuring.spec import Spec
-from bwprof.results import csvfile, jsonfile
-from bwprof.results.files import Claim
-from bwprof.roofs import Roofs, Wanted
+from bwprof import environment, registry
+from bwprof.cli import options, output
+from bwprof.cli import runner as command
+from bwprof.cli.commands.sweep import main_sweep
+from bwprof.measuring.operation import Spec
+from bwprof.results import csv_file, json_file, reader, schema
+from bwprof.results.atomic import Claim
+from bwprof.roofs.model import Roofs
+from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import loop
-from bwprof.runs.executors.local import LocalExecutor
-from bwprof.runs.resuming import still_to_do
+from bwprof.runs.local import LocalExecutor
+from bwprof.runs.metadata import still_to_do
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -35,7 +37,7 @@ class Here(LocalExecutor):
     def __init__(self, backend: str, index: int, _interrupts: object, **_: object) -> None:
         super().__init__(backend, index)
 
-    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:  # noqa: ARG002
+    def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002
         return None
 
 
@@ -104,7 +106,7 @@ def test_cases_of_many_lengths() -> None:
     found = dict(spec(1).params)
     one = Spec("a", "gemm", "fp32", found, lens, None, "cold", 0)
     other = Spec("a", "gemm", "fp32", found, (*lens[:-1], 7), None, "cold", 0)
-    told = results.schema.normalise_row(of(1, kv_lens=";".join(map(str, lens))))
+    told = schema.normalise_row(of(1, kv_lens=";".join(map(str, lens))))
     assert still_to_do([one, other], [told]) == ([0], [other], 0)
 
 
@@ -114,37 +116,37 @@ def test_cases_of_many_lengths() -> None:
 def resumable(folder: Path, rows: list[dict[str, Any]], plan: list[Spec]) -> None:
     run = {"run_id": "run-1", "backend": "cpu", "device_index": 0, "device": "x", "plan": [s.to_dict() for s in plan]}
     folder.mkdir(parents=True)
-    jsonfile.write(folder / results.JSON_NAME, rows, [[1.0]] * len(rows), run)
-    (folder / results.CSV_NAME).write_text(csvfile.text(rows))
+    json_file.write(folder / reader.JSON_NAME, rows, [[1.0]] * len(rows), run)
+    (folder / reader.CSV_NAME).write_text(csv_file.text(rows))
 
 
 def test_resuming_keeps_what_it_does_not_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     resumable(tmp_path / "run", [of(1), of(9), of(2, color="red")], [spec(1), spec(2)])
-    assert main(["--resume", str(tmp_path / "run")]) == 0
+    assert main_sweep(["--resume", str(tmp_path / "run")]) == 0
     assert "rows that belong to no case of its plan stay as they are: 1" in capsys.readouterr().err
-    for path in (tmp_path / "run", tmp_path / "run" / results.CSV_NAME):
+    for path in (tmp_path / "run", tmp_path / "run" / reader.CSV_NAME):
         found = bwprof.load(path)
         assert found["M"].tolist() == [1, 9, 2]
         assert found["color"].tolist()[2] == "red"
-    assert results.load_samples(tmp_path / "run") == [[1.0]] * 3
+    assert reader.load_samples(tmp_path / "run") == [[1.0]] * 3
 
 
 def test_a_runs_own_file_by_another_name(tmp_path: Path) -> None:
     resumable(tmp_path / "run", [of(1)], [spec(1)])
     (tmp_path / "link").symlink_to(tmp_path / "run")
-    again = ["--csv", str(tmp_path / "link" / results.CSV_NAME), "--json", str(tmp_path / "link" / results.JSON_NAME)]
-    assert main(["--resume", str(tmp_path / "run"), *again]) == 0
-    assert len(bwprof.load(tmp_path / "run" / results.CSV_NAME)) == 1
+    again = ["--csv", str(tmp_path / "link" / reader.CSV_NAME), "--json", str(tmp_path / "link" / reader.JSON_NAME)]
+    assert main_sweep(["--resume", str(tmp_path / "run"), *again]) == 0
+    assert len(bwprof.load(tmp_path / "run" / reader.CSV_NAME)) == 1
     assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("name", [results.CSV_NAME, results.JSON_NAME])
+@pytest.mark.parametrize("name", [reader.CSV_NAME, reader.JSON_NAME])
 def test_a_run_that_is_being_written_is_not_resumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     resumable(tmp_path / "run", [of(1)], [spec(1)])
     claim = Claim(tmp_path / "run" / name)
-    assert main(["--resume", str(tmp_path / "run")]) == 2
+    assert main_sweep(["--resume", str(tmp_path / "run")]) == 2
     assert f"{name}: another bwprof is writing to it" in capsys.readouterr().err
     claim.release()
     assert len(list((tmp_path / "run").iterdir())) == 2
@@ -153,15 +155,15 @@ def test_a_run_that_is_being_written_is_not_resumed(
 def test_the_folder_of_one_run_is_resumed_where_the_run_is(tmp_path: Path) -> None:
     """`--output r` leaves its run in a folder of `r`: that one goes on, and nothing is put beside it."""
     resumable(tmp_path / "r" / "run", [of(1)], [spec(1), spec(2)])
-    assert main(["--resume", str(tmp_path / "r")]) == 0
+    assert main_sweep(["--resume", str(tmp_path / "r")]) == 0
     assert [path.name for path in (tmp_path / "r").iterdir()] == ["run"]
     assert bwprof.load(tmp_path / "r")["M"].tolist() == [1, 2]
 
 
 def test_a_run_whose_json_is_damaged_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     resumable(tmp_path / "run", [of(1)], [spec(1)])
-    (tmp_path / "run" / results.JSON_NAME).write_text('{"format"')
-    assert main(["--resume", str(tmp_path / "run")]) == 2
+    (tmp_path / "run" / reader.JSON_NAME).write_text('{"format"')
+    assert main_sweep(["--resume", str(tmp_path / "run")]) == 2
     assert "it has no plan" in capsys.readouterr().err
     assert len(bwprof.load(tmp_path / "run")) == 1
 
@@ -171,9 +173,9 @@ def test_two_runs_of_one_id_have_two_folders(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(environment, "new_run_id", lambda: next(ids))
     parsed = options.parser("bwprof").parse_args(["--output", str(tmp_path / "runs")])
     for wanted in ("20260101-000000-aa", "20260101-000000-bb"):
-        run_id, made = targets.new_targets(parsed)
+        run_id, made = output.new_targets(parsed)
         assert (run_id, made.folder) == (wanted, tmp_path / "runs" / wanted)
-        assert made.csv == [tmp_path / "runs" / wanted / results.CSV_NAME]
+        assert made.csv == [tmp_path / "runs" / wanted / reader.CSV_NAME]
 
 
 def test_run_ids_seldom_collide() -> None:
@@ -185,7 +187,7 @@ def test_an_output_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "at all")
     parsed = options.parser("bwprof").parse_args(["--output", str(tmp_path / "dangling")])
     with pytest.raises(ValueError, match="cannot be written"):
-        targets.new_targets(parsed)
+        output.new_targets(parsed)
 
 
 def test_a_run_that_fails_takes_away_its_own_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +197,7 @@ def test_a_run_that_fails_takes_away_its_own_files_only(tmp_path: Path, monkeypa
         raise bwprof._core.UnavailableError("gone")
 
     monkeypatch.setattr(Here, "open", fail)
-    assert main([*TINY, "--output", str(tmp_path)]) == 2
+    assert main_sweep([*TINY, "--output", str(tmp_path)]) == 2
     (folder,) = tmp_path.iterdir()
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
@@ -228,14 +230,14 @@ def test_a_reader_that_goes_is_said_and_the_rows_are_kept(
     """Header and two rows get through; or the run is over before anything was read; or the header only."""
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", Gone(lines))
-        assert main([*TINY, option, "-", "--output", str(tmp_path)]) == 3
+        assert main_sweep([*TINY, option, "-", "--output", str(tmp_path)]) == 3
     (folder,) = tmp_path.iterdir()
     said = capsys.readouterr().err
     assert "results cannot be written: Broken pipe" in said
     assert f"{rows} finished rows are kept" in said
     assert f"results are in {folder}" in said
     assert len(bwprof.load(folder)) == rows
-    assert len(json.loads((folder / results.JSON_NAME).read_text())["rows"]) == rows
+    assert len(json.loads((folder / reader.JSON_NAME).read_text())["rows"]) == rows
 
 
 def test_a_reader_that_has_gone_before_the_first_row(
@@ -243,7 +245,7 @@ def test_a_reader_that_has_gone_before_the_first_row(
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", Gone(0))
-        patched.setattr("bwprof.cli.shared.guard._silence", lambda number: None)
-        assert main([*TINY, "--csv", "-", "--output", str(tmp_path)]) == 141
+        patched.setattr("bwprof.cli.guard._silence", lambda number: None)
+        assert main_sweep([*TINY, "--csv", "-", "--output", str(tmp_path)]) == 141
     assert "results cannot be written to the standard output: Broken pipe" in capsys.readouterr().err
     assert not list(tmp_path.iterdir()), "no folder without rows"

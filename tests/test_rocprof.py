@@ -1,4 +1,4 @@
-"""`bwprof.profilers`: what AMD's profilers count, from files made as AMD's documentation shows them."""
+"""`bwprof.importers`: what AMD's profilers count, from files made as AMD's documentation shows them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof.profilers import (
+from bwprof.importers.rocprof.parse import parse_rocprof
+from bwprof.importers.rocprof.session import (
     RocprofSession,
-    parse_rocprof,
     profile_matmul_memory,
     profile_memory,
     profile_memory_detailed,
 )
-from bwprof.profilers.stated import with_peak
+from bwprof.importers.timeline import with_peak
 
 V1_IDENTITY = "Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,lds,scr,arch_vgpr,accum_vgpr,sgpr,wave_size"
 V1 = f"{V1_IDENTITY},sig,obj,VALUBusy,WriteSize,FetchSize,L2CacheHit,MemUnitStalled,DispatchNs,BeginNs,EndNs,CompleteNs"

@@ -16,7 +16,8 @@ import bwprof
 from bwprof import _core, hardware
 from bwprof.measuring import contexts
 from bwprof.measuring.row import Outcome
-from bwprof.roofs import RoofPoint, Roofs, store, survey
+from bwprof.roofs import store, survey
+from bwprof.roofs.model import RoofPoint, Roofs
 from bwprof.runs import loop
 
 MIB = 1 << 20

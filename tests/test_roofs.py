@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from rows import row
 
 from bwprof import _core, hardware
-from bwprof.measuring import case, grade
+from bwprof.measuring import grade, operation
 from bwprof.measuring.row import Context, Outcome
-from bwprof.roofs import Check, Rate, RoofPoint, Roofs, neighbours, signs, survey
+from bwprof.roofs import disturbance, survey
+from bwprof.roofs.model import Check, Rate, RoofPoint, Roofs
 
 pytestmark = pytest.mark.usefixtures("ordinary_cache")
 
@@ -97,7 +98,7 @@ def graded(**more: object) -> dict[str, object]:
     made.update(bytes_read=100_000_000, bytes_written=0, time_ms=100e6 / 150e9 * 1e3, arithmetic_intensity=10.0)
     made["tflops"] = 10**9 / (made["time_ms"] / 1e3) / 1e12
     made.update(more)
-    grade.hold(made, FACTS, ROOFS)
+    grade.grade_row(made, FACTS, ROOFS)
     return made
 
 
@@ -135,7 +136,7 @@ def test_the_side_of_the_ridge_is_the_measured_roofs() -> None:
     made = graded(arithmetic_intensity=4.0, bandwidth_gb_s=100.0, tflops=0.4)
     assert (made["ridge"], made["bound"], made["limiter"]) == (pytest.approx(5.0), "memory", "memory")
     assert made["pct_limit"] == made["pct_attainable"] == pytest.approx(50.0)
-    grade.hold(made, FACTS, measured)
+    grade.grade_row(made, FACTS, measured)
     assert (made["ridge"], made["bound"], made["limiter"]) == (pytest.approx(3.75), "compute", "compute")
     assert made["pct_limit"] == pytest.approx(100 * 0.4 / 0.75)
 
@@ -203,7 +204,7 @@ def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> Outcome:
     }
     result.update(more)
     made["cache"] = result["cache"]
-    return case.finished(made, result, Context("run-1", "cpu", FACTS, roofs))
+    return operation.finished(made, result, Context("run-1", "cpu", FACTS, roofs))
 
 
 def finished(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> dict[str, object]:
@@ -413,32 +414,32 @@ def test_others_on_the_processors() -> None:
     """Two processors, ticks of 10 ms: cpu0 worked 100 + 20 + 30 + 1 + 2 + 3 ticks, cpu2 ten times as much."""
     text = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 100 20 30 999 999 1 2 3 0 0\ncpu1 7 7 7 7 7 7 7 7 0 0\n"
     text += "cpu2 1000 200 300 9 9 10 20 30 0 0\nintr 1 2 3\n"
-    assert neighbours.busy_seconds(text, {0, 2}, 100.0) == pytest.approx(1.56 + 15.6)
-    assert neighbours.busy_seconds(text, {0, 3}, 100.0) is None, "a processor that is not listed"
-    assert neighbours.busy_seconds("cpu0 1 2 3", {0}, 100.0) is None, "an old kernel's line"
-    assert neighbours.busy_seconds("", {0}, 100.0) is None
+    assert disturbance.busy_seconds(text, {0, 2}, 100.0) == pytest.approx(1.56 + 15.6)
+    assert disturbance.busy_seconds(text, {0, 3}, 100.0) is None, "a processor that is not listed"
+    assert disturbance.busy_seconds("cpu0 1 2 3", {0}, 100.0) is None, "an old kernel's line"
+    assert disturbance.busy_seconds("", {0}, 100.0) is None
 
 
 def test_a_busy_neighbour_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In 2 s of two processors they worked 1.5 s, of which 0.5 s were ours: others had 1 s of 4."""
-    monkeypatch.setattr(neighbours.os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(neighbours.os, "sysconf", lambda _: 100)
-    monkeypatch.setattr(neighbours.time, "monotonic", iter((10.0, 12.0)).__next__)
-    monkeypatch.setattr(neighbours.time, "process_time", iter((3.0, 3.5)).__next__)
+    monkeypatch.setattr(disturbance.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(disturbance.os, "sysconf", lambda _: 100)
+    monkeypatch.setattr(disturbance.time, "monotonic", iter((10.0, 12.0)).__next__)
+    monkeypatch.setattr(disturbance.time, "process_time", iter((3.0, 3.5)).__next__)
     statistics = tmp_path / "stat"
-    monkeypatch.setattr(neighbours, "STATISTICS", statistics)
+    monkeypatch.setattr(disturbance, "STATISTICS", statistics)
     statistics.write_text("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n")
-    with neighbours.watched("cpu") as others:
+    with disturbance.watched("cpu") as others:
         statistics.write_text("cpu0 100 0 0 0 0 0 0 0\ncpu1 0 0 0 500 500 0 0 50\n")
     assert others.share == pytest.approx(0.25)
     # 20 ms of others in 100 ms are two ticks of a clock that counts in steps of 10: no measurement.
-    monkeypatch.setattr(neighbours.time, "monotonic", iter((10.0, 10.1)).__next__)
-    monkeypatch.setattr(neighbours.time, "process_time", iter((3.0, 3.0)).__next__)
+    monkeypatch.setattr(disturbance.time, "monotonic", iter((10.0, 10.1)).__next__)
+    monkeypatch.setattr(disturbance.time, "process_time", iter((3.0, 3.0)).__next__)
     statistics.write_text("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n")
-    with neighbours.watched("cpu") as others:
+    with disturbance.watched("cpu") as others:
         statistics.write_text("cpu0 1 0 0 0 0 0 0 0\ncpu1 1 0 0 500 500 0 0 0\n")
     assert others.share == 0.0
-    with neighbours.watched("cuda") as others:
+    with disturbance.watched("cuda") as others:
         pass
     assert others.share == 0.0
 
@@ -471,18 +472,18 @@ def test_measured_hot_roofs(device: _core.Device) -> None:
 def test_points_know_who_else_was_at_work(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A point what its own samples saw, all of them what others took meanwhile."""
     stream = next(stream for stream in survey.streams() if stream["name"] == "stream_read")
-    monkeypatch.setattr(signs, "disturbances", lambda _: ["threads waited", "stolen"])
+    monkeypatch.setattr(disturbance, "disturbances", lambda _: ["threads waited", "stolen"])
     point = survey.measure_point(cpu, stream, 1 << 16, 0.0, cache="hot")
     assert point is not None
     assert point.disturbance == "threads waited; stolen"
 
     @contextmanager
-    def watched(_: str) -> Iterator[neighbours.Others]:
-        others = neighbours.Others()
+    def watched(_: str) -> Iterator[disturbance.Others]:
+        others = disturbance.Others()
         yield others
         others.share = 0.4
 
-    monkeypatch.setattr(neighbours, "watched", watched)
+    monkeypatch.setattr(disturbance, "watched", watched)
     monkeypatch.setattr(survey._Survey, "points", lambda _: POINTS)
     monkeypatch.setattr(survey, "measure_rates", lambda *_, **__: ())
     found = [*survey.measure(cpu).points, *survey.measure_hot(cpu).hot_points]
@@ -508,7 +509,7 @@ def test_a_point_in_doubt_is_its_fastest_sample(
             return {"verified": True, "conditions": {"throttle": "none"}, **times}
 
     monkeypatch.setattr(_core, "Case", Sampled)
-    monkeypatch.setattr(signs, "disturbances", lambda _: doubt)
+    monkeypatch.setattr(disturbance, "disturbances", lambda _: doubt)
     stream = next(stream for stream in survey.streams() if stream["name"] == "stream_read")
     point = survey.measure_point(cpu, stream, 1 << 20, 0.1)
     assert point is not None

@@ -18,13 +18,14 @@ from toy_roofs import FACTS, MIB, POINTS, ROOFS
 
 import bwprof
 from bwprof import _core, hardware
-from bwprof.cli.sweep import options
+from bwprof.cli import options
+from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
-from bwprof.measuring.spec import Spec
-from bwprof.roofs import Rate, RoofPoint, Roofs, Wanted, beaten, neighbours, store, survey
-from bwprof.roofs import obtain as obtain_or_none
-from bwprof.roofs.obtain import NEW
-from bwprof.runs.executors import local
+from bwprof.roofs import disturbance, store, survey
+from bwprof.roofs.model import Rate, RoofPoint, Roofs
+from bwprof.roofs.obtain import NEW, RoofRequest, beaten
+from bwprof.roofs.obtain import obtain as obtain_or_none
+from bwprof.runs import local
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def obtain(device: _core.Device, wanted: Wanted | None = None) -> Roofs:
+def obtain(device: _core.Device, wanted: RoofRequest | None = None) -> Roofs:
     """The roofs, which there must be."""
     found = obtain_or_none(device, wanted)
     assert found is not None
@@ -96,7 +97,7 @@ def bench(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
         survey, "measure_point", lambda _, stream, total, _seconds, cache, poll: made.point(stream, total, cache)
     )
     # Whoever else uses this machine while the tests run is not the matter.
-    monkeypatch.setattr(neighbours, "STATISTICS", cache / "none")
+    monkeypatch.setattr(disturbance, "STATISTICS", cache / "none")
     return made
 
 
@@ -133,7 +134,7 @@ def test_a_probe_beside_others_contradicts_nothing(
 ) -> None:
     """Slower while other processes had a third of the processors."""
     first = obtain(cpu)
-    monkeypatch.setattr(neighbours, "watched", lambda _: contextlib.nullcontext(neighbours.Others(1 / 3)))
+    monkeypatch.setattr(disturbance, "watched", lambda _: contextlib.nullcontext(disturbance.Others(1 / 3)))
     bench.calls.clear()
     bench.factor = 1.2
     found = obtain(cpu)
@@ -143,7 +144,7 @@ def test_a_probe_beside_others_contradicts_nothing(
 
 
 def out_of_time(*_: object, **__: object) -> None:
-    raise survey.OutOfTimeError
+    raise survey.SurveyTimeoutError
 
 
 def test_without_time_for_a_check_the_stored_ones_hold(
@@ -168,7 +169,7 @@ def test_without_time_for_mending_the_check_counts(
     def point(_: object, stream: dict[str, Any], total: int, *__: object, **___: object) -> RoofPoint | None:
         found = bench.point(stream, total)
         if (stream["name"], total) in bench.doubtful:
-            raise survey.OutOfTimeError
+            raise survey.SurveyTimeoutError
         return found
 
     monkeypatch.setattr(survey, "measure_point", point)
@@ -247,7 +248,7 @@ def test_points_shown_too_low_are_not_stored_any_more(
     store.save(identity, replace(ROOFS, points=slow))
     bench.busy, bench.beside = True, beside
     found = obtain(cpu)
-    left = obtain(cpu, Wanted(stored=True))
+    left = obtain(cpu, RoofRequest(stored=True))
     assert found.source == NEW
     assert found.points == left.points
     assert [point.seconds for point in left.points] == pytest.approx([point.seconds * beside for point in POINTS])
@@ -263,7 +264,7 @@ def test_where_most_points_were_too_low_none_stays(cpu: _core.Device, bench: Ben
     obtain(cpu)
     bench.factor, bench.factors, bench.busy, bench.beside = 1.0, {at: 2.5}, True, 1.2
     found = obtain(cpu)
-    assert obtain(cpu, Wanted(stored=True)).points == found.points
+    assert obtain(cpu, RoofRequest(stored=True)).points == found.points
     for point in POINTS:
         key = (point.stream, point.total_bytes)
         assert seconds_of(found, *key) == pytest.approx(point.seconds * bench.factors.get(key, 1.0) * 1.2)
@@ -275,7 +276,7 @@ def test_one_point_shown_too_low_leaves_the_faster_others(cpu: _core.Device, ben
     at = ("stream_copy", 256 * MIB)
     bench.busy, bench.beside, bench.factors = True, 2.0, {at: 0.4}
     found = obtain(cpu)
-    assert obtain(cpu, Wanted(stored=True)).points == found.points
+    assert obtain(cpu, RoofRequest(stored=True)).points == found.points
     for point in POINTS:
         key = (point.stream, point.total_bytes)
         assert seconds_of(found, *key) == pytest.approx(point.seconds * (0.8 if key == at else 1.0))
@@ -290,7 +291,7 @@ def test_a_point_shown_too_low_is_stored_though_time_is_over(
     bench.factor, bench.busy, bench.beside = 1.0, True, 1.1
     monkeypatch.setattr(survey, "measure", lambda *_, **__: replace(ROOFS, points=(), complete=False))
     found = obtain(cpu)
-    assert found.points == obtain(cpu, Wanted(stored=True)).points
+    assert found.points == obtain(cpu, RoofRequest(stored=True)).points
     assert seconds_of(found, "stream_copy", 256 * MIB) == pytest.approx(64e-6 * 1.1)
     assert all(point.doubt for point in found.points), "the others come from the same survey"
 
@@ -300,8 +301,8 @@ def test_a_faster_survey_in_doubt_is_stored(cpu: _core.Device, bench: Bench) -> 
     bench.factor = 2.0
     obtain(cpu)
     bench.factor, bench.busy, bench.beside = 1.0, True, 1.1
-    obtain(cpu, Wanted(recalibrate=True))
-    stored = obtain(cpu, Wanted(stored=True)).points
+    obtain(cpu, RoofRequest(recalibrate=True))
+    stored = obtain(cpu, RoofRequest(stored=True)).points
     assert [point.seconds for point in stored] == pytest.approx([point.seconds * 1.1 for point in POINTS])
 
 
@@ -313,7 +314,7 @@ def test_faster_hot_points_in_doubt_count(cpu: _core.Device, bench: Bench, monke
     monkeypatch.setitem(globals(), "HOT", tuple(hot))
     monkeypatch.setitem(obtain_or_none.__globals__, "_MEND_SECONDS", 0.0)
     bench.busy, bench.beside = True, 1.5
-    found = obtain(cpu, Wanted(cold=False, hot=True)).hot_points
+    found = obtain(cpu, RoofRequest(cold=False, hot=True)).hot_points
     assert [point.seconds for point in found] == pytest.approx([1.5e-6, 3e-6, 4e-6])
 
 
@@ -330,7 +331,7 @@ def test_a_busy_survey_takes_no_better_ones_place(
     assert found.points == first.points
     assert "could not be confirmed" in found.doubt(MIB, 0)
     assert stored_file() == before
-    assert obtain(cpu, Wanted(recalibrate=True)).doubt(MIB, 0) != ""
+    assert obtain(cpu, RoofRequest(recalibrate=True)).doubt(MIB, 0) != ""
     assert stored_file() == before, "not even when it was asked for"
     assert "the new roofs are not stored" in caplog.text
     bench.busy_survey = False
@@ -378,7 +379,7 @@ def test_what_was_good_outlives_another_survey_in_doubt(cpu: _core.Device, bench
     assert obtain(cpu).points == first.points
     assert bench.calls == ["point stream_read 256", "all"]
     bench.doubtful, bench.busy_survey = {("stream_read", 256 * MIB)}, False
-    assert obtain(cpu, Wanted(recalibrate=True)).doubt(256 * MIB, 0) != ""
+    assert obtain(cpu, RoofRequest(recalibrate=True)).doubt(256 * MIB, 0) != ""
     bench.doubtful = set()
     assert not any(point.doubt for point in obtain(cpu).points)
 
@@ -386,7 +387,7 @@ def test_what_was_good_outlives_another_survey_in_doubt(cpu: _core.Device, bench
 def test_recalibrate_measures_whatever_is_stored(cpu: _core.Device, bench: Bench) -> None:
     obtain(cpu)
     bench.factor = 1.001
-    assert obtain(cpu, Wanted(recalibrate=True)).points[0].seconds == pytest.approx(POINTS[0].seconds * 1.001)
+    assert obtain(cpu, RoofRequest(recalibrate=True)).points[0].seconds == pytest.approx(POINTS[0].seconds * 1.001)
     assert bench.calls == ["all", "all"]
     assert obtain(cpu).points[0].seconds == pytest.approx(POINTS[0].seconds * 1.001)
 
@@ -485,19 +486,19 @@ def test_rows_that_beat_their_roofs_are_told_to_the_store(
 
 
 def test_hot_streams_only_when_asked_for(cpu: _core.Device, bench: Bench) -> None:
-    assert obtain(cpu, Wanted(cold=False, hot=True)).points == ()
+    assert obtain(cpu, RoofRequest(cold=False, hot=True)).points == ()
     assert bench.calls == ["hot"]
-    both = obtain(cpu, Wanted(hot=True))
+    both = obtain(cpu, RoofRequest(hot=True))
     assert bench.calls == ["hot", "all"]
     assert both.points
     assert both.hot_points
     bench.calls.clear()
-    assert obtain(cpu, Wanted(hot=True)).hot_points == both.hot_points
+    assert obtain(cpu, RoofRequest(hot=True)).hot_points == both.hot_points
     assert bench.calls == PROBES
 
 
 def test_hot_points_in_doubt_are_mended_too(cpu: _core.Device, bench: Bench) -> None:
-    wanted = Wanted(cold=False, hot=True)
+    wanted = RoofRequest(cold=False, hot=True)
     bench.busy = True
     assert obtain(cpu, wanted).cache_doubt(MIB) != ""
     bench.calls.clear()
@@ -540,7 +541,7 @@ def test_the_command_and_the_function_can_ask_for_new_roofs(bench: Bench) -> Non
 
 
 def test_info_shows_what_is_stored_and_measures_nothing(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.cli import info as cli
+    from bwprof.cli.commands import describe as cli
 
     def on_the_cpu() -> dict[str, Any]:
         (found,) = (device for device in bwprof.info()["devices"] if device["backend"] == "cpu")
@@ -552,7 +553,7 @@ def test_info_shows_what_is_stored_and_measures_nothing(bench: Bench, capsys: py
     shown_roofs = on_the_cpu()["roofs"]
     assert (shown_roofs["source"], shown_roofs["measured"]) == (str(path), ROOFS.measured)
     assert [point["seconds"] for point in shown_roofs["points"]] == [point.seconds for point in POINTS]
-    assert cli.main([]) == 0
+    assert cli.main_info([]) == 0
     shown = capsys.readouterr().out
     for said in ("2026-01-02T03:04:05", "ceiling stream_copy", "256 MiB", "9.5 TFLOP/s", "size curve"):
         assert said in shown

@@ -18,7 +18,8 @@ import pytest
 from toy_roofs import FACTS, ROOFS
 
 from bwprof import _core
-from bwprof.roofs import Rate, store
+from bwprof.roofs import store
+from bwprof.roofs.model import Rate
 from bwprof.runs import loop
 
 
@@ -224,7 +225,7 @@ def test_a_writer_that_is_killed_leaves_the_old_file(cache: Path) -> None:
     assert path is not None
     script = (
         "import json, os, signal, sys\n"
-        "from bwprof.roofs import Roofs, store\n"
+        "from bwprof.roofs.model import Roofs; from bwprof.roofs import store\n"
         "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "store.save(json.loads(sys.argv[1]), Roofs.from_dict(json.loads(sys.argv[2])))\n"
     )

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from rows import row
 
 import bwprof
-from bwprof.results import frame, load_samples, schema
+from bwprof.results import columns as results_columns
+from bwprof.results import frame, schema
+from bwprof.results.reader import load_samples
+from bwprof.text import formatting
 
 QUICK = settings(
     max_examples=40,
@@ -30,11 +33,20 @@ NUMBER = st.floats(allow_nan=False)
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 KINDS: dict[str, st.SearchStrategy[Any]] = {"text": TEXT, "number": NUMBER, "integer": WHOLE, "truth": st.booleans()}
 # What a reader checks, or works out from other columns.
-CHECKED = {"operation", "precision", "case", "status", "schema_version", "flags", "replaces", *schema.COMPARISON_NAMES}
+CHECKED = {
+    "operation",
+    "precision",
+    "case",
+    "status",
+    "schema_version",
+    "flags",
+    "replaces",
+    *results_columns.COMPARISON_NAMES,
+}
 LABEL = st.one_of(TEXT, WHOLE, st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans())
 
 
-FREE = [column for column in schema.columns() if column.name not in CHECKED]
+FREE = [column for column in results_columns.columns() if column.name not in CHECKED]
 
 
 @st.composite
@@ -64,8 +76,8 @@ def there_and_back(data: pd.DataFrame, ending: str) -> tuple[pd.DataFrame, list[
 
 def values_of(data: pd.DataFrame) -> list[dict[str, Any]]:
     """Every cell, with None where it is missing; without what `load` works out."""
-    kept = [name for name in data.columns if name not in schema.COMPARISON_NAMES]
-    columns = [[None if schema.is_missing(value) else value for value in data[name].tolist()] for name in kept]
+    kept = [name for name in data.columns if name not in results_columns.COMPARISON_NAMES]
+    columns = [[None if formatting.is_missing(value) else value for value in data[name].tolist()] for name in kept]
     return [dict(zip(kept, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
@@ -108,7 +120,7 @@ def test_labels_of_mixed_kinds_come_back_from_json(labels: list[Any]) -> None:
     made = frame.from_rows([row("a", "fp32", timestamp=str(n), label=label) for n, label in enumerate(labels)])
     found, _ = there_and_back(made, "json")
     wanted = [schema.clean(label) if isinstance(label, str) else label for label in labels]
-    assert [None if schema.is_missing(value) else value for value in found["label"]] == wanted
+    assert [None if formatting.is_missing(value) else value for value in found["label"]] == wanted
 
 
 def test_a_precision_that_nobody_named_stays_nameless(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 from rows import row
 
 import bwprof
-from bwprof.results import frame, load_samples, schema
+from bwprof.results import frame, schema
+from bwprof.results.reader import load_samples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bwprof.analysis.causes.ranking import rules_of
-from bwprof.analysis.causes.rules import RULES, table
+from bwprof.analysis.bottleneck import rules_of
+from bwprof.analysis.rules import RULES, table
 from bwprof.measuring.grade import WAITED
 
 # What makes a row memory-limited, with 80 % of the attainable bandwidth; arithmetic- and kernel-limited likewise.

@@ -14,16 +14,16 @@ import pytest
 from rich.console import Console
 
 import bwprof
-from bwprof import _core, terminal
-from bwprof.cli import selftest as cli
-from bwprof.cli.shared.guard import USAGE
-from bwprof.measuring import case as measuring
-from bwprof.measuring import spec as specs
+from bwprof import _core, selftest
+from bwprof.cli.commands import describe as cli
+from bwprof.cli.guard import USAGE
+from bwprof.measuring import operation as specs
+from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context
-from bwprof.measuring.spec import Spec
-from bwprof.results.difference import differ
-from bwprof.selftest import cache, repeat, run, timers
-from bwprof.selftest.part import Bench, Report
+from bwprof.results.pairs import differ
+from bwprof.selftest import cache, repeat, timers
+from bwprof.selftest.bench import Bench, PartReport
+from bwprof.text import terminal
 
 pytestmark = pytest.mark.usefixtures("ordinary_cache")
 
@@ -98,7 +98,7 @@ def swept(monkeypatch: pytest.MonkeyPatch, rotation_reads: float, elements: int 
     monkeypatch.setattr(specs, "_core", type("Fake", (), vars(_core) | {"Case": Counted}))
     spec = Spec("copy", "stream_copy", "fp32", {"elements": elements}, None, None, "cold", 0, counters=True)
     with _core.Device("cpu") as device:
-        outcome = measuring.measure(device, spec, Context("r", "cpu", {}, None), max_seconds=0.0)
+        outcome = specs.measure(device, spec, Context("r", "cpu", {}, None), max_seconds=0.0)
     assert outcome.row["status"] == "ok", outcome.row["reason"]
     assert outcome.row["dram_bytes_read"] == 4 * elements  # of the flushed launch
     assert asked == ([False, True] if elements >= 1 << 18 else [False])
@@ -203,12 +203,12 @@ def test_nothing_measured_is_nothing_judged() -> None:
 def test_the_exit_code_is_the_verdict(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], passed: bool | None, code: int
 ) -> None:
-    def part(bench: Bench) -> Report:
+    def part(bench: Bench) -> PartReport:
         assert bench.backend == "cpu"
-        return Report("cache", "A title", {"x": "x", "n": "count"}, [{"x": "a", "n": 12345}], "a gate", passed)
+        return PartReport("cache", "A title", {"x": "x", "n": "count"}, [{"x": "a", "n": 12345}], "a gate", passed)
 
-    monkeypatch.setitem(run.PARTS, "cache", part)
-    assert cli.main(["cache", "--backend", "cpu", "--quiet"]) == code
+    monkeypatch.setitem(selftest.PARTS, "cache", part)
+    assert cli.main_selftest(["cache", "--backend", "cpu", "--quiet"]) == code
     out = capfd.readouterr().out
     assert "A title" in out
     assert "12,345" in out
@@ -217,14 +217,14 @@ def test_the_exit_code_is_the_verdict(
 
 
 def test_the_command_writes_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["timers", "counters", "--backend", "cpu", "--json", str(tmp_path / "found.json")]) == 0
+    assert cli.main_selftest(["timers", "counters", "--backend", "cpu", "--json", str(tmp_path / "found.json")]) == 0
     found = json.loads((tmp_path / "found.json").read_text())
     assert (found["passed"], found["backend"]) == (True, "cpu")
     assert [part["name"] for part in found["parts"]] == ["timers", "counters"]
     assert "one timer" in found["parts"][0]["left_out"]
     assert found["parts"][1]["left_out"] == "the cpu backend has no hardware counters"
     capfd.readouterr()
-    assert cli.main(["counters", "--backend", "cpu", "--json", "-", "--quiet"]) == 0
+    assert cli.main_selftest(["counters", "--backend", "cpu", "--json", "-", "--quiet"]) == 0
     assert json.loads(capfd.readouterr().out)["parts"][0]["passed"] is None
 
 
@@ -238,7 +238,7 @@ def test_the_command_writes_json(tmp_path: Path, capfd: pytest.CaptureFixture[st
     ],
 )
 def test_bad_usage(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(arguments) == 2
+    assert cli.main_selftest(arguments) == 2
     assert said in capfd.readouterr().err
 
 
@@ -270,8 +270,8 @@ def test_repeated_measurements_on_the_cpu(monkeypatch: pytest.MonkeyPatch, cpu: 
 def test_where_the_json_goes_is_checked_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], target: str
 ) -> None:
-    monkeypatch.setattr(run, "run", lambda *_, **__: pytest.fail("measured before it looked"))
-    assert cli.main(["--json", str(tmp_path / target)]) == USAGE
+    monkeypatch.setattr(selftest, "run", lambda *_, **__: pytest.fail("measured before it looked"))
+    assert cli.main_selftest(["--json", str(tmp_path / target)]) == USAGE
     assert "cannot be written" in capfd.readouterr().err
 
 

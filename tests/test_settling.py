@@ -11,16 +11,14 @@ import pytest
 from pretended import ROLES, TINY, Pretended
 
 import bwprof
-from bwprof.cli import model as model_command
-from bwprof.cli.sweep import run as command
+from bwprof.cli import runner as command
+from bwprof.cli.commands import model as model_command
+from bwprof.llm.result import ModelStep
 from bwprof.measuring.row import Outcome
-from bwprof.models.result import ModelStep
-from bwprof.results import csvfile, jsonfile
-from bwprof.results.schema import Row
-from bwprof.roofs import Roofs
-from bwprof.roofs.model import RoofPoint
-from bwprof.runs import loop
-from bwprof.runs.executors import local
+from bwprof.results import csv_file, json_file
+from bwprof.results.schema import RowDict
+from bwprof.roofs.model import RoofPoint, Roofs
+from bwprof.runs import local, loop
 
 SLOW = 10.0  # times as long as undisturbed
 
@@ -75,12 +73,12 @@ def disturbed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 GIVEN = ["config.json", "--device", "cpu", "--context", "16,32", "--weights", "fp16,fp8"]
 
 
-def undisturbed_ms(row: Row) -> float:
+def undisturbed_ms(row: RowDict) -> float:
     """At 100 GB/s."""
     return float(row["bytes_read"] + row["bytes_written"]) / 1e8
 
 
-def check(rows: list[Row]) -> None:
+def check(rows: list[RowDict]) -> None:
     """Rows of one shape have one time, and FP8's is half of FP16's but for activations: of a kernel as good."""
     seen: dict[tuple[object, ...], float] = {}
     for row in rows:
@@ -111,7 +109,7 @@ def test_copies_and_predictions_are_of_the_tries_that_count(monkeypatch: pytest.
 def test_where_the_time_for_second_tries_is_over_copies_are_alike_all_the_same(disturbed: Path) -> None:
     """Of 14 seconds a quarter lets a few rows have another try: none of the second step's."""
     bwprof.model_step(TINY, context=[16, 32], weights=["fp16", "fp8"], device="cpu", output=disturbed / "step.json")
-    rows, samples, _ = jsonfile.read(disturbed / "step.json")
+    rows, samples, _ = json_file.read(disturbed / "step.json")
     check(rows)
     again = [row["role"] for row in rows if row["context"] == 16 and "measured twice" in (row["reason"] or "")]
     assert again[:3] == ["qkv", "kv append", "attention"]
@@ -136,13 +134,13 @@ def test_an_interrupted_run_agrees_with_itself_and_goes_on(
     """Ctrl-C in the first tries, and between second ones: no row is lost, and copies are alike before and after."""
     monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
     monkeypatch.setattr(Disturbed, "broken_at", broken_at)
-    assert model_command.main(GIVEN) == 130
+    assert model_command.main_model(GIVEN) == 130
     folder = next((disturbed / "bwprof-results").iterdir())
-    before = jsonfile.read(folder / "results.json")[0]
+    before = json_file.read(folder / "results.json")[0]
     check(before)
     monkeypatch.setattr(Disturbed, "broken_at", 1 << 30)
-    assert model_command.main(["--resume", folder.name]) == 0
-    for rows in (jsonfile.read(folder / "results.json")[0], csvfile.read(folder / "results.csv")):
+    assert model_command.main_model(["--resume", folder.name]) == 0
+    for rows in (json_file.read(folder / "results.json")[0], csv_file.read(folder / "results.csv")):
         check(rows)
         assert len(rows) == 4 * 7
         kept = {(row["case"], row["weights"]): row["time_ms"] for row in before if row["flags"] == ""}
@@ -152,29 +150,29 @@ def test_an_interrupted_run_agrees_with_itself_and_goes_on(
 
 def test_a_run_that_was_killed_between_second_tries_is_put_right(disturbed: Path) -> None:
     """A file with the second try of one row, but the first in its copy and in what was predicted of it."""
-    assert model_command.main(GIVEN) == 0
+    assert model_command.main_model(GIVEN) == 0
     folder = next((disturbed / "bwprof-results").iterdir())
-    rows, samples, run = jsonfile.read(folder / "results.json")
+    rows, samples, run = json_file.read(folder / "results.json")
     for row in rows:
         if row["role"] == "qkv" and (row["context"], row["status"]) != (16, "ok"):
             row |= {"time_ms": 7.0, "flags": "noisy", "time_ms_lo": 1.0, "time_ms_hi": 9.0}
-    jsonfile.write(folder / "results.json", rows, samples, run)
+    json_file.write(folder / "results.json", rows, samples, run)
     (folder / "results.csv").unlink()
     with pytest.raises(AssertionError):
         check(rows)
-    assert model_command.main(["--resume", folder.name]) == 0
-    check(jsonfile.read(folder / "results.json")[0])
+    assert model_command.main_model(["--resume", folder.name]) == 0
+    check(json_file.read(folder / "results.json")[0])
 
 
 def test_a_second_try_of_a_shape_of_a_run_before_is_one(disturbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its row there was disturbed: the copy that needs it now has it measured again, and is not said to be."""
     monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
     monkeypatch.setattr(Disturbed, "broken_at", 7)
-    assert model_command.main([*GIVEN[:-2], "--weights", "fp16"]) == 130
+    assert model_command.main_model([*GIVEN[:-2], "--weights", "fp16"]) == 130
     folder = next((disturbed / "bwprof-results").iterdir())
     monkeypatch.setattr(Disturbed, "broken_at", 1 << 30)
-    assert model_command.main(["--resume", folder.name]) == 0
-    rows = jsonfile.read(folder / "results.json")[0]
+    assert model_command.main_model(["--resume", folder.name]) == 0
+    rows = json_file.read(folder / "results.json")[0]
     check(rows)
     twice = [row for row in rows if "measured twice" in (row["reason"] or "")]
     assert all(row["flags"] == "" for row in twice)

@@ -13,11 +13,11 @@ from commands import csv_rows, run_folder
 import bwprof
 from bwprof import _core, hardware, plot
 from bwprof.cli import main as bwprof_main
-from bwprof.cli.sweep import main
-from bwprof.cli.sweep import run as command
-from bwprof.runs import inprocess, loop
-from bwprof.runs.executors.local import LocalExecutor
+from bwprof.cli import runner as command
+from bwprof.cli.commands.sweep import main_sweep
+from bwprof.runs import api, loop
 from bwprof.runs.interrupts import StoppedError
+from bwprof.runs.local import LocalExecutor
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -59,7 +59,7 @@ def three(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     opened = hardware.open_device
     monkeypatch.setattr(hardware, "open_device", lambda backend, _index: opened(backend, 0))
     monkeypatch.setattr(command, "ChildExecutor", Named)
-    monkeypatch.setattr(inprocess, "LocalExecutor", Named)
+    monkeypatch.setattr(api, "LocalExecutor", Named)
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.0)
     monkeypatch.setattr(Named, "planted", staticmethod(lambda uuid, case: None))
     monkeypatch.setattr(plot, "save", lambda *_: None)
@@ -119,7 +119,7 @@ def test_devices_that_there_are_none_of(device: Any, said: str) -> None:
 
 
 def test_one_run_on_all_devices_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*TINY, "--device", "all", "--csv", "-"]) == 0
+    assert main_sweep([*TINY, "--device", "all", "--csv", "-"]) == 0
     shown = capsys.readouterr()
     assert order(csv_rows(shown.out)) == WHOLE
     assert len({row["run_id"] for row in csv_rows(shown.out)}) == 1
@@ -146,10 +146,10 @@ def test_each_device_has_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(plot, "save", save)
     plant(monkeypatch, ("CPU-1", "open"), _core.UnavailableError("gone"))
-    assert main([*TINY, "--device", "all"]) == 3
+    assert main_sweep([*TINY, "--device", "all"]) == 3
     assert drawn == {f"{command.PICTURE_NAME}_cpu{number}": [f"CPU-{number}"] * 2 for number in (0, 2)}
     drawn.clear()
-    assert main([*TINY, "--device", "2"]) == 0
+    assert main_sweep([*TINY, "--device", "2"]) == 0
     assert drawn == {command.PICTURE_NAME: ["CPU-2", "CPU-2"]}
 
 
@@ -172,19 +172,19 @@ def test_an_interrupt_loses_nothing_and_the_run_goes_on(
     at: tuple[str, str], error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plant(monkeypatch, at, error)
-    assert main([*TINY, "--device", "all"]) == 130
+    assert main_sweep([*TINY, "--device", "all"]) == 130
     folder = run_folder(Path())
     before = csv_rows((folder / "results.csv").read_text())
     done = {("CPU-0", "gemm M=2 N=8 K=8"): 1, ("CPU-1", "gemm M=1 N=8 K=8"): 2, ("CPU-2", "open"): 4}[at]
     assert order(before) == WHOLE[:done]
     assert bwprof.load(folder).attrs["run"]["status"] == "interrupted"
     plant(monkeypatch, ("", ""), error)
-    assert main(["--resume", folder.name]) == 0
+    assert main_sweep(["--resume", folder.name]) == 0
     after = csv_rows((folder / "results.csv").read_text())
     assert order(after) == WHOLE
     assert [row["timestamp"] for row in after[:done]] == [row["timestamp"] for row in before], "not measured again"
     capsys.readouterr()
-    assert main(["--resume", folder.name]) == 0
+    assert main_sweep(["--resume", folder.name]) == 0
     assert "measuring" not in capsys.readouterr().err, "nothing is left to do"
 
 
@@ -198,7 +198,7 @@ def test_a_killed_run_knows_which_device_its_rows_are_of(monkeypatch: pytest.Mon
             known[uuid] = {part["facts"]["uuid"] for part in run["devices"] if "facts" in part}
 
     monkeypatch.setattr(Named, "planted", staticmethod(planted))
-    assert main([*TINY, "--device", "all"]) == 0
+    assert main_sweep([*TINY, "--device", "all"]) == 0
     assert known == {f"CPU-{last}": {f"CPU-{number}" for number in range(last + 1)} for last in range(3)}
 
 
@@ -206,25 +206,25 @@ def test_a_device_that_cannot_be_opened_costs_its_own_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plant(monkeypatch, ("CPU-1", "open"), _core.UnavailableError("it fell off the bus"))
-    assert main([*TINY, "--device", "all"]) == 3
+    assert main_sweep([*TINY, "--device", "all"]) == 3
     folder = run_folder(Path())
     rows = csv_rows((folder / "results.csv").read_text())
     assert [row["status"] for row in rows] == ["ok", "ok", "failed", "failed", "ok", "ok"]
     assert rows[2]["reason"] == "the device could not be opened: it fell off the bus"
     plant(monkeypatch, ("", ""), ValueError())
-    assert main(["--resume", folder.name]) == 0
+    assert main_sweep(["--resume", folder.name]) == 0
     rows = csv_rows((folder / "results.csv").read_text())
     assert sorted(order(rows)) == WHOLE
     assert {row["status"] for row in rows} == {"ok"}
     plant(monkeypatch, ("CPU-1", "open"), _core.UnavailableError("it fell off the bus"))
-    assert main([*TINY, "--device", "1"]) == 2, "one alone: nothing can be measured"
+    assert main_sweep([*TINY, "--device", "1"]) == 2, "one alone: nothing can be measured"
 
 
 def test_each_device_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
     real = loop.prepare
 
-    def prepare(*arguments: Any, limits: loop.Limits, **more: Any) -> Any:
+    def prepare(*arguments: Any, limits: loop.TimeBudget, **more: Any) -> Any:
         shares.append(limits.left())
         return real(*arguments, limits=limits, **more)
 
@@ -240,25 +240,25 @@ def test_each_device_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_damaged_list_of_devices_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*TINY, "--device", "0,1"]) == 0
+    assert main_sweep([*TINY, "--device", "0,1"]) == 0
     folder = run_folder(Path())
     content = json.loads((folder / "results.json").read_text())
     for damaged in ([], {}, [1], [{}], [{"backend": "cpu"}], [{"backend": "cpu", "device_index": "0"}], "x"):
         content["run"]["devices"] = damaged
         (folder / "results.json").write_text(json.dumps(content))
         capsys.readouterr()
-        assert main(["--resume", folder.name]) == 2
+        assert main_sweep(["--resume", folder.name]) == 2
         assert "cannot be resumed: its devices are" in capsys.readouterr().err
 
 
 def test_a_device_of_another_backend_has_a_plan_of_its_own() -> None:
-    assert main([*TINY, "--device", "0,1"]) == 0
+    assert main_sweep([*TINY, "--device", "0,1"]) == 0
     file = run_folder(Path()) / "results.json"
     content = json.loads(file.read_text())
     plan = content["run"]["plan"]
     content["run"]["devices"][1]["plan"] = [plan[0], plan[1] | {"case": "b"}]
     file.write_text(json.dumps(content))
-    assert main(["--resume", file.parent.name]) == 0
+    assert main_sweep(["--resume", file.parent.name]) == 0
     rows = csv_rows((file.parent / "results.csv").read_text())
     assert [(row["device_uuid"], row["case"]) for row in rows] == [
         *((f"CPU-{number}", f"gemm M={m} N=8 K=8") for number in range(2) for m in (1, 2)),
@@ -269,9 +269,9 @@ def test_a_device_of_another_backend_has_a_plan_of_its_own() -> None:
 def test_what_would_run_on_each_device(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     real = _core.Device
     monkeypatch.setattr(_core, "Device", lambda backend, _index: real(backend, 0))
-    assert main([*TINY, "--device", "0,2", "--dry-run"]) == 0
+    assert main_sweep([*TINY, "--device", "0,2", "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "2 cases on cpu:0" in out
     assert "2 cases on cpu:2" in out
-    assert main([*TINY, "--device", "0,2", "--once"]) == 0
+    assert main_sweep([*TINY, "--device", "0,2", "--once"]) == 0
     assert capsys.readouterr().err.count("launched gemm M=1") == 2

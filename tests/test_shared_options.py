@@ -7,8 +7,8 @@ import itertools
 
 import pytest
 
-from bwprof.cli import ab, model, predict
-from bwprof.cli.sweep import options as sweep
+from bwprof.cli import options as sweep
+from bwprof.cli.commands import experiments, model, predict
 
 # What these commands call alike, but is another thing in each: what may be named, and what it is for.
 OWN = {"--device", "--roofs", "--list", "--help"}
@@ -33,7 +33,7 @@ def test_an_option_is_the_same_in_every_command(one: str, other: str) -> None:
 
 
 def test_two_sides_get_their_parameters_as_a_sweep_does() -> None:
-    first, second = declared(PARSERS["sweep"]), declared(ab._parser())
+    first, second = declared(PARSERS["sweep"]), declared(experiments._parser())
     for name in ("-p", "--param", "--kv-lens"):
         assert first[name] == second[name]
 

@@ -11,10 +11,10 @@ import pytest
 from rows import row
 
 import bwprof
-from bwprof.analysis.narrowing import speedup_line
-from bwprof.models import figures
+from bwprof.analysis.gains import speedup_line
+from bwprof.llm import figures
 from bwprof.results import frame
-from bwprof.roofs import RoofPoint, Roofs
+from bwprof.roofs.model import RoofPoint, Roofs
 
 # 1 x 4096 x 4096 in FP16: 2 x (16 777 216 + 4096) bytes read, 8192 written; in FP8 with a scale of four bytes for each
 # row of both operands: 16 777 216 + 4096 + 4 x 4097 read, 8192 written.

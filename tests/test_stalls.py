@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.diagnosis.waits import GROUPS, Stalls, rounded
+from bwprof.analysis.diagnosis.stalls import GROUPS, Stalls, rounded
 
 # An H200's copy under ncu: 138.76 warps wait for each instruction that is issued, 131.36 of them for memory (94.7 %).
 COPY = (

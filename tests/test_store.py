@@ -14,10 +14,10 @@ import pytest
 from rows import row
 
 import bwprof
-from bwprof import results
-from bwprof.results import csvfile, files, frame, jsonfile, load_samples
+from bwprof.results import atomic, csv_file, frame, json_file, reader
 from bwprof.results import writer as stores
-from bwprof.results.files import Claim, claim_path
+from bwprof.results.atomic import Claim, claim_path
+from bwprof.results.reader import load_samples
 from bwprof.results.writer import Store, claimed, release
 from bwprof.runs import loop
 
@@ -59,10 +59,10 @@ def test_a_csv_that_others_touch_is_written_anew(
         path.write_text("")
     if then == "a row":
         store.add(numbered(2))
-        assert [found["case"] for found in csvfile.read(path)] == ["case 1", "case 2"]
+        assert [found["case"] for found in csv_file.read(path)] == ["case 1", "case 2"]
     store.finish("complete")
     assert f"{path} was {what}" in caplog.text
-    assert [found["case"] for found in csvfile.read(path)] == ["case 1", "case 2"][: 2 if then == "a row" else 1]
+    assert [found["case"] for found in csv_file.read(path)] == ["case 1", "case 2"][: 2 if then == "a row" else 1]
 
 
 def test_a_hidden_file_that_others_remove_costs_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,13 +84,13 @@ def test_a_hidden_file_that_others_remove_costs_no_samples(tmp_path: Path, monke
 def test_samples_survive_a_kill_as_rows_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """The JSON file is not replaced after its first row; nothing is finished."""
     monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
-    targets = [tmp_path / results.CSV_NAME] if name == results.JSON_NAME else []
+    targets = [tmp_path / reader.CSV_NAME] if name == reader.JSON_NAME else []
     store = Store(run(), csv_targets=targets, json_targets=[tmp_path / name])
     for number in range(1, 6):
         store.add(numbered(number, color="red"), [number + 0.5, 2.0])
     with claim_path(tmp_path / name).open("a") as cut_off:
         cut_off.write('{"operation": "gemm", "sam')
-    assert len(jsonfile.read(tmp_path / name)[0]) == 1
+    assert len(json_file.read(tmp_path / name)[0]) == 1
     found = bwprof.load(tmp_path if targets else tmp_path / name)
     assert found["case"].tolist() == [f"case {number}" for number in range(1, 6)]
     assert found["color"].tolist() == ["red"] * 5
@@ -98,9 +98,9 @@ def test_samples_survive_a_kill_as_rows_do(tmp_path: Path, monkeypatch: pytest.M
     store.close()
 
     # Going on with it keeps them, whatever happens next.
-    rows, samples, data = results.read_rows(tmp_path / name)
+    rows, samples, data = reader.read_rows(tmp_path / name)
     store = Store(data, json_targets=[tmp_path / name], rows=rows, samples=samples)
-    assert len(jsonfile.read(tmp_path / name)[0]) == 5
+    assert len(json_file.read(tmp_path / name)[0]) == 5
     store.add(numbered(6), [9.0])
     assert load_samples(tmp_path / name) == [[n + 0.5, 2.0] for n in range(1, 6)] + [[9.0]]
     store.finish("complete")
@@ -115,8 +115,8 @@ def test_another_runs_lines_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest
     before.add(numbered(1))
     before.add(numbered(2))
     before.close()
-    jsonfile.write(path, [numbered(3, run_id="run-2")], [None], run("run-2"))
-    assert [found["case"] for found in results.read_rows(path)[0]] == ["case 3"]
+    json_file.write(path, [numbered(3, run_id="run-2")], [None], run("run-2"))
+    assert [found["case"] for found in reader.read_rows(path)[0]] == ["case 3"]
 
 
 def test_temporary_files_of_a_killed_writer_go(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_temporary_files_of_a_killed_writer_go(tmp_path: Path) -> None:
     for found in (old, held):
         os.utime(found, (time.time() - 3600,) * 2)
     with held.open() as stream:
-        assert files.locked(stream.fileno())
+        assert atomic.locked(stream.fileno())
         bwprof.save(frame.from_rows([row("a", "fp32")]), tmp_path / "rows.csv")
     assert sorted(found.name for found in tmp_path.iterdir()) == [young.name, held.name, "rows.csv"]
 
@@ -140,7 +140,7 @@ def test_a_rename_is_made_lasting(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         real(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    files.atomic_write(tmp_path / "a.json", "{}")
+    atomic.atomic_write(tmp_path / "a.json", "{}")
     assert synced[-1] == str(tmp_path), "the folder comes last, when the name is there"
     assert synced[0].startswith(f"{tmp_path}/.a.json.")
 
@@ -198,7 +198,7 @@ def test_a_lock_that_was_removed_meanwhile_is_not_taken_for_one(
     """Its holder ends between opening and locking: what was locked is a file that nobody sees any more."""
     path = tmp_path / "rows.csv"
     first = Claim(path)
-    real = files.locked
+    real = atomic.locked
     calls = []
 
     def slow(number: int) -> bool:
@@ -207,7 +207,7 @@ def test_a_lock_that_was_removed_meanwhile_is_not_taken_for_one(
             first.release()
         return real(number)
 
-    monkeypatch.setattr(files, "locked", slow)
+    monkeypatch.setattr(atomic, "locked", slow)
     second = Claim(path)
     assert len(calls) == 2
     with pytest.raises(OSError, match="another bwprof"):
@@ -220,7 +220,7 @@ def test_a_lock_that_was_removed_meanwhile_is_not_taken_for_one(
 
 def test_a_row_that_was_measured_again_replaces_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
-    csv_path, json_path = tmp_path / results.CSV_NAME, tmp_path / results.JSON_NAME
+    csv_path, json_path = tmp_path / reader.CSV_NAME, tmp_path / reader.JSON_NAME
     pipe = io.StringIO()
     store = Store(run(), csv_targets=[csv_path, pipe], json_targets=[json_path])
     slow = {"gb_s": 50.0, "flags": "noisy"}
@@ -228,7 +228,7 @@ def test_a_row_that_was_measured_again_replaces_the_first(tmp_path: Path, monkey
     again = {**numbered(2), "timestamp": "2026-01-01T00:01:00.000+00:00"}
     store.replace(numbers[1], again, [22.0])
     assert [found["case"] for found in store.rows] == ["case 1", "case 2", "case 3"]
-    assert [found["case"] for found in csvfile.read(csv_path)] == ["case 1", "case 2", "case 3", "case 2"]
+    assert [found["case"] for found in csv_file.read(csv_path)] == ["case 1", "case 2", "case 3", "case 2"]
     assert [line["flags"] for line in csv.DictReader(io.StringIO(pipe.getvalue()))] == ["", "noisy", ""], "for good"
     for path in (csv_path, tmp_path):  # after a kill
         found = bwprof.load(path)
@@ -247,7 +247,7 @@ def test_a_row_that_was_measured_again_replaces_the_first(tmp_path: Path, monkey
 def test_a_replaced_row_does_not_come_back_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JSON file has the new row alone, then one more is measured again: the CSV file has the first ones, too."""
     monkeypatch.setattr(stores, "_JSON_SHARE", 1e9)
-    csv_path, json_path = tmp_path / results.CSV_NAME, tmp_path / results.JSON_NAME
+    csv_path, json_path = tmp_path / reader.CSV_NAME, tmp_path / reader.JSON_NAME
     store = Store(run(), csv_targets=[csv_path], json_targets=[json_path])
     numbers = [store.add(numbered(number, flags="noisy"), [float(number)]) for number in (1, 2)]
     monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 0.0)
@@ -255,8 +255,8 @@ def test_a_replaced_row_does_not_come_back_after_a_kill(tmp_path: Path, monkeypa
     monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
     store.replace(numbers[1], numbered(2) | {"timestamp": "2026-01-01T00:02:00.000+00:00"}, [22.0])
     store.close()
-    assert [found["case"] for found in jsonfile.read(json_path)[0]] == ["case 1", "case 2"]
-    assert [found["case"] for found in csvfile.read(csv_path)] == ["case 1", "case 2", "case 1", "case 2"]
+    assert [found["case"] for found in json_file.read(json_path)[0]] == ["case 1", "case 2"]
+    assert [found["case"] for found in csv_file.read(csv_path)] == ["case 1", "case 2", "case 1", "case 2"]
     assert sorted(bwprof.load(tmp_path)["case"]) == ["case 1", "case 2"]
     assert sorted(load_samples(tmp_path)) == [[11.0], [22.0]]
 
@@ -289,7 +289,7 @@ def test_comparisons_are_with_the_row_that_stays() -> None:
 
 def test_what_was_written_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(run(), csv_targets=[tmp_path / "rows.csv"], json_targets=[tmp_path / "rows.json"])
-    monkeypatch.setattr(csvfile, "row_line", lambda *_: 'a "line,\n')
+    monkeypatch.setattr(csv_file, "row_line", lambda *_: 'a "line,\n')
     store.add(numbered(1))
     with pytest.raises(OSError, match=r"cannot be read back: .*rows\.csv, line 2"):
         store.finish("complete")

@@ -13,23 +13,23 @@ from rich.console import Console
 from rows import pair, row
 
 import bwprof
-from bwprof.cli.shared import summary
+from bwprof.cli import render
 from bwprof.results import frame
 from bwprof.results.columns import FLAGS
-from bwprof.results.schema import Row
-from bwprof.terminal import PLAIN_WIDTH, console
+from bwprof.results.schema import RowDict
+from bwprof.text.terminal import PLAIN_WIDTH, console
 
 
-def printed(rows: list[Row]) -> str:
+def printed(rows: list[RowDict]) -> str:
     stream = io.StringIO()
-    summary.print_summary(rows, console(stream))
+    render.print_summary(rows, console(stream))
     return stream.getvalue()
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_words_stay_whole_on_a_narrow_terminal(width: int) -> None:
     screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    summary.print_summary(pair("prefill_attention_of_many", 100.0, 80.0, variant="cublaslt", limiter="memory"), screen)
+    render.print_summary(pair("prefill_attention_of_many", 100.0, 80.0, variant="cublaslt", limiter="memory"), screen)
     (line,) = (said for said in screen.file.getvalue().splitlines() if "80.0" in said)  # type: ignore[attr-defined]
     assert all(word in line for word in ("prefill_attention_of_many", "cublaslt", "memory"))
 
@@ -74,7 +74,7 @@ def test_other_precisions_get_their_columns() -> None:
 
 def on_a_terminal(data: pd.DataFrame, width: int) -> str:
     screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    summary.print_tables(data, screen)
+    render.print_tables(data, screen)
     return screen.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 

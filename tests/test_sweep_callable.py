@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof import results
+from bwprof.results import reader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -116,8 +116,8 @@ def test_results_can_be_saved(tmp_path: Path) -> None:
     found = bwprof.load(table)
     assert list(zip(found["color"], found["n"], strict=True)) == [("red", 7), ("blue", 7)]
     again = bwprof.save(made, tmp_path / "again.json")
-    assert results.load_samples(again) == results.load_samples(path)
-    assert all(results.load_samples(again))
+    assert reader.load_samples(again) == reader.load_samples(path)
+    assert all(reader.load_samples(again))
 
 
 def test_a_check_knows_its_point() -> None:
@@ -199,7 +199,7 @@ def test_parameters_the_function_does_not_take() -> None:
 
 
 def test_roofs_of_another_device_are_refused() -> None:
-    others = bwprof.roofs.Roofs("x", "", "", "", 0.0, ())
+    others = bwprof.roofs.model.Roofs("x", "", "", "", 0.0, ())
     for what in ("stream_copy", lambda: None):
         with pytest.raises(ValueError, match=r"these roofs are of x, the device is"):
             bwprof.sweep(what, device="cpu", roofs=others)

@@ -19,9 +19,9 @@ from commands import GIVE_UP_SECONDS, TINY, Here, environment
 from rich.console import Console
 
 import bwprof
-from bwprof import terminal
 from bwprof.cli import main
-from bwprof.listing import html_table
+from bwprof.text import terminal as text_terminal
+from bwprof.text.listing import html_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -143,9 +143,9 @@ def test_a_command_that_is_nearly_one_is_recognised(capsys: pytest.CaptureFixtur
 )
 def test_only_sentences_of_a_table_are_folded(cells: tuple[str, ...], width: int) -> None:
     screen = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None)
-    grid = terminal.table(screen, "", ["version", "GB/s", "what it changes"], numbers=["GB/s"])
+    grid = text_terminal.table(screen, "", ["version", "GB/s", "what it changes"], numbers=["GB/s"])
     grid.add_row(*cells)
-    terminal.show(screen, grid)
+    text_terminal.show(screen, grid)
     lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(len, lines)) <= width
     assert (max(map(len, lines)) > 60) == (width > 60)
@@ -166,9 +166,9 @@ def test_a_long_table_is_laid_out_as_a_short_one() -> None:
             flag = dice.choice(["", "near_timer_floor"])
             rows.append([name, str(10 ** dice.randint(0, 9)), f"{dice.random():.4g}", "-", flag])
         stream = io.StringIO()
-        screen = terminal.console(stream)
-        table = terminal.table(screen, "", headers, numbers=numbers)
+        screen = text_terminal.console(stream)
+        table = text_terminal.table(screen, "", headers, numbers=numbers)
         for cells in rows:
             table.add_row(*cells)
         screen.print(table)
-        assert terminal.plain_table(headers, rows, numbers=numbers) == stream.getvalue()
+        assert text_terminal.plain_table(headers, rows, numbers=numbers) == stream.getvalue()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bwprof.records.comparing import thresholds
-from bwprof.records.comparing.thresholds import Spread
-from bwprof.results.difference import differ
+from bwprof.records.regression import statistics
+from bwprof.records.regression.statistics import Spread
+from bwprof.results.pairs import differ
 
 
 # Student's t, from printed tables (Abramowitz and Stegun, table 26.10).
@@ -27,70 +27,70 @@ from bwprof.results.difference import differ
     ],
 )
 def test_student(freedom: float, chance: float, value: float) -> None:
-    assert thresholds.student(freedom, chance) == pytest.approx(value, abs=6e-4)
+    assert statistics.student(freedom, chance) == pytest.approx(value, abs=6e-4)
 
 
 def test_student_of_many_degrees_is_normal() -> None:
-    assert thresholds.student(1e6, 0.975) == pytest.approx(1.959964, abs=1e-4)
-    assert thresholds.student(math.inf, 0.975) == pytest.approx(1.959964, abs=1e-6)
-    assert thresholds.student(2, 0.5) == pytest.approx(0.0, abs=1e-9)
+    assert statistics.student(1e6, 0.975) == pytest.approx(1.959964, abs=1e-4)
+    assert statistics.student(math.inf, 0.975) == pytest.approx(1.959964, abs=1e-6)
+    assert statistics.student(2, 0.5) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_gamma_functions() -> None:
     """Digamma at 1 is minus Euler's constant, trigamma at 1 pi^2 / 6, at a half pi^2 / 2."""
-    assert thresholds._digamma(1) == pytest.approx(-0.5772156649)
-    assert thresholds._digamma(0.5) == pytest.approx(-0.5772156649 - 2 * math.log(2))
-    assert thresholds._trigamma(1) == pytest.approx(math.pi**2 / 6)
-    assert thresholds._trigamma(0.5) == pytest.approx(math.pi**2 / 2)
-    assert thresholds._trigamma_inverse(math.pi**2 / 6) == pytest.approx(1)
+    assert statistics._digamma(1) == pytest.approx(-0.5772156649)
+    assert statistics._digamma(0.5) == pytest.approx(-0.5772156649 - 2 * math.log(2))
+    assert statistics._trigamma(1) == pytest.approx(math.pi**2 / 6)
+    assert statistics._trigamma(0.5) == pytest.approx(math.pi**2 / 2)
+    assert statistics._trigamma_inverse(math.pi**2 / 6) == pytest.approx(1)
 
 
 def test_all_cases_share_the_chance_of_a_false_alarm() -> None:
-    each = thresholds.alone(63)
+    each = statistics.alone(63)
     assert 1 - (1 - each) ** 63 == pytest.approx(0.05)
-    assert thresholds.alone(1) == 0.05
-    assert thresholds.alone(0) == 0.05
+    assert statistics.alone(1) == 0.05
+    assert statistics.alone(0) == 0.05
 
 
 def test_spread_of_processes() -> None:
-    assert thresholds.spread([1.0]) is None
-    found = thresholds.spread([1.0, math.exp(0.02), math.exp(-0.02)])
+    assert statistics.log_variance([1.0]) is None
+    found = statistics.log_variance([1.0, math.exp(0.02), math.exp(-0.02)])
     assert found == Spread(pytest.approx(0.0004), 2.0)  # (0 + 0.02^2 + 0.02^2) / 2
-    same = thresholds.spread([3.0, 3.0, 3.0])
+    same = statistics.log_variance([3.0, 3.0, 3.0])
     assert same is not None
     assert same.variance == pytest.approx(1e-8), "no timer is that sure"
 
 
 def test_pooled_weighs_by_degrees() -> None:
     one, other = Spread(4.0, 3.0), Spread(1.0, 1.0)
-    assert thresholds.pooled(one, other) == Spread(3.25, 4.0)
-    assert thresholds.pooled(one, None) == thresholds.pooled(None, one) == one
-    assert thresholds.pooled(None, None) is None
+    assert statistics.pooled(one, other) == Spread(3.25, 4.0)
+    assert statistics.pooled(one, None) == statistics.pooled(None, one) == one
+    assert statistics.pooled(None, None) is None
 
 
 def test_a_prior_is_what_the_cases_have_in_common() -> None:
     """Variances of 4 degrees drawn around 1e-6: all of their scatter is chance, so that the prior counts the most."""
     draw = random.Random(1)
     variances = [1e-6 * sum(draw.gauss(0, 1) ** 2 for _ in range(4)) / 4 for _ in range(400)]
-    found = thresholds.prior([Spread(value, 4.0) for value in variances])
+    found = statistics.prior([Spread(value, 4.0) for value in variances])
     assert found is not None
     assert found.freedom == 10.0
     assert found.variance == pytest.approx(1e-6, rel=0.15)
     # Where each has its own over four decades, it says little.
     wide = [value * 10 ** draw.uniform(-2, 2) for value in variances]
-    little = thresholds.prior([Spread(value, 4.0) for value in wide])
+    little = statistics.prior([Spread(value, 4.0) for value in wide])
     assert little is not None
     assert little.freedom < 1.5
-    assert thresholds.prior([Spread(1e-6, 4.0)] * 7) is None, "too few to learn from"
+    assert statistics.prior([Spread(1e-6, 4.0)] * 7) is None, "too few to learn from"
 
 
 def test_threshold_of_one_case_is_students() -> None:
     """Five processes with a standard deviation of 1 %: t of 4 degrees at 5 %, and the noise of a difference."""
-    test = thresholds.learnt_test(Spread(1e-4, 4.0), (5, 1), 0.0, thresholds.alone(1))
+    test = statistics.learnt_test(Spread(1e-4, 4.0), (5, 1), 0.0, statistics.alone(1))
     noise = 0.01 * math.sqrt(1 / 5 + 1)
     assert test.noise == pytest.approx(noise)
     assert test.threshold == pytest.approx(2.776 * noise, rel=1e-3), "never within the 95 % interval"
-    of_many = thresholds.learnt_test(Spread(1e-4, 4.0), (5, 1), 0.0, 0.001)
+    of_many = statistics.learnt_test(Spread(1e-4, 4.0), (5, 1), 0.0, 0.001)
     assert of_many.threshold == pytest.approx(7.173 * noise, rel=1e-3)
     assert of_many.smallest() == pytest.approx((7.173 + 2.132) * noise, rel=1e-3)
     assert of_many.smallest(times=2) > of_many.smallest()
@@ -98,18 +98,18 @@ def test_threshold_of_one_case_is_students() -> None:
 
 
 def test_no_threshold_is_below_one_percent_nor_surer_than_its_samples() -> None:
-    quiet = thresholds.learnt_test(Spread(1e-8, 4.0), (5, 1), 0.0, 0.001)
+    quiet = statistics.learnt_test(Spread(1e-8, 4.0), (5, 1), 0.0, 0.001)
     assert quiet.threshold == math.log1p(0.01)
-    assert thresholds.learnt_test(Spread(1e-8, 4.0), (5, 1), 0.0, 0.001, least=0.04).threshold == math.log1p(0.04)
-    wide = thresholds.learnt_test(Spread(1e-8, 4.0), (5, 1), 0.02, 0.001)
+    assert statistics.learnt_test(Spread(1e-8, 4.0), (5, 1), 0.0, 0.001, least=0.04).threshold == math.log1p(0.04)
+    wide = statistics.learnt_test(Spread(1e-8, 4.0), (5, 1), 0.02, 0.001)
     assert wide.noise == pytest.approx(0.02, rel=1e-3)
-    assert math.isinf(thresholds.learnt_test(Spread(1e-8, 4.0), (5, 1), math.inf, 0.001).threshold)
+    assert math.isinf(statistics.learnt_test(Spread(1e-8, 4.0), (5, 1), math.inf, 0.001).threshold)
 
 
 def test_standard_error_of_an_interval() -> None:
-    assert thresholds.standard_error(math.exp(-0.0196), math.exp(0.0196)) == pytest.approx(0.01, rel=1e-4)
+    assert statistics.standard_error(math.exp(-0.0196), math.exp(0.0196)) == pytest.approx(0.01, rel=1e-4)
     for low, high in ((0.0, 1.0), (1.0, math.inf), (2.0, 1.0), (math.nan, 1.0)):
-        assert math.isinf(thresholds.standard_error(low, high))
+        assert math.isinf(statistics.standard_error(low, high))
 
 
 _times = st.floats(0.5, 2.0)
@@ -125,7 +125,7 @@ def test_of_single_processes_it_is_the_rule_of_before(
     second = {"time_ms": other, "time_ms_lo": other * (1 - b), "time_ms_hi": other * (1 + b)}
     low, high = sorted((first, second), key=lambda row: row["time_ms"])
     reaches = (math.log(low["time_ms_hi"] / low["time_ms"]), math.log(high["time_ms"] / high["time_ms_lo"]))
-    test = thresholds.plain_test(reaches, gate)
+    test = statistics.plain_test(reaches, gate)
     difference = abs(math.log(other / one))
     if not math.isclose(difference, test.threshold, abs_tol=1e-9):  # at the very edge rounding decides
         assert (difference > test.threshold) == differ(first, second, gate=gate)
@@ -136,16 +136,16 @@ def test_the_gate_keeps_its_promise_on_normal_noise() -> None:
     draw = random.Random(12)
     suites, cases, processes = 60, 63, 5
     alarms = confirmed = found = 0
-    chance = thresholds.alone(cases)
+    chance = statistics.alone(cases)
     for _ in range(suites):
         sds = [math.exp(draw.uniform(math.log(1e-4), math.log(6e-3))) for _ in range(cases)]
         noise = [[draw.gauss(0, sd) for _ in range(processes + 2)] for sd in sds]
-        spreads = [thresholds.spread([math.exp(value) for value in values[:processes]]) for values in noise]
+        spreads = [statistics.log_variance([math.exp(value) for value in values[:processes]]) for values in noise]
         known = [one for one in spreads if one is not None]
-        of_all = thresholds.prior(known)
+        of_all = statistics.prior(known)
         slower = []
         for values, own in zip(noise, known, strict=True):
-            test = thresholds.learnt_test(thresholds.moderated(own, of_all), (processes, 1), 0.0005, chance)
+            test = statistics.learnt_test(statistics.moderated(own, of_all), (processes, 1), 0.0005, chance)
             middle = sum(values[:processes]) / processes
             first, second = values[processes] - middle, values[processes + 1] - middle
             slower.append((first > test.threshold, second > test.threshold))
@@ -166,12 +166,12 @@ def test_few_processes_are_not_surer_of_a_case_than_they_can_be(processes: int, 
     for _ in range(suites):
         sds = [0.002 * (times if draw.random() < share else 1.0) for _ in range(cases)]
         noise = [[draw.gauss(0, sd) for _ in range(processes + 1)] for sd in sds]
-        spreads = [thresholds.spread([math.exp(value) for value in values[:processes]]) for values in noise]
+        spreads = [statistics.log_variance([math.exp(value) for value in values[:processes]]) for values in noise]
         known = [one for one in spreads if one is not None]
-        of_all, slower = thresholds.prior(known), False
+        of_all, slower = statistics.prior(known), False
         for values, own in zip(noise, known, strict=True):
-            wander = thresholds.moderated(own, of_all)
-            test = thresholds.learnt_test(wander, (processes, 1), 0.0, thresholds.alone(cases))
+            wander = statistics.moderated(own, of_all)
+            test = statistics.learnt_test(wander, (processes, 1), 0.0, statistics.alone(cases))
             slower |= values[-1] - sum(values[:-1]) / processes > test.threshold
         alarms += slower
     assert alarms <= 0.08 * suites  # 5 %, and what chance adds to a hundred suites
@@ -184,8 +184,8 @@ def test_the_smallest_change_is_found_as_often_as_it_says() -> None:
     found = 0
     for _ in range(cases):
         values = [draw.gauss(0, 0.01) for _ in range(processes + 1)]
-        own = thresholds.spread([math.exp(value) for value in values[:processes]])
+        own = statistics.log_variance([math.exp(value) for value in values[:processes]])
         assert own is not None
-        test = thresholds.learnt_test(own, (processes, 1), 0.0, 0.001)
+        test = statistics.learnt_test(own, (processes, 1), 0.0, 0.001)
         found += values[-1] + test.smallest() - sum(values[:processes]) / processes > test.threshold
     assert found / cases == pytest.approx(0.95, abs=0.015)

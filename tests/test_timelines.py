@@ -1,4 +1,4 @@
-"""`bwprof.profilers`: kernels of PyTorch's traces and of Nsight Systems' exports, made as their documentation shows."""
+"""`bwprof.importers`: kernels of PyTorch's traces and of Nsight Systems' exports, made as their documentation shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import bwprof
-from bwprof.profilers import parse_chrome_trace, parse_nsys
+from bwprof.importers.chrome import parse_chrome_trace
+from bwprof.importers.nsys import parse_nsys
 
 GEMM = "void gemm<float>(float*)"
 
@@ -218,7 +219,7 @@ def test_names_are_shown_as_one_line_and_never_run(tmp_path):
 
 
 def test_gzip_streams_that_are_damaged_or_endless_are_refused(tmp_path, monkeypatch):
-    from bwprof.profilers.timelines import stream
+    from bwprof.importers import chrome
 
     packed = gzip.compress(json.dumps([kernel(str(n), 1.0) for n in range(2000)]).encode())
     path = tmp_path / "t.json.gz"
@@ -229,7 +230,7 @@ def test_gzip_streams_that_are_damaged_or_endless_are_refused(tmp_path, monkeypa
     path.write_bytes(packed[:60] + b"damaged!" + packed[68:])
     with pytest.raises(ValueError, match=r"t\.json\.gz"):
         parse_chrome_trace(path)
-    monkeypatch.setattr(stream, "_MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(chrome, "_MOST_UNPACKED", 1 << 20)
     path.write_bytes(gzip.compress(b"[" + b" " * (2 << 20) + b"]"))
     with pytest.raises(ValueError, match=r"more than 1 MiB.* come out of it: unpack it first"):
         parse_chrome_trace(path)
@@ -420,7 +421,7 @@ def test_a_summary_of_nsys_stats_is_read(tmp_path):
 
 
 def command(*arguments: object) -> int:
-    from bwprof.cli.profilers import main
+    from bwprof.cli.commands.importers import main
 
     return main([str(argument) for argument in arguments])
 
@@ -442,7 +443,7 @@ def test_the_command_prints_time_lines_and_launches(tmp_path, capsys):
 
 
 def test_files_are_known_by_what_is_in_them(tmp_path):
-    from bwprof.profilers.anything import kind_of, load
+    from bwprof.importers.detect import kind_of, load
 
     path = trace(tmp_path, [kernel()])
     (tmp_path / "t.json.gz").write_bytes(gzip.compress(path.read_bytes()))
@@ -458,7 +459,7 @@ def test_files_are_known_by_what_is_in_them(tmp_path):
 
 
 def test_a_summary_of_countless_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bwprof.profilers.timelines import nsys
+    from bwprof.importers import nsys
 
     monkeypatch.setattr(nsys, "MOST_NAMES", 100)
     path = tmp_path / "sums.csv"

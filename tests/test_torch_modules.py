@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof.hooks import modules
-from bwprof.hooks.tensors import Before, bytes_of, moved, tensors_in, weights_of
+from bwprof.profiler import torch_modules
+from bwprof.profiler.torch_calls import Before, bytes_of, moved, tensors_in, weights_of
 
 KIB = 1 << 10
 
@@ -121,9 +121,9 @@ def test_a_causal_query_attends_the_keys_up_to_its_own() -> None:
     """4 queries of 3 keys: 1 + 2 + 3 + 3 pairs; 2 of 5: 1 + 2."""
     for queries, keys, pairs in ((4, 3, 9), (2, 5, 3), (3, 3, 6)):
         q, k = (2, 1, queries, 8), (2, 1, keys, 8)
-        assert modules._attention(4, q, k, k, 0.0, True) == 2 * 2 * pairs * (8 + 8)
-        assert modules._attention(4, q, k, k, is_causal=True) == 2 * 2 * pairs * (8 + 8)
-        assert modules._attention(4, q, k, k) == 2 * 2 * queries * keys * (8 + 8)
+        assert torch_modules._attention(4, q, k, k, 0.0, True) == 2 * 2 * pairs * (8 + 8)
+        assert torch_modules._attention(4, q, k, k, is_causal=True) == 2 * 2 * pairs * (8 + 8)
+        assert torch_modules._attention(4, q, k, k) == 2 * 2 * queries * keys * (8 + 8)
 
 
 def test_containers_that_hold_themselves_have_an_end() -> None:
@@ -140,7 +140,7 @@ sys.modules["torch"] = None
 import bwprof
 bwprof.torch
 try:
-    bwprof.torch.profile(None)
+    bwprof.profiler.torch_modules.profile(None)
 except ImportError as error:
     print(error)
 """
@@ -159,7 +159,7 @@ def torch() -> Any:
 
 
 def profiled(model: Any, *inputs: Any, **how: Any) -> dict[str, bwprof.Row]:
-    frame = bwprof.torch.profile(model, *inputs, **{"roofs": False, "runs": 2, "warmup": 0} | how)
+    frame = bwprof.profiler.torch_modules.profile(model, *inputs, **{"roofs": False, "runs": 2, "warmup": 0} | how)
     return {row.case: row for row in bwprof.rows(frame)}
 
 
@@ -208,7 +208,7 @@ def test_what_models_are_called_with_and_return(torch: Any) -> None:
             self.nothing(x)
             return self.odd(x, scale=scale, runs=runs)
 
-    frame = bwprof.torch.profile(
+    frame = bwprof.profiler.torch_modules.profile(
         Model(), torch.ones(256), scale=torch.ones(1), kwargs={"runs": 3}, roofs=False, runs=1, warmup=0
     )
     rows = {row.case: row for row in bwprof.rows(frame)}
@@ -309,17 +309,17 @@ def test_sparse_and_quantised_tensors(torch: Any) -> None:
 
 def test_bad_models(torch: Any) -> None:
     with pytest.raises(TypeError, match=r"model is 3: a torch\.nn\.Module is needed"):
-        bwprof.torch.profile(3)
+        bwprof.profiler.torch_modules.profile(3)
     model = torch.nn.Linear(4, 4)
     with pytest.raises(ValueError, match="runs is 0: at least 1 is needed"):
-        bwprof.torch.profile(model, torch.ones(4), runs=0)
+        bwprof.profiler.torch_modules.profile(model, torch.ones(4), runs=0)
     with pytest.raises(ValueError, match="timer is 'kernels': this device has monotonic"):
-        bwprof.torch.profile(model, torch.ones(4), timer="kernels", roofs=False)
+        bwprof.profiler.torch_modules.profile(model, torch.ones(4), timer="kernels", roofs=False)
     with pytest.raises(ValueError, match=r"several devices \(cpu, meta\)"):
-        bwprof.torch.profile(model, torch.ones(4, device="meta"))
+        bwprof.profiler.torch_modules.profile(model, torch.ones(4, device="meta"))
     model._orig_mod = None
     with pytest.raises(ValueError, match="a compiled model runs as one"):
-        bwprof.torch.profile(model, torch.ones(4))
+        bwprof.profiler.torch_modules.profile(model, torch.ones(4))
 
     class Bypass(torch.nn.Module):
         def __init__(self) -> None:
@@ -471,7 +471,7 @@ def test_flops_that_pytorchs_counter_passes_over(torch: Any) -> None:
         inner = 2 * gates * 6 * ((8 + 6) + (2 * 6 + 6))  # two directions of two layers: what comes in, the state
         with torch.no_grad():
             assert profiled(layer, torch.ones(5, 3, 8))["(model)"].flops == 2 * 5 * 3 * inner, kind
-    assert modules._PASSED_OVER["_cudnn_rnn"]((5, 3, 8), [(24, 8), (24, 6), (24,), (24,)], 4) == 2 * 15 * 24 * 14
+    assert torch_modules._PASSED_OVER["_cudnn_rnn"]((5, 3, 8), [(24, 8), (24, 6), (24,), (24,)], 4) == 2 * 15 * 24 * 14
 
 
 def test_what_is_no_model_or_unit(torch: Any) -> None:

@@ -17,24 +17,24 @@ from test_compare_command import bw, saved
 
 import bwprof
 from bwprof.records import baselines
-from bwprof.records.comparing import causes
-from bwprof.records.comparing.comparison import Comparison, compared
-from bwprof.records.comparing.distributions import measure_shift
-from bwprof.records.sides import Side, side
-from bwprof.results.schema import Row
-from bwprof.runs import again
+from bwprof.records.regression import causes
+from bwprof.records.regression.comparison import Comparison, compared
+from bwprof.records.regression.distributions import measure_shift
+from bwprof.records.source import Source, side
+from bwprof.results.schema import RowDict
+from bwprof.runs import remeasure
 
 __all__ = ["bw"]
 
 WIDE = {"time_ms_lo": 0.7, "time_ms_hi": 1.6}
 
 
-def of_samples(samples: Sequence[float], **more: Any) -> Side:
+def of_samples(samples: Sequence[float], **more: Any) -> Source:
     """A run of one case with these samples, in ns; its interval spans them all."""
     ordered = sorted(samples)
     ends = {"time_ms_lo": ordered[0] / 1e6, "time_ms_hi": ordered[-1] / 1e6}
     middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2e6
-    return Side("run", [timed("a", middle, **{**ends, **more})], [list(samples)])
+    return Source("run", [timed("a", middle, **{**ends, **more})], [list(samples)])
 
 
 def coins(seed: int, share: float = 0.5, factor: float = 1.0, count: int = 200) -> list[float]:
@@ -43,7 +43,7 @@ def coins(seed: int, share: float = 0.5, factor: float = 1.0, count: int = 200) 
     return [factor * (80e3 if toss.random() < share else 40e3) * math.exp(toss.gauss(0, 0.002)) for _ in range(count)]
 
 
-def verdict(base: Side, new: Side, **options: Any) -> str:
+def verdict(base: Source, new: Source, **options: Any) -> str:
     return compared(base, new, **options).lines[0].verdict
 
 
@@ -218,7 +218,7 @@ def test_power_says_how_often_two_percent_are_found(bw: Here) -> None:
 # Second tries.
 
 
-def tried(found: Comparison, row: Row) -> str:
+def tried(found: Comparison, row: RowDict) -> str:
     return found.after_second_try({0: row}).lines[0].verdict
 
 
@@ -238,11 +238,11 @@ def test_a_second_try_that_is_wide_clears_nothing() -> None:
     assert tried(suspect, timed("a", 1.0, **WIDE)) == "undecided"
 
 
-def answering(*times: float) -> tuple[Callable[..., list[Row]], list[int]]:
+def answering(*times: float) -> tuple[Callable[..., list[RowDict]], list[int]]:
     """What measures again, time after time, and how many cases it is asked for."""
     left, counts = list(times), []
 
-    def measure(rows: Sequence[Row], *_: object, **__: object) -> list[Row]:
+    def measure(rows: Sequence[RowDict], *_: object, **__: object) -> list[RowDict]:
         counts.append(len(rows))
         time = left.pop(0)
         return [timed(row["case"], time) for row in rows]
@@ -252,7 +252,7 @@ def answering(*times: float) -> tuple[Callable[..., list[Row]], list[int]]:
 
 def test_the_function_measures_again_as_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
     measure, counts = answering(1.0)
-    monkeypatch.setattr(again, "measure_again", measure)
+    monkeypatch.setattr(remeasure, "measure_again", measure)
     new = run(a=0.10, b=0.10)
     assert bwprof.compare(run(), new)["verdict"].tolist()[:2] == ["slower", "slower"]
     assert counts == []
@@ -265,11 +265,11 @@ def test_the_function_measures_again_as_the_command_does(monkeypatch: pytest.Mon
 def test_one_process_is_asked_more_often_than_five(monkeypatch: pytest.MonkeyPatch) -> None:
     """A case that keeps a state for as long as a process lasts is slower by chance once, not five times."""
     measure, counts = answering(1.10, 1.10, 1.0)
-    monkeypatch.setattr(again, "measure_again", measure)
+    monkeypatch.setattr(remeasure, "measure_again", measure)
     assert of(bwprof.compare(run(), run(a=0.10), confirm=True), "a")["verdict"] == "same"
     assert counts == [1, 1, 1]
     measure, counts = answering(1.10)
-    monkeypatch.setattr(again, "measure_again", measure)
+    monkeypatch.setattr(remeasure, "measure_again", measure)
     assert of(bwprof.compare(baseline(), run(a=0.10), confirm=True), "a")["verdict"] == "slower"
     assert counts == [1]
 
@@ -299,7 +299,7 @@ def test_one_process_is_asked_more_often_than_five(monkeypatch: pytest.MonkeyPat
 def test_what_differs_between_the_runs_stands_beside_the_verdict(
     before: dict[str, Any], after: dict[str, Any], said: str
 ) -> None:
-    found = compared(Side("x", run(), run=before), Side("y", run(a=0.10), run=after))
+    found = compared(Source("x", run(), run=before), Source("y", run(a=0.10), run=after))
     assert causes.compare_conditions(before, after) == found.conditions
     assert (said in found.cause(0)) if said else ("the runs differ" not in found.cause(0))
     assert found.cause(1) == ""

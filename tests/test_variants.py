@@ -16,7 +16,8 @@ from small import small_cases
 from test_objects import object_files
 
 import bwprof
-from bwprof import _core, kernels, registry
+from bwprof import _core, registry
+from bwprof import kernels as bwprof_kernels
 from bwprof.cli import main
 from bwprof.kernels import base_name, variants
 
@@ -114,7 +115,7 @@ def test_a_backend_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     listed[0] |= {"built": False, "reason": "nvcc was not found", "devices": []}
     operations = [{**operation, "variants": {}} for operation in _core.operations()]
     monkeypatch.setattr(_core, "backends", lambda: listed)
-    monkeypatch.setattr(kernels.registry, "operations", lambda: operations)
+    monkeypatch.setattr(bwprof_kernels.registry, "operations", lambda: operations)
     found = [row for row in variants() if row["backend"] == listed[0]["name"]]
     assert [(row["operation"], row["variant"]) for row in found] == [(name, None) for name in NAMES]
     assert {row["reason"].partition("; ")[0] for row in found} == {"not in this build: nvcc was not found"}
@@ -242,7 +243,7 @@ def test_what_is_refused(given: tuple[Any, ...], options: dict[str, Any], said: 
 
 def test_a_precision_that_only_some_have() -> None:
     """Of all operations, those that do not take it say so."""
-    narrow = next(row["name"] for row in _core.precisions() if kernels.registry.is_narrow(row["name"]))
+    narrow = next(row["name"] for row in _core.precisions() if bwprof_kernels.registry.is_narrow(row["name"]))
     for row in variants(device="cpu", precision=narrow):
         takes = narrow in bwprof.operations()[row["operation"]]["precisions"]
         assert takes or row["reason"] == "not in this precision"
@@ -361,7 +362,9 @@ def test_list_verbose(capsys: pytest.CaptureFixture[str]) -> None:
     listed = [
         variant for operation in _core.operations() for rows in operation["variants"].values() for variant in rows
     ]
-    assert [line[4:] for line in verbose if line.startswith("    changes: ")] == list(map(kernels.rung_line, listed))
+    assert [line[4:] for line in verbose if line.startswith("    changes: ")] == list(
+        map(bwprof_kernels.variant_line, listed)
+    )
 
 
 @pytest.mark.parametrize("operation", _core.operations(), ids=lambda operation: operation["name"])
@@ -375,19 +378,19 @@ def test_every_rung_says_what_it_changes_and_predicts_what_that_brings(operation
             if number:
                 assert 0 < row["predicted"] < 1000, row
                 assert re.fullmatch(r"[^\n]{10,160}", row["because"]), row
-                precision, params = registry.rung_place(row["at"])
+                precision, params = registry.predicted_at(row["at"])
                 assert precision in row["precisions"], row
                 assert registry.complete(operation["name"], precision, params).items() >= params.items(), row
 
 
 def test_a_line_of_the_list(card: type[Card]) -> None:
-    assert kernels.line(variants(NAMES[0])[0]) == (
+    assert bwprof_kernels.line(variants(NAMES[0])[0]) == (
         f"fp32: kv_move_kernel ({PREPARED['symbol']}): 64 registers, "
         "512 + 1024 bytes of shared memory (static + dynamic), 24 bytes of local memory, "
         "256 threads, occupancy 50 % (registers)"
     )
     (first, *_) = variants("gemm", None, precision="q4_0")
-    assert kernels.line(first).startswith("q4_0: ")
+    assert bwprof_kernels.line(first).startswith("q4_0: ")
 
 
 # ---- on a GPU ----
@@ -512,8 +515,8 @@ def test_a_table_without_registers_says_why_and_what_to_do(capsys: pytest.Captur
         assert "bwprof.occupancy(registers, shared_bytes, threads, arch)" in said.replace("&#x27;", "'")
     assert main(["variants", "gemm", "--device", "cpu"]) == 0
     assert found.lacking in " ".join(capsys.readouterr().out.split())
-    assert kernels.Variants().lacking == ""
-    assert repr(kernels.Variants()) == "no variant"
+    assert bwprof_kernels.Variants().lacking == ""
+    assert repr(bwprof_kernels.Variants()) == "no variant"
 
 
 def test_reasons_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:

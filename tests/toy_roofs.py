@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bwprof import _core
-from bwprof.roofs import RoofPoint, Roofs
+from bwprof.roofs.model import RoofPoint, Roofs
 
 MIB = 1 << 20
 FACTS = {"name": "Test GPU", "uuid": "GPU-1", "driver": "580.1", "runtime": "13.0", "units": 132, "ecc": True}

@@ -8,16 +8,19 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
-from bwprof.text import parse_count, quoted, shown, unknown
+from bwprof.text.parsing import parse_count, quote_text, repr_short, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SECTOR_BYTES = 32  # what a GPU moves at least
+
 LINE_BYTES = 64  # what a CPU moves at least
+
 WARP = 32  # threads whose addresses a GPU takes together
 
 MEASURED, MODEL, TABLE = "measured", "sector model", "table"
+
 SOURCES = (MEASURED, MODEL, TABLE)
 
 # Rough defaults where neither a measurement nor the model says more: pattern -> efficiency up to which stride.
@@ -40,7 +43,7 @@ _TEXTS = {
 }
 
 
-class Efficiency(float):
+class AccessEfficiency(float):
     """Useful over moved bytes, 0 to 1: a float that knows where it comes from.
 
     Attributes
@@ -51,7 +54,7 @@ class Efficiency(float):
 
     source: str
 
-    def __new__(cls, value: float, source: str) -> Efficiency:
+    def __new__(cls, value: float, source: str) -> AccessEfficiency:
         """A share of 0 to 1, and its source."""
         found = super().__new__(cls, value)
         found.source = source
@@ -106,14 +109,14 @@ class AccessPattern(Enum):
         if not colon:
             return found
         if found is not cls.STRIDED:
-            raise ValueError(f"access pattern '{quoted(text)}': only strided takes a stride (strided:128)")
+            raise ValueError(f"access pattern '{quote_text(text)}': only strided takes a stride (strided:128)")
         return cls(f"{found.value}:{_stride(parse_count(rest, 'stride'))}")
 
     @classmethod
     def _missing_(cls, value: object) -> AccessPattern | None:
         """A strided pattern with its stride: a value of its own, by which it is pickled."""
         if not isinstance(value, str):
-            raise ValueError(unknown("access pattern", shown(value), [pattern.value for pattern in cls]))
+            raise ValueError(unknown("access pattern", repr_short(value), [pattern.value for pattern in cls]))
         name, colon, rest = value.partition(":")
         if not colon or name != "strided" or not rest.isdecimal() or not int(rest):
             return cls.parse(value)
@@ -153,7 +156,7 @@ class AccessPattern(Enum):
         *,
         measured: pd.DataFrame | None = None,
         source: str | None = None,
-    ) -> Efficiency:
+    ) -> AccessEfficiency:
         """Useful over moved bytes.
 
         Parameters
@@ -192,7 +195,7 @@ class AccessPattern(Enum):
         for name in SOURCES if source is None else (source,):
             value = known[name]()
             if value is not None:
-                return Efficiency(value, name)
+                return AccessEfficiency(value, name)
         raise ValueError(f"source is '{source}', which does not know the pattern {self.value}: leave it out")
 
 
@@ -250,5 +253,5 @@ def _positive(name: str, value: Any) -> int:
     except TypeError:
         found = 0
     if found < 1:
-        raise ValueError(f"{name} is {shown(value)}: a whole number from 1 is needed")
+        raise ValueError(f"{name} is {repr_short(value)}: a whole number from 1 is needed")
     return found

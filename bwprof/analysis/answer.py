@@ -12,30 +12,34 @@ import numpy as np
 from bwprof import registry
 from bwprof.analysis import values
 from bwprof.analysis.bandwidth import IMPOSSIBLE
-from bwprof.analysis.causes.checks import checklist
-from bwprof.analysis.causes.cliffs import cliffs
-from bwprof.analysis.causes.losses import losses
-from bwprof.analysis.causes.ranking import LEAST, Finding, bottlenecks, ranked, strengths, strong
-from bwprof.analysis.causes.rules import AT_ROOF, at_a_roof
-from bwprof.analysis.improvement import improvement_table, precisions_of, why_the_same
-from bwprof.analysis.narrowing import NOTHING, limited_by, speedup_line
-from bwprof.analysis.utilization import utilization_table
-from bwprof.results.schema import CLASSIC_NAMES, is_missing
-from bwprof.roofs.limits import LIMITERS, ONE_ROOF_SHARE
-from bwprof.text import and_text, counted, seconds_text
+from bwprof.analysis.bottleneck import LEAST, Finding, bottlenecks, losses, ranked, strengths, strong
+from bwprof.analysis.checks import checklist
+from bwprof.analysis.cliffs import cliffs
+from bwprof.analysis.gains import NOTHING, improvement_table, limited_by, precisions_of, speedup_line, why_the_same
+from bwprof.analysis.rules import AT_ROOF, at_a_roof
+from bwprof.analysis.summarize import utilization_table
+from bwprof.results.columns import CLASSIC_NAMES
+from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
+from bwprof.text.formatting import is_missing, plural, seconds_text
+from bwprof.text.parsing import and_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # The next narrower precision that one would think of.
 NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
+
 _MOST_FLAGS = 3  # named
+
 _NO_ROOFS = "what the device allows (its roofs) was not measured beside (measure without --no-roofs)"
+
 _NO_WORK = "the rows have no bytes and no FLOPs (state bytes_read=, bytes_written= or flops=)"
+
 _BELOW = (
     f"below {100 * ONE_ROOF_SHARE:.0f} % of the peak arithmetic, the launch or the kernel may limit as well; roofs "
     "tell which (measure without --no-roofs)"
 )
+
 _ABOVE = "faster than it allows, which cannot be: check before use (above_attainable)"
 
 
@@ -60,7 +64,7 @@ class Answer:
         steps, which differ in their formats, once.
         """
         held = ~values.is_word(self.data, "status", "predicted")
-        return values.once(self.data[held] if (held & values.usable(self.data)).any() else self.data)
+        return values.drop_repeated_shapes(self.data[held] if (held & values.usable(self.data)).any() else self.data)
 
     @cached_property
     def usable(self) -> pd.DataFrame:
@@ -68,7 +72,7 @@ class Answer:
         return self.measured[values.usable(self.measured)]
 
     @cached_property
-    def limits(self) -> values.Limits:
+    def limits(self) -> values.LimiterColumns:
         """What limits them."""
         return values.limits_of(self.usable)
 
@@ -85,7 +89,7 @@ class Answer:
     def _impossible(self) -> str:
         """How many rows are faster than the memory's peak."""
         count = int(self.utilization()["Status"].eq(IMPOSSIBLE).sum())
-        text = f"{counted(count, self._noun())} {_are(count)} faster than the memory's peak, which is impossible"
+        text = f"{plural(count, self._noun())} {_are(count)} faster than the memory's peak, which is impossible"
         return f"{text}: bytes, time or peak are wrong." if count else ""
 
     def limiting(self) -> str:
@@ -97,7 +101,7 @@ class Answer:
         if open_ == total:
             work = [values.numbers(self.usable, name) for name in ("bytes_read", "bytes_written", "flops")]
             why = _BELOW if peaks.all() else _NO_ROOFS if any((of > 0).any() for of in work) else _NO_WORK
-            return f"What limits {'the ' if total > 1 else ''}{counted(total, self._noun())} is not known: {why}."
+            return f"What limits {'the ' if total > 1 else ''}{plural(total, self._noun())} is not known: {why}."
         at_roof, above = int(at_a_roof(self.usable, self.limits).sum()), int(values.above_roof(self.usable).sum())
         beyond = f"; {above} {'is' if above == 1 else 'are'} {_ABOVE}" if above else ""
         left = f"; of {open_} it is not known what limits {'it' if open_ == 1 else 'them'}" if open_ else ""
@@ -113,7 +117,7 @@ class Answer:
             return f"{what} limited by {limited_by(held[0][0], total)}"
         told = [f"{count} by {limited_by(name, count)}" for name, count in held]
         told[0] = told[0].replace(" by ", f" {_are(held[0][1])} limited by ", 1)
-        return f"Of {counted(total, self._noun())}, {and_text(told)}"
+        return f"Of {plural(total, self._noun())}, {and_text(told)}"
 
     def _nothing(self) -> str:
         """Why there is nothing to conclude."""
@@ -123,7 +127,7 @@ class Answer:
         why = Counter(word for word in values.words(self.data, "reason").astype(str) if word)
         most = f"; most often: {why.most_common(1)[0][0]}" if why else ""
         told = ", ".join(f"{count} {'without a time' if name == 'ok' else name}" for name, count in states.items())
-        what = counted(len(self.data), "measurement")
+        what = plural(len(self.data), "measurement")
         return f"None of {what} gave a time ({told}{most}): there is nothing to conclude."
 
     def _noun(self) -> str:
@@ -144,7 +148,7 @@ class Answer:
         if not len(self.usable) or not (self.limits.limiter > 0).any():
             return []
         held = ", ".join(f"{name} {count}" for name, count in self._held())
-        lines = [f"limited by: {held} of {counted(len(self.usable), 'row')}"]
+        lines = [f"limited by: {held} of {plural(len(self.usable), 'row')}"]
         if self.findings:
             first = self.findings[0]
             lines.append(f"most time lost: {first.label}: {first.issue}, {first.gain}")
@@ -193,7 +197,7 @@ class Answer:
             f"{count} more {name if name == 'failed' else f'{_was(count)} {name}'}" for name, count in gone.items()
         ]
         out = int(values.usable(self.data).sum()) - total
-        said += [f"{counted(out, 'row')} of predicted times, or of another step's shapes, left out"] if out else []
+        said += [f"{plural(out, 'row')} of predicted times, or of another step's shapes, left out"] if out else []
         return f"How sure: {'; '.join(said)}."
 
     def _checked(self, total: int) -> list[str]:
@@ -291,12 +295,12 @@ def grouped_strengths(data: Any) -> list[str]:
         for word in words:
             found.setdefault(word, {}).setdefault(names[place], []).append(told[place])
     return [
-        f"{word}: " + ", ".join(_told(name, which, held[name]) for name, which in cases.items())
+        f"{word}: " + ", ".join(_name_case(name, which, held[name]) for name, which in cases.items())
         for word, cases in found.items()
     ]
 
 
-def _told(name: str, which: list[str], whole: int) -> str:
+def _name_case(name: str, which: list[str], whole: int) -> str:
     """A case, and which of its rows where these are not all."""
     return name if len(which) == whole or not any(which) else f"{name} ({', '.join(which)})"
 

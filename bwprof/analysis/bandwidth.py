@@ -11,17 +11,23 @@ import numpy as np
 
 from bwprof.analysis.values import as_frame, is_word, limits_of, moved_bytes, numbers, row_of, word_codes, words
 from bwprof.registry import check_precision
-from bwprof.roofs.limits import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, of_row, ridge
-from bwprof.text import amount, measurable, short, shown, unknown
+from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, of_row, ridge
+from bwprof.text.formatting import short
+from bwprof.text.parsing import measurable, parse_bytes, repr_short, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
 GOOD, EXCELLENT, FAIR = 0.60, 0.80, 0.40
+
 AT_ROOF = 0.90
+
 BOUNDS = ("memory", "compute", "latency")
+
 IMPOSSIBLE = "impossible"
+
 RATINGS = ("poor", "fair", "good", "excellent", IMPOSSIBLE)
+
 _LEAST = (FAIR, GOOD, EXCELLENT, ABOVE_PEAK)  # of the ratings from the second on
 
 # Of kernels' figures the means over time: the attribute, the column, and what makes one of the other.
@@ -32,9 +38,12 @@ _SHARES = (
     ("stall_pct", "mem_unit_stalled_pct", 1.0),
     ("peak_tflops", "peak_tflops", 1.0),
 )
+
 # What hypotheses of `bwprof.diagnose` say of the bound.
 _BOUND_OF = {"memory_bound": "memory", "compute_bound": "compute", "launch_bound": "latency"}
+
 _LATENCY = "launch latency, not memory: batch or fuse"
+
 _AT_MEMORY_ROOF = "at the memory roof: only fewer bytes help"
 
 
@@ -95,7 +104,7 @@ class BandwidthAnalysis:
             if isinstance(value, float) and value.is_integer():  # a column with missing values makes floats of ints
                 value = int(value)
             if value is not None or name != "flops":
-                _set(self, name, amount(value, name))
+                _set(self, name, parse_bytes(value, name))
         for name in ("duration_s", "peak_gb_s", "attainable_gb_s", "peak_tflops", "measured_tflops"):
             value = getattr(self, name)
             if value is not None or name in ("duration_s", "peak_gb_s"):
@@ -181,7 +190,7 @@ class BandwidthAnalysis:
         ----------
         results : object
             A frame of launches in bwprof's columns (bytes_read or dram_bytes_read, ..., time_ms; flops; l2_hit_rate or
-            l2_hit_pct, stall_pct or mem_unit_stalled_pct), as `bwprof.profilers` reads them; one row of it, a list of
+            l2_hit_pct, stall_pct or mem_unit_stalled_pct), as `bwprof.importers` reads them; one row of it, a list of
             rows, or what has such a `frame`.
         duration_s : float, optional
             None: the sum of the kernels' own times.
@@ -506,17 +515,17 @@ def _over_zero(values: Any) -> Any:
 
 def _rate(device: str, precision: str) -> float | None:
     """The arithmetic peak of a precision, if the catalogue has the device."""
-    from bwprof.analysis.forecast import cards, datasheets
+    from bwprof.analysis.prediction import catalogue
 
-    entry = datasheets.find(device)
-    rate = math.nan if entry is None else cards.of_entry(entry).dense(check_precision(precision))[0]
+    entry = catalogue.find(device)
+    rate = math.nan if entry is None else catalogue.of_entry(entry).dense(check_precision(precision))[0]
     return rate if rate > 0 else None
 
 
 def _diagnosed(launch: pd.DataFrame) -> str | None:
     """What `bwprof.diagnose` says limits a launch; None where it does not tell."""
-    from bwprof.analysis.diagnosis.function import diagnoses
-    from bwprof.analysis.diagnosis.judging import SUPPORTED
+    from bwprof.analysis.diagnosis.diagnose import diagnoses
+    from bwprof.analysis.diagnosis.hypothesis import SUPPORTED
 
     bounds = (_BOUND_OF.get(found.hypothesis.name) for found in diagnoses(launch)[0].of(SUPPORTED))
     return next((bound for bound in bounds if bound), None)
@@ -536,14 +545,14 @@ def _set(analysis: BandwidthAnalysis, name: str, value: Any) -> None:
 def _positive(value: Any, name: str) -> float:
     found = _number(value, name)
     if not 0 < found < math.inf:
-        raise ValueError(f"{name} is {shown(value)}: a positive, finite number is needed")
+        raise ValueError(f"{name} is {repr_short(value)}: a positive, finite number is needed")
     return found
 
 
 def _share(value: Any, name: str, most: float) -> float:
     found = _number(value, name)
     if not 0 <= found <= most:
-        raise ValueError(f"{name} is {shown(value)}: allowed is 0 to {most:g}")
+        raise ValueError(f"{name} is {repr_short(value)}: allowed is 0 to {most:g}")
     return found
 
 
@@ -553,7 +562,7 @@ def _number(value: Any, name: str) -> float:
             raise TypeError
         return float(value)
     except (OverflowError, TypeError, ValueError):
-        raise ValueError(f"{name} is {shown(value)}: a positive, finite number is needed") from None
+        raise ValueError(f"{name} is {repr_short(value)}: a positive, finite number is needed") from None
 
 
 def _bytes(count: int) -> str:

@@ -1,10 +1,10 @@
-"""What the analyses read out of a frame: numbers, words, flags, and what each row is called."""
+"""Read frames: numbers, texts, flags, names of rows; and views, a few columns for one question each."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,12 @@ import numpy as np
 
 from bwprof import _core, registry
 from bwprof.measuring.grade import WAITED
+from bwprof.results import columns as results_columns
 from bwprof.results import schema
-from bwprof.results.schema import is_missing
-from bwprof.roofs import limits
-from bwprof.roofs.limits import LIMITERS
-from bwprof.text import as_pandas, check_frame, measured_or_nan, read_number, shown
+from bwprof.roofs import limiter as roofs_limiter
+from bwprof.roofs.limiter import LIMITERS, with_limits
+from bwprof.text.formatting import as_pandas, is_missing
+from bwprof.text.parsing import check_frame, measured_or_nan, parse_names, read_number, repr_short, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WAITED = re.compile(re.escape(WAITED).replace(re.escape("{:.0f}"), r"(\d+)"))
+
 SELECTED = "selected"  # of the stall reasons the one that is no waiting
+
 _FORMATS = ("weights", "kv")  # columns in which rows of a model differ that were measured once
-ABOVE_PEAK_PCT = 100 * limits.ABOVE_PEAK  # of a theoretical peak
+
+ABOVE_PEAK_PCT = 100 * roofs_limiter.ABOVE_PEAK  # of a theoretical peak
 
 
 def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
@@ -49,13 +53,13 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
         except OverflowError:  # a whole number that no float holds, where pandas looks for a column's type
             return pd.DataFrame(records, dtype=object)
     raise TypeError(
-        f"{name} is {shown(data)}: a pandas.DataFrame is needed, or a row; bwprof.load reads one from a file"
+        f"{name} is {repr_short(data)}: a pandas.DataFrame is needed, or a row; bwprof.load reads one from a file"
     )
 
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
     """A column as floats; NaN where it is missing, or holds no number that may have been measured."""
-    found: NDArray[np.float64] = limits.numbers(data, name)
+    found: NDArray[np.float64] = roofs_limiter.numbers(data, name)
     return found
 
 
@@ -115,7 +119,7 @@ def moved_bytes(data: pd.DataFrame) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LimiterColumns:
     """What limits each row: its ridge (FLOP/B), its share of the roof that applies (percent), and which that is.
 
     `limiter` holds places in LIMITERS from 1 on, 0 where it is not known.
@@ -130,16 +134,16 @@ class Limits:
         return np.isin(self.limiter, [LIMITERS.index(name) + 1 for name in names])
 
 
-def limits_of(data: pd.DataFrame) -> Limits:
+def limits_of(data: pd.DataFrame) -> LimiterColumns:
     """The columns of limits of a frame, worked out for the rows that have none, or beat the rate measured."""
-    found = Limits(numbers(data, "ridge"), numbers(data, "pct_limit"), word_codes(data, "limiter", LIMITERS))
+    found = LimiterColumns(numbers(data, "ridge"), numbers(data, "pct_limit"), word_codes(data, "limiter", LIMITERS))
     if "measured_tflops" in data.columns:
-        faster = limits.beaten_rows(data)
+        faster = roofs_limiter.beaten_rows(data)
         found.pct_limit[faster], found.limiter[faster] = math.nan, 0
     missing = (numbers(data, "time_ms") > 0) & (np.isnan(found.pct_limit) | (found.limiter == 0))
     if missing.any():
         names = [name for name in _limiting() if name in data.columns]  # without texts, which only cost time
-        rest = limits.of_frame(data[names] if missing.all() else data.loc[missing, names])
+        rest = roofs_limiter.of_frame(data[names] if missing.all() else data.loc[missing, names])
         for own, made in ((found.ridge, rest.ridge), (found.pct_limit, rest.pct_limit)):
             own[missing] = np.where(np.isnan(own[missing]), made, own[missing])
         found.limiter[missing] = np.where(found.limiter[missing] == 0, rest.limiter_code, found.limiter[missing])
@@ -150,7 +154,7 @@ def limits_of(data: pd.DataFrame) -> Limits:
 def _limiting() -> tuple[str, ...]:
     """The columns that may say what limits a row."""
     groups = ("time", "work", "roofs")
-    return ("cache", "status", *(column.name for column in schema.columns() if column.group in groups))
+    return ("cache", "status", *(column.name for column in results_columns.columns() if column.group in groups))
 
 
 def attained(data: pd.DataFrame) -> NDArray[np.float64]:
@@ -163,10 +167,10 @@ def attained(data: pd.DataFrame) -> NDArray[np.float64]:
 def above_roof(data: pd.DataFrame) -> NDArray[np.bool_]:
     """Where a row is faster than a stream of the same bytes, or theory, allows: suspect, and no success."""
     with np.errstate(invalid="ignore"):
-        above = has_flag(data, "above_attainable") | (attained(data) > 100 * limits.ABOVE_ROOF)
+        above = has_flag(data, "above_attainable") | (attained(data) > 100 * roofs_limiter.ABOVE_ROOF)
         cold = ~is_word(data, "cache", "hot")
         for reached, peak, where in (("bandwidth_gb_s", "peak_gb_s", cold), ("tflops", "peak_tflops", True)):
-            above |= where & (numbers(data, reached) > limits.ABOVE_PEAK * numbers(data, peak))
+            above |= where & (numbers(data, reached) > roofs_limiter.ABOVE_PEAK * numbers(data, peak))
         return above
 
 
@@ -214,7 +218,7 @@ def waiting_share(data: pd.DataFrame) -> NDArray[np.float64]:
     return np.array([*(math.nan if one is None else float(one[1]) for one in found), math.nan], float)[codes]
 
 
-def once(data: pd.DataFrame) -> pd.DataFrame:
+def drop_repeated_shapes(data: pd.DataFrame) -> pd.DataFrame:
     """The rows, those of a model's shape once that stands in several of its steps, which differ in their formats."""
     if not {"model", *_FORMATS} <= set(data.columns):
         return data
@@ -234,6 +238,7 @@ def total_ms(data: pd.DataFrame) -> NDArray[np.float64]:
 
 
 _NAMES = ("case", "operation", "precision")
+
 # What a label says beside these, and how, where that tells rows apart: a shape stands in several of a model's steps.
 _APART = {"variant": "{}", "weights": "weights {}", "kv": "cache {}"}
 
@@ -287,6 +292,110 @@ def row_of(row: Any, name: str = "row") -> dict[str, Any]:
     if hasattr(row, "columns") and hasattr(row, "iloc"):
         raise TypeError(f"{name} is a frame: a row is needed, frame.iloc[0] say")
     if not isinstance(row, Mapping) and not hasattr(row, "to_dict"):
-        raise TypeError(f"{name} is {shown(row)}: a row is needed, a mapping or a pandas.Series")
+        raise TypeError(f"{name} is {repr_short(row)}: a row is needed, a mapping or a pandas.Series")
     found = dict(row) if isinstance(row, Mapping) else row.to_dict()
     return {str(key): None if is_missing(value) else value for key, value in found.items()}
+
+
+_KEYS = ("case", "precision", "variant")
+
+_DEVICE = ("hostname", "device", "device_uuid")
+
+VIEWS = ("short", "roofline", "counters", "all")
+
+
+def _view_columns(which: str) -> tuple[str, ...]:
+    """A view's columns, in their order."""
+    if which == "short":
+        return (*_KEYS, "time_ms", "bandwidth_gb_s", "pct_limit", "limiter", "flags")
+    if which == "roofline":
+        place = ("arithmetic_intensity", "ridge", "bandwidth_gb_s", "attainable_gb_s", "tflops")
+        return (*_KEYS, *place, "pct_limit", "limiter")
+    if which == "counters":
+        return (*_KEYS, *(found.name for found in results_columns.columns() if found.group in ("counters", "metrics")))
+    return schema.names()
+
+
+def view(data: pd.DataFrame, which: str = "short", *, columns: str | Iterable[str] | None = None) -> pd.DataFrame:
+    """A frame's rows in the few columns that a question needs.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame
+        From `bwprof.sweep` or `bwprof.load`; a frame with the nine classic columns will do.
+    which : {"short", "roofline", "counters", "all"}
+        What is asked: how fast and what limits it; where it stands under its roofs; what the hardware counted; all
+        columns there are.
+    columns : str or iterable of str, optional
+        These instead, in this order.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row each, with the frame's index. Rows of several devices have these before all other columns. What limits the
+        rows is worked out where they do not say it (`analysis.with_limits`); what the frame does not know is missing.
+
+    Raises
+    ------
+    ValueError
+        For an unknown view or column (with the nearest one), and a classic column that is missing.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", cache="hot", roofs=False, precision="fp32")
+    >>> list(bwprof.view(frame))
+    ['case', 'precision', 'variant', 'time_ms', 'bandwidth_gb_s', 'pct_limit', 'limiter', 'flags']
+    >>> bwprof.view(frame, columns="case,N")["N"].tolist()
+    [64]
+    """
+    import pandas as pd
+
+    check_view(which)
+    found = with_limits(data)
+    missing = [name for name in results_columns.CLASSIC_NAMES if name not in found.columns]
+    if missing:
+        raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
+    if columns is not None:
+        chosen = check_columns(parse_names("columns", columns), more=map(str, found.columns))
+    else:
+        own = [str(name) for name in found.columns if name not in schema.names()] if which == "all" else []
+        chosen = (*_devices(found), *_view_columns(which), *own)
+    found = found.set_axis([str(name) for name in found.columns], axis=1)  # a number may be a name, too
+    made = {name: _column(found, name) for name in dict.fromkeys(chosen)}
+    return pd.DataFrame(made, index=found.index)
+
+
+def check_view(which: str) -> None:
+    """ValueError for an unknown view, with the nearest one; TypeError for what is no name."""
+    if not isinstance(which, str):
+        raise TypeError(f"which is {repr_short(which)}: the name of a view is needed, one of {', '.join(VIEWS)}")
+    if which not in VIEWS:
+        raise ValueError(unknown("view", which, VIEWS))
+
+
+def check_columns(names: Iterable[str], *, more: Iterable[str] = ()) -> tuple[str, ...]:
+    """Columns of the schema, or `more`; ValueError for an unknown one, with the nearest."""
+    known = dict.fromkeys((*schema.names(), *more))
+    chosen = tuple(names)
+    for name in chosen:
+        if name not in known:
+            own = ", and the frame's own" if len(known) > len(schema.names()) else ""
+            raise ValueError(unknown("column", name, known, see=f"bwprof columns, bwprof.columns(){own}"))
+    return chosen
+
+
+def _devices(data: pd.DataFrame) -> tuple[str, ...]:
+    """The columns that tell a frame's devices apart; none where there is one device."""
+    return tuple(name for name in _DEVICE if name in data.columns and data[name].dropna().nunique() > 1)
+
+
+def _column(data: pd.DataFrame, name: str) -> pd.Series:
+    """A column of the frame; of one that lacks it a column of nothing, or the operation as the case."""
+    import pandas as pd
+
+    if name in data.columns:
+        return data[name]
+    if name == "case":
+        return data["operation"]
+    return pd.Series(pd.NA, index=data.index, dtype=schema.DTYPES[schema.kinds()[name]].replace("float64", "Float64"))

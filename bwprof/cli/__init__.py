@@ -9,8 +9,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from bwprof.cli.shared.guard import USAGE, guarded
-from bwprof.text import nearest, unknown
+from bwprof.cli.guard import USAGE, guarded
+from bwprof.text.parsing import nearest, unknown
 
 COMMANDS = (
     "sweep",
@@ -35,7 +35,19 @@ COMMANDS = (
     "selftest",
     "info",
 )
-_HOMES = {"ablation": "variants.ablation", "ncu": "profilers.ncu"}  # of commands that stand in another's folder
+
+_HOMES = {
+    "ab": "experiments",
+    "ablation": "experiments",
+    "report": "show",
+    "outliers": "history",
+    "roofs": "predict",
+    "variants": "describe",
+    "operations": "describe",
+    "columns": "describe",
+    "info": "describe",
+    "selftest": "describe",
+}  # of commands that share a module
 
 # What people call a command, the kinds of pictures among it.
 _MEANT = {
@@ -63,7 +75,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
        bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices
        bwprof ncu show FILE | capture PROGRAM | compare BASE NEW  what Nsight Compute measured (bwprof ncu --help)
-       python -m bwprof.profilers rocprof|trace|nsys FILE  what other profilers measured, as rows
+       python -m bwprof.importers rocprof|trace|nsys FILE  what other profilers measured, as rows
        bwprof variants [OPERATION]  kernels, their registers, occupancy and names (bwprof variants --help)
        bwprof operations [NAME...]  what can be measured: parameters, formulas of bytes and FLOPs, variants
        bwprof columns [--json]    what the columns of results hold (bwprof columns --help)
@@ -95,7 +107,8 @@ def _main(given: list[str]) -> int:
     if command == "sweep" and rest is given and given and (meant := _meant_command(given[0].lower())):
         sys.stderr.write(f"bwprof: error: {unknown('command', given[0], COMMANDS, meant=meant)}\n")
         return USAGE
-    return int(importlib.import_module(f"bwprof.cli.{_HOMES.get(command, command)}").main(rest))
+    module = importlib.import_module(f"bwprof.cli.commands.{_HOMES.get(command, command)}")
+    return int(getattr(module, f"main_{command}")(rest))
 
 
 def _meant_command(word: str) -> str | None:

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from bwprof import _core, hardware, registry
 from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.function import Subject, measure_on
-from bwprof.measuring.row import Context, Outcome, ended, provenance
-from bwprof.measuring.spec import DEFAULT_CACHE, Spec
+from bwprof.measuring.operation import DEFAULT_CACHE, Spec
+from bwprof.measuring.row import Context, Outcome, failed_row, provenance
 from bwprof.results import schema
-from bwprof.results.schema import Row
-from bwprof.roofs import Given
+from bwprof.results.schema import RowDict
+from bwprof.roofs.model import RoofsArgument
 
 _VERIFY_SECONDS = 0.02
 
@@ -51,11 +51,11 @@ class Chain:
         costs = [_core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens) for spec in self.specs]
         return {name: sum(cost[name] for cost in costs) for name in costs[0]}
 
-    def blank_row(self, context: Context) -> Row:
+    def blank_row(self, context: Context) -> RowDict:
         """Its row before it has run."""
         return schema.empty_row() | self._identity() | provenance(context) | context.labels | self.labels
 
-    def _identity(self) -> Row:
+    def _identity(self) -> RowDict:
         work = self.work
         return {
             "operation": self.name,
@@ -79,11 +79,11 @@ def measure(
     try:
         return _measured(device, chain, context, max_seconds, poll)
     except (_core.UnsupportedError, MemoryError) as error:
-        return ended(row, "skipped", str(error) or "out of memory")
+        return failed_row(row, "skipped", str(error) or "out of memory")
     except _core.DeviceError as error:
-        return ended(row, "failed", str(error), fatal=bool(getattr(error, "fatal", False)))
+        return failed_row(row, "failed", str(error), fatal=bool(getattr(error, "fatal", False)))
     except (ValueError, RuntimeError, OSError) as error:
-        return ended(row, "failed", f"{type(error).__name__}: {error}")
+        return failed_row(row, "failed", f"{type(error).__name__}: {error}")
 
 
 def _measured(
@@ -119,7 +119,7 @@ def _measured(
         )
         # The cases' own handle is in use while it launches: the one that measures is another.
         with hardware.opened(device.backend, device.index) as handle:
-            roofs: Given = context.roofs if context.roofs is not None else False
+            roofs: RoofsArgument = context.roofs if context.roofs is not None else False
             contexts = Contexts(context.run_id, handle, roofs, (chain.cache,), poll=poll)
             outcome = measure_on(handle, subject, contexts, max_seconds=max_seconds, poll=poll)
         names = ("algorithmic_bytes_read", "algorithmic_bytes_written")  # with what the variants store in between

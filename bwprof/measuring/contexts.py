@@ -9,15 +9,19 @@ from typing import Any
 
 from bwprof import _core, hardware
 from bwprof.measuring.row import Context, Outcome
-from bwprof.roofs import Given, Roofs, Wanted, beaten, obtain, store
-from bwprof.roofs.given import belonging
-from bwprof.text import shown
+from bwprof.roofs import store
+from bwprof.roofs.model import Roofs, RoofsArgument, match_roofs
+from bwprof.roofs.obtain import RoofRequest, beaten, obtain
+from bwprof.text.parsing import repr_short
 
 # A call runs on one thread when the calling one spends this share of the process's processor time, and is at work (and
 # not waiting for another process) for that share of the time at least, which on a busy machine is less than all of it.
 _ALONE = 0.9
+
 _AT_WORK = 0.25
+
 _LOOK_SECONDS = 0.005
+
 _STILL_SECONDS = 0.001  # the device's own threads, which flush before calls, look for more work for a tenth of that
 
 
@@ -34,31 +38,31 @@ def check_threads(given: object, most: int | None = None) -> int | None:
     index = getattr(given, "__index__", None)
     threads = 0 if isinstance(given, bool) or index is None else int(index())
     if most == 0:
-        raise ValueError(f"roof_threads is {shown(given)}: it goes with a CPU, whose work is shared by threads")
+        raise ValueError(f"roof_threads is {repr_short(given)}: it goes with a CPU, whose work is shared by threads")
     if threads < 1 or (most is not None and threads > most):
         allowed = "from 1 to the device's threads" if most is None else f"1 to {most}, the device's threads"
-        raise ValueError(f"roof_threads is {shown(given)}: allowed is a whole number {allowed}")
+        raise ValueError(f"roof_threads is {repr_short(given)}: allowed is a whole number {allowed}")
     return threads
 
 
 def roofs_of(
     device: _core.Device,
     facts: dict[str, Any],
-    given: Given,
+    given: RoofsArgument,
     caches: tuple[str, ...],
     *,
     recalibrate: bool = False,
     deadline: float | None = None,
     poll: Callable[[], object] | None = None,
 ) -> Roofs | None:
-    """The roofs to hold rows of these caches against, as `bwprof.roofs.given.check` has them."""
+    """The roofs to hold rows of these caches against, as `bwprof.roofs.model.check` has them."""
     if isinstance(given, Roofs):
-        return belonging(given, facts)
+        return match_roofs(given, facts)
     if given is False:
         return None
     if given == "stored":
         return store.load(store.identity(device.backend, facts))
-    return obtain(device, Wanted("cold" in caches, "hot" in caches, recalibrate), deadline=deadline, poll=poll)
+    return obtain(device, RoofRequest("cold" in caches, "hot" in caches, recalibrate), deadline=deadline, poll=poll)
 
 
 def runs_alone(call: Callable[[], object]) -> bool:
@@ -93,7 +97,7 @@ class Contexts:
         self,
         run_id: str,
         device: _core.Device,
-        given: Given,
+        given: RoofsArgument,
         caches: tuple[str, ...],
         *,
         recalibrate: bool = False,
@@ -107,7 +111,7 @@ class Contexts:
         self._found: dict[int | None, Context] = {}
 
     @property
-    def given(self) -> Given:
+    def given(self) -> RoofsArgument:
         """What rows are held against, as the caller has it."""
         return self._given
 

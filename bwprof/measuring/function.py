@@ -9,26 +9,38 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bwprof import _core, hardware, registry
-from bwprof.callables import check_callable, check_finished, name_of, nothing, nothing_of, waiting
 from bwprof.environment import new_run_id
 from bwprof.hardware import Device
-from bwprof.measuring import conditions
 from bwprof.measuring import row as rows
+from bwprof.measuring.callables import check_callable, check_finished, name_of, nothing, nothing_of, waiting
 from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.grade import AS_COUNTED, ELSEWHERE, WAITED, moved_bytes, why_not_limited
-from bwprof.measuring.outputs import Expected, Verdict, expected
-from bwprof.measuring.row import Context, Outcome, ended
-from bwprof.measuring.spec import DEFAULT_REL_CI
+from bwprof.measuring.operation import DEFAULT_REL_CI
+from bwprof.measuring.row import Context, Outcome, failed_row
+from bwprof.measuring.verify import Expected, VerifyResult, expected
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
-from bwprof.results.schema import Row
-from bwprof.roofs import Given
-from bwprof.roofs.given import check as check_given
-from bwprof.roofs.signs import References
-from bwprof.text import amount, fraction, merged, nearest, quoted, seconds, shown, truth, unknown, words
+from bwprof.results.schema import RowDict
+from bwprof.roofs.disturbance import References
+from bwprof.roofs.model import RoofsArgument
+from bwprof.roofs.model import check as check_given
+from bwprof.text.parsing import (
+    merged,
+    nearest,
+    parse_bool,
+    parse_bytes,
+    parse_fraction,
+    parse_names,
+    parse_seconds,
+    quote_text,
+    repr_short,
+    unknown,
+)
 
 _GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
+
 _LABEL_COLUMNS = ("case", "variant", "kv_lens", "seed")  # beside the operations' parameters: what a caller may fill
+
 WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")  # what a call may be said to do
 
 
@@ -61,14 +73,14 @@ class Subject:
         check_callable(self.function, "fn")
         check_callable(self.check, "check")
         if not isinstance(self.name, str):
-            raise TypeError(f"name is {shown(self.name)}, a str is needed")
-        truth(self.counters, "counters")
+            raise TypeError(f"name is {repr_short(self.name)}, a str is needed")
+        parse_bool(self.counters, "counters")
         object.__setattr__(self, "roof_threads", check_threads(self.roof_threads))
         if not isinstance(self.precision, str):
-            raise TypeError(f"precision is {shown(self.precision)}, a str is needed")
+            raise TypeError(f"precision is {repr_short(self.precision)}, a str is needed")
         for name in WORK:
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, amount(getattr(self, name), name))
+                object.__setattr__(self, name, parse_bytes(getattr(self, name), name))
         object.__setattr__(self, "precision", registry.precision_name(self.precision))
         if self.cache not in ("cold", "hot"):
             raise ValueError(unknown("cache", str(self.cache), ("cold", "hot")))
@@ -101,7 +113,7 @@ def check_label(name: str, value: Any) -> None:
         schema.normalise(value, kind)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} = {shown(value)}: the column of that name holds {schema.said(kind)}: take another for the label"
+            f"{name} = {repr_short(value)}: that column holds {schema.describe_kind(kind)}: take another for the label"
         ) from None
 
 
@@ -112,7 +124,7 @@ def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
         near = nearest(name, known, likeness=0.84)
         if near is not None:
             raise ValueError(
-                f"'{quoted(name)}' is no option: did you mean '{near}'? (for a label take a name less like it)"
+                f"'{quote_text(name)}' is no option: did you mean '{near}'? (for a label take a name less like it)"
             )
 
 
@@ -137,7 +149,7 @@ def measure(
     precision: str = "",
     device: Device = None,
     backend: str | None = None,
-    roofs: Given = "stored",
+    roofs: RoofsArgument = "stored",
     roof_threads: int | None = None,
     rel_ci: float | str = DEFAULT_REL_CI,
     min_samples: int = 10,
@@ -268,7 +280,7 @@ def measure(
         sets=sets,
         stream=stream,
         counters=counters,
-        metrics=words("metrics", metrics),
+        metrics=parse_names("metrics", metrics),
         timer=timer,
         cache=cache,
         check=check,
@@ -276,7 +288,7 @@ def measure(
         roof_threads=roof_threads,
         labels=merged(labels, more_labels, "labels"),
     )
-    rel_ci, max_seconds = fraction(rel_ci, "rel_ci"), seconds(max_seconds, "max_seconds", from_zero=True)
+    rel_ci, max_seconds = parse_fraction(rel_ci, "rel_ci"), parse_seconds(max_seconds, "max_seconds", from_zero=True)
     check_callable(poll, "poll")
     with hardware.opened_chosen(backend, device) as (_, handle):
         registry.check_metrics(subject.metrics, handle.backend)
@@ -294,7 +306,7 @@ def measure(
     return PublicRow(outcome.row, outcome.samples or ())
 
 
-def once(subject: Subject) -> Callable[[], object]:
+def call_once(subject: Subject) -> Callable[[], object]:
     """One call of the function."""
     return subject.function if subject.sets is None else functools.partial(subject.function, 0)
 
@@ -314,7 +326,7 @@ def measure_on(
     callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
     on_host = _core.backend_facts(device.backend)["runs_on_host"]  # elsewhere the stream tells what does no work
     if on_host and callable_so and not subject.tried:
-        subject = replace(subject, function=waiting(subject.function, once(subject)(), "fn"))
+        subject = replace(subject, function=waiting(subject.function, call_once(subject)(), "fn"))
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": rel_ci, "min_samples": min_samples, "max_seconds": max_seconds}
@@ -327,12 +339,12 @@ def measure_on(
         _ask(subject)
     verdict = _compared(row, subject)
     if verdict.wrong:
-        return ended(row, "failed", f"wrong result: {verdict.wrong}")
+        return failed_row(row, "failed", f"wrong result: {verdict.wrong}")
     stated = subject.bytes_read, subject.bytes_written
     result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0, "stated_bytes": stated}
     alone = ""
     if subject.cache == "cold" and subject.roof_threads is None and moved_bytes(row) is not None:
-        context, alone = contexts.for_call(context, once(subject))
+        context, alone = contexts.for_call(context, call_once(subject))
     beaten = rows.add_time(row, result, context, waited)
     untold = why_not_limited(row) if contexts.given is not False else None
     _remark(row, result, alone, [*notes, *(said for said in (untold, alone, verdict.note) if said)])
@@ -341,7 +353,7 @@ def measure_on(
     return outcome
 
 
-def _remark(row: Row, result: dict[str, Any], alone: str, notes: list[str]) -> None:
+def _remark(row: RowDict, result: dict[str, Any], alone: str, notes: list[str]) -> None:
     """Fill in what should make a reader doubt the row of a function, and what else is said of it."""
     flags = [row["flags"]] if row["flags"] else []
     if alone:
@@ -366,22 +378,22 @@ def _ask(subject: Subject) -> None:
     assert subject.check is not None
     right = subject.check()
     check_finished(right, "check")
-    name = quoted(subject.name)
+    name = quote_text(subject.name)
     if right is None:
         raise RuntimeError(f"{name}: its check returned nothing: it should return whether the result is right")
     if not right:
         raise RuntimeError(f"{name}: its check says that the result is wrong")
 
 
-def _compared(row: Row, subject: Subject) -> Verdict:
+def _compared(row: RowDict, subject: Subject) -> VerifyResult:
     """Whether the results are right, as far as anything was said of them; the check has been asked by now."""
-    verdict = Verdict(None) if subject.expected is None else subject.expected.compare()
+    verdict = VerifyResult(None) if subject.expected is None else subject.expected.compare()
     right = verdict.verified if verdict.verified is not None else True if subject.check is not None else None
     row.update(verified=right, max_error=verdict.max_error, tolerance=verdict.tolerance)
     return verdict
 
 
-def blank_row(subject: Subject, context: Context) -> Row:
+def blank_row(subject: Subject, context: Context) -> RowDict:
     """The row before anything has run."""
     labels = [(name, value) for name, value in subject.labels.items() if name != "kv_lens"]
     row = schema.empty_row()
@@ -444,8 +456,8 @@ def timed(
             )
 
         try:
-            result, waited = conditions.measure_cool(
-                once, device.conditions, poll, may_repeat=conditions.may_repeat(deadline, options["max_seconds"])
+            result, waited = rows.measure_cool(
+                once, device.conditions, poll, may_repeat=rows.may_repeat(deadline, options["max_seconds"])
             )
         except (_core.UnavailableError, _core.DeviceError) as error:  # CUPTI's lost records are a device's error
             if timer == timers[-1] or getattr(error, "fatal", False):
@@ -462,7 +474,7 @@ def _counted(device: _core.Device, subject: Subject) -> dict[str, Any]:
     if subject.cache != "cold":
         return {"counters_status": "not counted: counters see a cold call, this row is hot"}
     try:
-        return hardware.counted(device, device.count_call(subject.function, sets=subject.sets))
+        return hardware.count_devices(device, device.count_call(subject.function, sets=subject.sets))
     except _core.DeviceError as error:
         if error.fatal:
             raise
@@ -486,7 +498,7 @@ def _metrics(device: _core.Device, subject: Subject) -> dict[str, Any]:
     return {"metrics_status": found.pop("metrics_status"), "metrics": found}
 
 
-def _fill_bytes(row: Row, subject: Subject, result: dict[str, Any]) -> list[str]:
+def _fill_bytes(row: RowDict, subject: Subject, result: dict[str, Any]) -> list[str]:
     """Bytes that nobody stated are the counted ones, if any were counted; says so."""
     taken = []
     if result.get("counters_status") == "ok":

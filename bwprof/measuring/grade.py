@@ -5,25 +5,31 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from bwprof.results.schema import Row
-from bwprof.roofs import limits
-from bwprof.roofs.limits import ABOVE_PEAK, ABOVE_ROOF, FLOOR_FACTOR
+from bwprof.results.schema import RowDict
+from bwprof.roofs import limiter
+from bwprof.roofs.disturbance import References, disturbances, replace_disturbance, slowed_by
+from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, FLOOR_FACTOR
 from bwprof.roofs.model import NOISE_LIMIT, Roofs
-from bwprof.roofs.signs import References, disturbances, said_anew, slowed_by
 
-Facts = dict[str, Any]
+RowFacts = dict[str, Any]
 
 BEATEN = 1.10  # from here on a row that nothing else explains says that its roof is too low
+
 # A hot row may beat a hot stream by so much: nothing says that plain streams are the best that a cache can do.
 ABOVE_CACHE = 1.25
+
 COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
+
 LATE_SHARE = 0.1  # of the samples
+
 WAITED = "for {:.0f} % of the time the GPU waited between the call's kernels"  # of a row's reason
+
 AS_COUNTED = "as counted"  # likewise, of bytes that nobody stated
+
 ELSEWHERE = "another GPU ran {:.3g} of the call's kernels and copies: it is not flushed before, nor watched meanwhile"
 
 
-def hold(row: Row, facts: Facts, roofs: Roofs | None) -> None:
+def grade_row(row: RowDict, facts: RowFacts, roofs: Roofs | None) -> None:
     """Fill the roof columns of a timed row. A hot row is not held against DRAM: those columns stay empty."""
     peak, peak_tflops = facts.get("peak_gb_s"), facts.get("peak_tflops", {}).get(row["precision"])
     row["peak_gb_s"], row["peak_tflops"] = known(peak), known(peak_tflops)
@@ -37,21 +43,21 @@ def hold(row: Row, facts: Facts, roofs: Roofs | None) -> None:
         for name in ("peak", "ceiling", "attainable"):
             row[f"pct_{name}"] = _percent(row["bandwidth_gb_s"], row[f"{name}_gb_s"])
         if row["flops"] and row["peak_tflops"] and row["ceiling_gb_s"]:
-            row["roofline_tflops"] = limits.attainable(
+            row["roofline_tflops"] = limiter.attainable(
                 row["arithmetic_intensity"], row["peak_tflops"], row["ceiling_gb_s"]
             )
             row["pct_roofline"] = _percent(row["tflops"], row["roofline_tflops"])
-    found = limits.of_row(row)
+    found = limiter.of_row(row)
     row["ridge"], row["pct_limit"], row["limiter"] = known(found.ridge), known(found.pct_limit), found.limiter
     row["bound"] = _bound(row, found)
 
 
-def why_not_limited(row: Row) -> str | None:
+def why_not_limited(row: RowDict) -> str | None:
     """What to pass, or to measure, so that one knows what limits a cold row; None where that is known."""
-    return str(limits.of_row(row).why) if row["limiter"] is None and row["cache"] == "cold" else None
+    return str(limiter.of_row(row).why) if row["limiter"] is None and row["cache"] == "cold" else None
 
 
-def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, waited: float) -> None:
+def flag(row: RowDict, result: dict[str, Any], facts: RowFacts, roofs: Roofs | None, waited: float) -> None:
     """Fill `flags`, and `reason` with why each of them is there. `waited`: seconds for the device to cool down."""
     flags: list[str] = []
     reasons: list[str] = []
@@ -91,11 +97,11 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
     row["reason"] = "; ".join(reasons) or None
 
 
-def add_doubts(row: Row, roofs: Roofs | None, flags: list[str], reasons: list[str]) -> None:
+def add_doubts(row: RowDict, roofs: Roofs | None, flags: list[str], reasons: list[str]) -> None:
     """Flag roofs that are in doubt themselves, and a time near an empty launch's."""
     moved = row["bytes_read"] or 0, row["bytes_written"] or 0
     doubt = roofs.doubt(*moved) if roofs is not None and row["cache"] == "cold" else ""
-    found = [why for why in (doubt, limits.why_beaten(row)) if why]
+    found = [why for why in (doubt, limiter.why_beaten(row)) if why]
     flags += ["noisy_roof"] if found and "noisy_roof" not in flags else []
     reasons += found
     floor = row["timer_floor_us"]
@@ -103,7 +109,7 @@ def add_doubts(row: Row, roofs: Roofs | None, flags: list[str], reasons: list[st
         flags.append("near_timer_floor")
 
 
-def why_impossible(row: Row) -> str:
+def why_impossible(row: RowDict) -> str:
     """Why a row that is faster than a theoretical peak cannot be right; "" for any other."""
     if row["cache"] == "cold" and (row["bandwidth_gb_s"] or 0) > ABOVE_PEAK * (row["peak_gb_s"] or math.inf):
         return "faster than the memory's theoretical peak: the bytes, the time or the peak is wrong"
@@ -129,21 +135,21 @@ def flag_patterns(result: dict[str, Any], flags: list[str], reasons: list[str]) 
         )
 
 
-def slowed_since(row: Row, seen: References, best_ns: float) -> Row:
+def slowed_since(row: RowDict, seen: References, best_ns: float) -> RowDict:
     """What a graded row has to say anew once a reference stream took `best_ns`; the same however often it is asked."""
     slowed = seen.held_against(best_ns)
     if slowed <= seen.slowed:
         return {}
-    found: Row = {"disturbed_pct": seen.prolonged_pct(slowed)}
+    found: RowDict = {"disturbed_pct": seen.prolonged_pct(slowed)}
     flags = row["flags"] or ""
     for said in slowed_by(slowed):
-        found["reason"] = said_anew(row["reason"], said)
+        found["reason"] = replace_disturbance(row["reason"], said)
         if "noisy" not in flags.split(";"):
             found["flags"] = f"{flags};noisy" if flags else "noisy"
     return found
 
 
-def beaten_by(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None) -> float:
+def beaten_by(row: RowDict, result: dict[str, Any], facts: RowFacts, roofs: Roofs | None) -> float:
     """By how much a row beats its roof, if it does so far and without any other reason to doubt it; else 0."""
     if row["flags"] != "above_attainable" or roofs is None:
         return 0.0
@@ -154,7 +160,7 @@ def beaten_by(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | Non
     return share - 1 if share > BEATEN and not _explained(row, result, facts) else 0.0
 
 
-def moved_bytes(row: Row) -> int | None:
+def moved_bytes(row: RowDict) -> int | None:
     """The bytes that a bandwidth is made of; None where they are not known."""
     read, written = row["bytes_read"], row["bytes_written"]
     return None if read is None and written is None else (read or 0) + (written or 0)
@@ -169,18 +175,18 @@ def _percent(value: float | None, whole: float | None) -> float | None:
     return 100 * value / whole if value is not None and whole else None
 
 
-def _bound(row: Row, found: limits.Limits) -> str | None:
+def _bound(row: RowDict, found: limiter.Limiter) -> str | None:
     """The side of the ridge, or latency; a hot row has no ridge."""
     return found.bound if row["cache"] == "cold" or found.bound == "latency" else None
 
 
-def _above_cache(row: Row, roofs: Roofs) -> bool:
+def _above_cache(row: RowDict, roofs: Roofs) -> bool:
     """A hot row that is faster than the cache can be; never where the cache's limit is not known (NaN)."""
     moved = moved_bytes(row)
     return moved is not None and bool(row["bandwidth_gb_s"] > ABOVE_CACHE * roofs.cache_gb_s(moved))
 
 
-def _why_above_cache(row: Row, roofs: Roofs, doubt: str) -> str:
+def _why_above_cache(row: RowDict, roofs: Roofs, doubt: str) -> str:
     limit = roofs.cache_gb_s(moved_bytes(row) or 0)
     cause = doubt or "the bytes are counted too high, or are not all moved"
     return (
@@ -188,7 +194,7 @@ def _why_above_cache(row: Row, roofs: Roofs, doubt: str) -> str:
     )
 
 
-def doubts(row: Row, result: dict[str, Any]) -> list[str]:
+def doubts(row: RowDict, result: dict[str, Any]) -> list[str]:
     """Signs that something else ran on the device meanwhile, in words."""
     found = disturbances(result)
     late = result["late_samples"]
@@ -199,7 +205,7 @@ def doubts(row: Row, result: dict[str, Any]) -> list[str]:
     return found
 
 
-def _why_above(row: Row, result: dict[str, Any], facts: Facts) -> str:
+def _why_above(row: RowDict, result: dict[str, Any], facts: RowFacts) -> str:
     """The likeliest cause of a bandwidth above what a stream of the same bytes reaches."""
     cause = _explained(row, result, facts) or (
         "the roof at this size was probably measured too low, or the bytes are counted too high"
@@ -207,7 +213,7 @@ def _why_above(row: Row, result: dict[str, Any], facts: Facts) -> str:
     return f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches: {cause}"
 
 
-def _explained(row: Row, result: dict[str, Any], facts: Facts) -> str:
+def _explained(row: RowDict, result: dict[str, Any], facts: RowFacts) -> str:
     """What makes a row look faster than a stream of the same bytes, other than its roof; "" for nothing known."""
     rotated = result["footprint_bytes"] * result["buffer_sets"]
     flushed = bool(result["flush_bytes"])

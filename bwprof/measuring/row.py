@@ -1,22 +1,95 @@
-"""From the result of a measurement to a row: what a case's and a function's rows have in common."""
+"""Make rows of measurements, with the conditions that they were measured under."""
 
 from __future__ import annotations
 
 import platform
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from bwprof import _core
 from bwprof.environment import process_token
-from bwprof.measuring import conditions, grade
-from bwprof.measuring.grade import known, moved_bytes
-from bwprof.results import schema
-from bwprof.results.schema import Row
-from bwprof.roofs import Roofs
-from bwprof.roofs.signs import References, prolonged_pct
+from bwprof.measuring import grade
+from bwprof.measuring.grade import known, moved_bytes, throttle_reasons
+from bwprof.results import columns, schema
+from bwprof.results.schema import RowDict
+from bwprof.roofs.disturbance import References, prolonged_pct
+from bwprof.roofs.model import Roofs
+from bwprof.text import formatting
+
+COOL_SECONDS = 3.0  # to wait at most before the second try
+
+_STEP_SECONDS = 0.05
+
+_THERMAL = frozenset({"sw_thermal", "hw_thermal"})
+
+_NUMBERS = ("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c")
+
+Result = dict[str, Any]
+
+
+def fill(row: RowDict, conditions: dict[str, Any]) -> None:
+    """The row's columns of conditions; what is not known stays empty."""
+    row.update({name: None if formatting.is_missing(conditions[name]) else conditions[name] for name in _NUMBERS})
+    row["throttle"] = conditions["throttle"] or None
+
+
+def is_hot(conditions: dict[str, Any]) -> bool:
+    """Heat held the clock down."""
+    return not _THERMAL.isdisjoint(throttle_reasons(conditions))
+
+
+def may_repeat(deadline: float | None, max_seconds: float) -> Callable[[], bool]:
+    """Whether there is time for a second measurement, when asked."""
+    return lambda: deadline is None or time.monotonic() + COOL_SECONDS + max_seconds < deadline
+
+
+def measure_cool(
+    measure: Callable[[], Result],
+    conditions: Callable[[], dict[str, Any]],
+    poll: Callable[[], object] | None = None,
+    *,
+    may_repeat: Callable[[], bool] = lambda: True,
+    pause: Callable[[float], object] = time.sleep,
+) -> tuple[Result, float]:
+    """Measure; where heat held the clock down, wait until it does no more and measure once again.
+
+    Parameters
+    ----------
+    measure : callable
+        One whole measurement: its result, with `conditions`.
+    conditions : callable
+        What the device's sensors say now.
+    poll : callable, optional
+        Called while waiting; what it raises ends the wait.
+    may_repeat : callable
+        There is time for it.
+    pause : callable
+        Waits for so many seconds.
+
+    Returns
+    -------
+    tuple
+        The last result, and the seconds waited before it; 0 where there was one measurement only.
+    """
+    result = measure()
+    if not is_hot(result["conditions"]) or not may_repeat():
+        return result, 0.0
+    waited = 0.0
+    while waited < COOL_SECONDS:
+        if poll is not None:
+            poll()
+        pause(_STEP_SECONDS)
+        waited += _STEP_SECONDS
+        if not is_hot(conditions()):
+            break
+    return measure(), waited
+
 
 STALL_SHARE_LEAST = 0.01  # of all waiting warps: rarer reasons are not named
+
 _STALL = "stall_"
 
 
@@ -39,14 +112,14 @@ class Outcome:
     `references` are the reference streams beside its samples, None where there were none.
     """
 
-    row: Row
+    row: RowDict
     samples: list[float] | None = None
     fatal: bool = False
     beaten: float = 0.0
     references: References | None = None
 
 
-def provenance(context: Context) -> Row:
+def provenance(context: Context) -> RowDict:
     """What a row says of the run, and of the device and the machine that it was on."""
     return {
         "run_id": context.run_id,
@@ -62,7 +135,7 @@ def provenance(context: Context) -> Row:
     }
 
 
-class Item(Protocol):
+class MeasuredItem(Protocol):
     """What a run measures, a row each."""
 
     @property
@@ -80,31 +153,31 @@ class Item(Protocol):
         """Whether it may be measured once more where something disturbed it."""
         ...
 
-    def blank_row(self, context: Context) -> Row:
+    def blank_row(self, context: Context) -> RowDict:
         """Its row before it has run."""
         ...
 
 
-def unmeasured(item: Item, context: Context, status: str, reason: str) -> Outcome:
+def unmeasured(item: MeasuredItem, context: Context, status: str, reason: str) -> Outcome:
     """The row of what did not run, or did not come back."""
-    return ended(item.blank_row(context), status, reason)
+    return failed_row(item.blank_row(context), status, reason)
 
 
-def ended(row: Row, status: str, reason: str, *, fatal: bool = False) -> Outcome:
+def failed_row(row: RowDict, status: str, reason: str, *, fatal: bool = False) -> Outcome:
     """A row that has no time, and why."""
     row["status"] = status
     row["reason"] = reason
     return Outcome(row, fatal=fatal)
 
 
-def add_work(row: Row, cost: dict[str, int]) -> None:
+def add_work(row: RowDict, cost: dict[str, int]) -> None:
     """The bytes and FLOPs of a launch."""
     row.update(cost)
     moved = cost["bytes_read"] + cost["bytes_written"]
     row["arithmetic_intensity"] = cost["flops"] / moved if moved else None
 
 
-def add_method(row: Row, result: dict[str, Any]) -> None:
+def add_method(row: RowDict, result: dict[str, Any]) -> None:
     """How a measurement was made."""
     row.update(
         timer=result["timer"],
@@ -116,7 +189,7 @@ def add_method(row: Row, result: dict[str, Any]) -> None:
     )
 
 
-def add_time(row: Row, result: dict[str, Any], context: Context, waited: float = 0.0) -> float:
+def add_time(row: RowDict, result: dict[str, Any], context: Context, waited: float = 0.0) -> float:
     """The time and all that follows from it and from the work, which the row knows already; None where it does not.
 
     Returns by how much the row beats its roof, as `Outcome.beaten` has it.
@@ -136,15 +209,15 @@ def add_time(row: Row, result: dict[str, Any], context: Context, waited: float =
         bandwidth_gb_s=None if moved is None else _core.bandwidth_gb_s(moved, seconds),
         tflops=None if row["flops"] is None else row["flops"] / seconds / 1e12,
     )
-    conditions.fill(row, result["conditions"])
+    fill(row, result["conditions"])
     _add_counters(row, result, seconds)
     _add_metrics(row, result)
-    grade.hold(row, context.facts, context.roofs)
+    grade.grade_row(row, context.facts, context.roofs)
     grade.flag(row, result, context.facts, context.roofs, waited)
     return grade.beaten_by(row, result, context.facts, context.roofs)
 
 
-def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
+def _add_counters(row: RowDict, result: dict[str, Any], seconds: float) -> None:
     row["counters_status"] = result.get("counters_status")
     for name in ("dram_bytes_read", "dram_bytes_written", "l2_bytes"):
         counted = known(result.get(name))
@@ -158,11 +231,11 @@ def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
     row["traffic_ratio"] = moved / sum(wanted) if None not in wanted and sum(wanted) else None
 
 
-def _add_metrics(row: Row, result: dict[str, Any]) -> None:
+def _add_metrics(row: RowDict, result: dict[str, Any]) -> None:
     row["metrics_status"] = result.get("metrics_status")
     found = {name: value for name, value in result.get("metrics", {}).items() if known(value) is not None}
-    whole = {column.name for column in schema.METRICS if column.kind == "integer"}
-    for name in schema.METRIC_NAMES & found.keys():
+    whole = {column.name for column in columns.METRICS if column.kind == "integer"}
+    for name in columns.METRIC_NAMES & found.keys():
         row[name] = round(found[name]) if name in whole else found[name]
     stalls = {name.removeprefix(_STALL): value for name, value in found.items() if name.startswith(_STALL)}
     least = STALL_SHARE_LEAST * sum(stalls.values())

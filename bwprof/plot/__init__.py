@@ -9,25 +9,24 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bwprof.plot.given import frame_of
-from bwprof.plot.kinds import bars, curves, grids, rooflines, series, stacks, years
-from bwprof.plot.kinds.bars import comparison, save
-from bwprof.plot.kinds.curves import roofs
-from bwprof.plot.kinds.grids import heatmap
-from bwprof.plot.kinds.ladders import ablation, save_ablation
-from bwprof.plot.kinds.ratios import ratios, save_ratios
-from bwprof.plot.kinds.rooflines import roofline
-from bwprof.plot.kinds.series import lines
-from bwprof.plot.kinds.stacks import model, speedup
-from bwprof.plot.kinds.trends import save_trend, trend
-from bwprof.plot.kinds.years import ridge
-from bwprof.plot.looks import style
-from bwprof.plot.paper import Picture, check_dpi, check_ending, endings
-from bwprof.text import listed, path_of, unknown
+from bwprof.plot import bars, heatmaps, rooflines, series, stacked, stream_curves
+from bwprof.plot.ablations import ablation, save_ablation
+from bwprof.plot.bars import comparison, save
+from bwprof.plot.canvas import Drawing, check_dpi, check_ending, endings
+from bwprof.plot.data import frame_of
+from bwprof.plot.heatmaps import heatmap
+from bwprof.plot.regressions import ratios, save_ratios
+from bwprof.plot.rooflines import roofline
+from bwprof.plot.series import lines
+from bwprof.plot.stacked import model, speedup
+from bwprof.plot.stream_curves import ridge, roofs
+from bwprof.plot.styles import style
+from bwprof.plot.trends import save_trend, trend
+from bwprof.text.parsing import as_sequence, path_of, unknown
 
 __all__ = [
     "KINDS",
-    "Kind",
+    "PictureKind",
     "ablation",
     "check_ending",
     "compare",
@@ -55,13 +54,13 @@ compare = ratios
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PictureKind:
     """A kind of picture: what it shows, how it is made of results, its options, whether it is of a sweep alone, and
     what it needs.
     """
 
     text: str
-    picture: Callable[..., Picture]
+    picture: Callable[..., Drawing]
     options: tuple[str, ...] = ()
     of_a_sweep: bool = False
     needs: str = ""
@@ -69,46 +68,46 @@ class Kind:
 
 # What results can be drawn as, by its name.
 KINDS = {
-    "comparison": Kind("effective bandwidth per case and precision, below its roof", bars.picture, ("layout",)),
-    "roofline": Kind(
+    "comparison": PictureKind("effective bandwidth per case and precision, below its roof", bars.picture, ("layout",)),
+    "roofline": PictureKind(
         "arithmetic rate over intensity, below measured and theoretical roofs",
         rooflines.picture,
         needs="cases with a time and FLOPs: those here only move bytes, or the file does not tell",
     ),
-    "lines": Kind(
+    "lines": PictureKind(
         "bandwidth, time, ... over a parameter",
         series.picture,
         ("x", "y"),
         of_a_sweep=True,
         needs="one operation over a parameter: bwprof sweep OPERATION -p NAME=1,2,4,8",
     ),
-    "heatmap": Kind(
+    "heatmap": PictureKind(
         "bandwidth, time, ... over two parameters",
-        grids.picture,
+        heatmaps.picture,
         ("x", "y", "value", "precision"),
         of_a_sweep=True,
         needs="one operation over two parameters: bwprof sweep OPERATION -p NAME=1,2,4 -p OTHER=16,32",
     ),
-    "speedup": Kind(
+    "speedup": PictureKind(
         "what a narrower precision gains: bytes x bandwidth",
-        stacks.speedup_picture,
+        stacked.speedup_picture,
         ("from_", "to"),
         needs="cases timed in fp32 and in fp16; of other precisions: bwprof plot speedup RUN --from P --to P",
     ),
-    "model": Kind(
+    "model": PictureKind(
         "a model's time per token by operation",
-        stacks.model_picture,
+        stacked.model_picture,
         ("phase",),
         needs="a model's run: bwprof model NAME, and the folder that it writes",
     ),
-    "roofs": Kind(
+    "roofs": PictureKind(
         "the device's own streams over size",
-        curves.picture,
+        stream_curves.picture,
         needs="a run's folder or .json, measured with roofs (without --no-roofs): a CSV does not hold them",
     ),
-    "ridge": Kind(
+    "ridge": PictureKind(
         "ridges of the catalogue by year",
-        years.picture,
+        stream_curves.picture_ridges,
         ("precisions",),
         needs="a device of the catalogue (bwprof predict --devices); the catalogue alone: bwprof plot ridge",
     ),
@@ -137,14 +136,14 @@ def write(
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(unknown("kind of picture", str(kind), KINDS))
-    each = [targets] if isinstance(targets, (str, os.PathLike)) else listed(targets, "targets", "files are needed")
+    each = [targets] if isinstance(targets, (str, os.PathLike)) else as_sequence(targets, "targets", "files are needed")
     files = [path_of(target, "targets") for target in each]
     for file in files:
         check_ending(file)
     return KINDS[kind].picture(data, **options).write(files, dpi=check_dpi(dpi, "dpi"), dark=dark)
 
 
-def fitting(data: Any) -> Iterator[tuple[str, Picture | str]]:
+def fitting(data: Any) -> Iterator[tuple[str, Drawing | str]]:
     """Every kind, as a picture of what was given, or what it would need.
 
     Raises

@@ -2,7 +2,7 @@
 
 import sys
 
-from bwprof.cli.plot import main
+from bwprof.cli.commands.plot import main_plot
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_plot())

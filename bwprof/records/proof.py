@@ -12,23 +12,30 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof import environment, results
-from bwprof.records.holding import held
-from bwprof.records.names import plain_name
-from bwprof.results import bundles, csvfile, jsonfile, schema
-from bwprof.results.files import atomic_write, read_text, refuse_foreign
-from bwprof.results.schema import Row
-from bwprof.text import amount, as_pandas, mapping, measurable, path_of, quoted, shown, truth
+from bwprof import environment
+from bwprof.records.baselines import plain_name
+from bwprof.results import csv_file, json_file, reader, schema
+from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
+from bwprof.results.schema import RowDict
+from bwprof.text import formatting
+from bwprof.text.formatting import as_pandas
+from bwprof.text.parsing import mapping, measurable, parse_bool, parse_bytes, path_of, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ROOT = ".test-results/bandwidth"  # below the working directory
+
 ARTIFACTS = "artifacts"  # profilers' files
+
 PICTURE = "bandwidth_comparison"
-_TOLD = ("run_id", "device", "driver", "bwprof_version", "git_commit", "argv", "started", "finished")
+
+_METADATA = ("run_id", "device", "driver", "bwprof_version", "git_commit", "argv", "started", "finished")
+
 _FIGURES = {"time_ms": "a time above 0 (1e-100 to 1e+100)", "bandwidth_gb_s": "a number from 0 to 1e+100"}
+
 _LONG = ("plan", "roofs", "devices")  # results.json has them
+
 # Of a row, behind the six: the first ones in this order, then whatever else is known.
 _FIRST = ("status", "case", "variant", "pct_attainable", "verified", "flags")
 
@@ -82,12 +89,12 @@ class BandwidthReport:
             For a row without a time, or with one that nothing takes.
         """
         if not hasattr(row, "keys") or type(row).__name__ == "DataFrame":
-            raise TypeError(f"row is {shown(row)}: a row is needed, of bwprof.measure or bwprof.rows(frame)")
+            raise TypeError(f"row is {repr_short(row)}: a row is needed, of bwprof.measure or bwprof.rows(frame)")
         values = schema.normalise_row({str(name): row[name] for name in row.keys()})  # noqa: SIM118 - pandas' iterates values
-        if values["time_ms"] is None and not schema.is_missing(row.get("time_ms")):
+        if values["time_ms"] is None and not formatting.is_missing(row.get("time_ms")):
             _check_figures({**values, "time_ms": row["time_ms"]})
         if values["time_ms"] is None or values["bandwidth_gb_s"] is None:
-            told = [quoted(values[name]) for name in ("status", "reason") if values[name]]
+            told = [quote_text(values[name]) for name in ("status", "reason") if values[name]]
             lacks = f"the row has no {'time' if values['time_ms'] is None else 'bandwidth'}"
             raise ValueError(": ".join([lacks, *told]))
         _check_figures(values)
@@ -119,26 +126,26 @@ class BandwidthReport:
         """
         report = _checked(self)
         folder = _folder_of(run_id, root)
-        with held(folder / bundles.NAME):
+        with lock(folder / reader.NAME):
             before = _before(folder)
-            reports = [*bundles.reports_of(before), report] if before is not None else [report]
-            told = _told_before(folder) | {
+            reports = [*reader.reports_of(before), report] if before is not None else [report]
+            told = _read_metadata(folder) | {
                 name: value for name, value in _metadata_of(run_id, reports).items() if value
             }
             document: Any = reports[0] if len(reports) == 1 else reports
             if isinstance(before, dict) and "reports" in before:
                 document = {**before, "reports": reports}
             _write(folder, document, told)
-        return folder / bundles.NAME
+        return folder / reader.NAME
 
 
 def _checked(report: BandwidthReport) -> dict[str, Any]:
     """A report as its file has it: precisions of ours in capital letters, and nothing that is not known."""
     for name in ("operation", "precision"):
         if not isinstance(getattr(report, name), str):
-            raise ValueError(f"{name} is {shown(getattr(report, name))}: text is needed")
+            raise ValueError(f"{name} is {repr_short(getattr(report, name))}: text is needed")
     _check_figures({name: getattr(report, name) for name in _FIGURES})
-    amounts = {name: amount(getattr(report, name), name) for name in ("bytes_read", "bytes_written")}
+    amounts = {name: parse_bytes(getattr(report, name), name) for name in ("bytes_read", "bytes_written")}
     values = {field.name: getattr(report, field.name) for field in fields(report)} | amounts
     row = schema.normalise_row(values)
     return _plain({name: row[name] for name in values})
@@ -149,14 +156,14 @@ def _check_figures(values: Mapping[str, Any]) -> None:
     for name, least in _FIGURES.items():
         found = measurable(values[name])
         if found is None or found < 0 or (found == 0 and name == "time_ms"):
-            raise ValueError(f"{name} is {shown(values[name])}: {least} is needed")
+            raise ValueError(f"{name} is {repr_short(values[name])}: {least} is needed")
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """What is known, and the six in any case; precisions as classic files have them."""
-    precision = csvfile.classic_precision(values.get("precision") or "")
-    kept = {name: value for name, value in values.items() if value is not None or name in bundles.REPORT_NAMES}
-    found: dict[str, Any] = jsonfile.plain(kept | {"precision": precision})
+    precision = csv_file.classic_precision(values.get("precision") or "")
+    kept = {name: value for name, value in values.items() if value is not None or name in reader.REPORT_NAMES}
+    found: dict[str, Any] = json_file.plain(kept | {"precision": precision})
     return found
 
 
@@ -216,25 +223,25 @@ def write_bundle(
     """The same with pictures that `draw` puts into the folder it is given."""
     from bwprof.results import frame as frames
 
-    truth(force, "force")
+    parse_bool(force, "force")
     data = as_pandas(data)
     rows = frames.to_rows(data)
     run = mapping(data.attrs.get("run"), "the frame's attrs['run']")
     given = run_id if run_id is not None else _run_id_of(rows, run)
     folder = _folder_of(given, root)
-    with held(folder / bundles.NAME):
+    with lock(folder / reader.NAME):
         before = _before(folder)
         if not force:
             _check_same(folder, rows)
         reports = list(map(_report_of, rows))
-        earlier = [] if before is None else bundles.reports_of(before)
+        earlier = [] if before is None else reader.reports_of(before)
         # Those of a frame, which alone have a status, make room for its later rows; reports saved one by one stay.
         kept = [found for found in earlier if found not in reports and not (force and "status" in found)]
-        told = _told_before(folder) | {name: value for name, value in _metadata_of(given, rows, run).items() if value}
+        told = _read_metadata(folder) | {name: value for name, value in _metadata_of(given, rows, run).items() if value}
         (folder / ARTIFACTS).mkdir(exist_ok=True)
-        for name in (results.CSV_NAME, results.JSON_NAME):
-            results.save(data, folder / name)
-        short = {name: told.get(name) for name in _TOLD}
+        for name in (reader.CSV_NAME, reader.JSON_NAME):
+            reader.save(data, folder / name)
+        short = {name: told.get(name) for name in _METADATA}
         _write(folder, {"run": short, "reports": [*kept, *reports]}, told)
     draw(data, folder)
     return folder
@@ -248,7 +255,7 @@ def check_root(root: str | PathLike[str]) -> None:
 def _folder_of(run_id: object, root: str | PathLike[str]) -> Path:
     """A run's folder, made where there is none; ValueError for a name, or a link, that leads out of the root."""
     folder = path_of(root, "root") / plain_name(run_id, "run_id")
-    for path in (folder, *(folder / name for name in (bundles.NAME, bundles.METADATA_NAME, ARTIFACTS))):
+    for path in (folder, *(folder / name for name in (reader.NAME, reader.METADATA_NAME, ARTIFACTS))):
         refuse_foreign(path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -256,38 +263,38 @@ def _folder_of(run_id: object, root: str | PathLike[str]) -> Path:
 
 def _before(folder: Path) -> Any:
     """What the bundle's file says already, None where there is none; ValueError where that would be lost."""
-    path = folder / bundles.NAME
+    path = folder / reader.NAME
     if not path.exists():
         return None
-    found = jsonfile.document(read_text(path), str(path))
-    if not bundles.is_bundle(found):
+    found = json_file.document(read_text(path), str(path))
+    if not reader.is_bundle(found):
         raise ValueError(f"{path} is not a proof bundle: move it away, or take another run_id")
-    bundles.content(found, str(path))
+    reader.content(found, str(path))
     return found
 
 
-def _told_before(folder: Path) -> dict[str, Any]:
+def _read_metadata(folder: Path) -> dict[str, Any]:
     """The metadata that are there; what is damaged is written anew."""
     with suppress(OSError, ValueError, RecursionError):
-        found = json.loads(read_text(folder / bundles.METADATA_NAME))
-        jsonfile.check_depth(found, bundles.METADATA_NAME)
+        found = json.loads(read_text(folder / reader.METADATA_NAME))
+        json_file.check_depth(found, reader.METADATA_NAME)
         if isinstance(found, dict):
             return found
     return {}
 
 
-def _check_same(folder: Path, rows: Sequence[Row]) -> None:
+def _check_same(folder: Path, rows: Sequence[RowDict]) -> None:
     """FileExistsError where the folder holds results of rows that are not among these."""
-    from bwprof.results import compare
+    from bwprof.results import pairs
 
-    path = folder / results.JSON_NAME
+    path = folder / reader.JSON_NAME
     if not path.exists():
         return
     try:
-        there = results.read_rows(path)[0]
+        there = reader.read_rows(path)[0]
     except (OSError, ValueError):
         there = None
-    if there is None or not {*map(compare.identity, there)} <= {*map(compare.identity, rows)}:
+    if there is None or not {*map(pairs.identity, there)} <= {*map(pairs.identity, rows)}:
         raise FileExistsError(
             f"{path} holds other rows: take another run_id, or replace them (force=True, --force in a shell)"
         )
@@ -297,19 +304,19 @@ def _write(folder: Path, document: Any, told: Mapping[str, Any]) -> None:
     """The metadata, then the reports, each in one step; the reports are read back first."""
 
     def check(found: str) -> None:
-        bundles.content(json.loads(found), bundles.NAME)
+        reader.content(json.loads(found), reader.NAME)
 
-    for name, content, checked in ((bundles.METADATA_NAME, told, None), (bundles.NAME, document, check)):
-        text = json.dumps(jsonfile.plain(content), indent=2, allow_nan=False) + "\n"
+    for name, content, checked in ((reader.METADATA_NAME, told, None), (reader.NAME, document, check)):
+        text = json.dumps(json_file.plain(content), indent=2, allow_nan=False) + "\n"
         atomic_write(folder / name, text, check=checked)
 
 
-def _report_of(row: Row) -> dict[str, Any]:
-    names = [*bundles.REPORT_NAMES, *_FIRST]
+def _report_of(row: RowDict) -> dict[str, Any]:
+    names = [*reader.REPORT_NAMES, *_FIRST]
     return _plain({name: row.get(name) for name in [*names, *(name for name in row if name not in names)]})
 
 
-def _run_id_of(rows: Sequence[Row], run: Mapping[str, Any]) -> str:
+def _run_id_of(rows: Sequence[RowDict], run: Mapping[str, Any]) -> str:
     """The run's own name; that of its rows, if they have one in common; else a new one."""
     found = {str(row["run_id"]) for row in rows if row.get("run_id")}
     return str(run.get("run_id") or (found.pop() if len(found) == 1 else environment.new_run_id()))
@@ -344,8 +351,8 @@ def drawn(data: pd.DataFrame, folder: Path) -> None:
     if not data["bandwidth_gb_s"].notna().any():
         return
     try:
-        from bwprof import plot
+        from bwprof.plot import bars
 
-        plot.save(data, folder / PICTURE)
+        bars.save(data, folder / PICTURE)
     except ImportError as error:
         _log.warning("no picture: %s", error)

@@ -2,7 +2,7 @@
 
 import sys
 
-from bwprof.cli.report import main
+from bwprof.cli.commands.show import main_report
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_report())

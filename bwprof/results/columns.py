@@ -12,7 +12,7 @@ from typing import Literal
 
 from bwprof import _core
 
-Kind = Literal["text", "integer", "number", "truth"]
+ValueKind = Literal["text", "integer", "number", "truth"]
 
 # Words of the column `flags`.
 FLAGS = {
@@ -31,7 +31,6 @@ FLAGS = {
     "unverified": "the result was not checked",
 }
 
-
 Better = Literal["higher", "lower", ""]
 
 
@@ -44,7 +43,7 @@ class Column:
     """
 
     name: str
-    kind: Kind
+    kind: ValueKind
     text: str
     unit: str = ""
     group: str = ""
@@ -101,7 +100,7 @@ _TITLES = {
 }
 
 
-def _columns(kind: Kind, group: str, unit: str = "", better: Better = "", **texts: str) -> list[Column]:
+def _columns(kind: ValueKind, group: str, unit: str = "", better: Better = "", **texts: str) -> list[Column]:
     return [Column(name, kind, text, unit, group, better, _TITLES.get(name, "")) for name, text in texts.items()]
 
 
@@ -426,7 +425,9 @@ LAUNCH = (
 )
 
 METRICS = (*_METRICS, *_LATER_METRICS, *_LATEST_METRICS)
+
 METRIC_NAMES = frozenset(column.name for column in METRICS if column.kind != "text")
+
 COMPARISON_NAMES = tuple(column.name for column in _COMPARISON)
 
 

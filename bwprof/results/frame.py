@@ -1,4 +1,4 @@
-"""Rows as a pandas DataFrame with fixed types."""
+"""Convert rows to a DataFrame with fixed types, and back: `bwprof.columns`, `frame`, `rows`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ import numpy as np
 import pandas as pd
 
 from bwprof import registry
-from bwprof.results import compare, schema
-from bwprof.results.csvfile import quoted_formula
-from bwprof.results.frozen import Run, Samples
-from bwprof.results.schema import Row
-from bwprof.text import pandas_frame, shown
+from bwprof.results import columns as results_columns
+from bwprof.results import pairs, schema
+from bwprof.results.csv_file import quoted_formula
+from bwprof.results.row import Row, RunMetadata, Samples
+from bwprof.results.schema import RowDict
+from bwprof.text import formatting
+from bwprof.text.formatting import as_pandas, pandas_frame
+from bwprof.text.parsing import as_sequence, repr_short
 
 SAMPLES = schema.SAMPLES
 
 
 def from_rows(
-    rows: Iterable[Row], run: Mapping[str, Any] | None = None, samples: Samples | None = None
+    rows: Iterable[RowDict], run: Mapping[str, Any] | None = None, samples: Samples | None = None
 ) -> pd.DataFrame:
     """A frame with every column of the schema, in its order and type; `attrs` hold the run's metadata, read-only.
 
@@ -33,12 +36,12 @@ def from_rows(
         column.name: _column(
             [schema.normalised(column.name, row.get(column.name), column.kind) for row in listed], column.kind
         )
-        for column in schema.columns()
+        for column in results_columns.columns()
     }
     more = schema.more_names(listed)
     data |= {schema.clean(name): _series([schema.free(row.get(name)) for row in listed]) for name in more}
     frame = pd.DataFrame(data, index=pd.RangeIndex(len(listed)))
-    known = Run.of(run or {}, map(_as_read, listed), samples) if samples is not None else Run(run or {})
+    known = RunMetadata.of(run or {}, map(_as_read, listed), samples) if samples is not None else RunMetadata(run or {})
     frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": known}
     return frame
 
@@ -49,10 +52,10 @@ def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | N
     A column is one value for every row, an array, or absent. Integers may not be missing in an array, numbers may be
     NaN, texts None.
     """
-    same: dict[tuple[schema.Kind, Any], Any] = {}
+    same: dict[tuple[results_columns.ValueKind, Any], Any] = {}
     index = pd.RangeIndex(count)
     columns: dict[str, Any] = {}
-    for column in schema.columns():
+    for column in results_columns.columns():
         value = data.get(column.name)
         if isinstance(value, np.ndarray):
             columns[column.name] = _whole_column(value, column.kind)
@@ -64,18 +67,17 @@ def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | N
             columns[column.name] = same[key]
     # Columns that are all alike share their memory where pandas copies what is written to, which it knows of Series.
     frame = pd.DataFrame(columns, index=index, copy=not _COPIES_ON_WRITE)
-    frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": Run(run or {})}
+    frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": RunMetadata(run or {})}
     return frame
 
 
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
 
-
 # The type itself: pandas would look for it in its registry for each column.
 _TEXT = pd.StringDtype()
 
 
-def _column(values: list[Any], kind: schema.Kind) -> Any:
+def _column(values: list[Any], kind: results_columns.ValueKind) -> Any:
     """Values as rows hold them, as a column of their kind is stored: a Series for each would take ten times as long."""
     if kind == "number":
         return np.array([math.nan if value is None else value for value in values], dtype=float)
@@ -90,7 +92,7 @@ def _masked(values: Any, missing: Any) -> Any:
     return (pd.arrays.BooleanArray if values.dtype == bool else pd.arrays.IntegerArray)(values, missing)
 
 
-def _whole_column(values: Any, kind: schema.Kind) -> Any:
+def _whole_column(values: Any, kind: results_columns.ValueKind) -> Any:
     """An array as a column of its kind is stored."""
     if kind == "number":
         return values.astype(float)
@@ -99,7 +101,7 @@ def _whole_column(values: Any, kind: schema.Kind) -> Any:
     return _masked(values.astype(np.int64 if kind == "integer" else bool), np.zeros(len(values), dtype=bool))
 
 
-def _even_column(value: Any, kind: schema.Kind, count: int) -> Any:
+def _even_column(value: Any, kind: results_columns.ValueKind, count: int) -> Any:
     """A column that has one value everywhere; None is what nobody knows."""
     if kind == "number":
         return np.full(count, np.nan if value is None else float(value))
@@ -137,7 +139,7 @@ def _without_formula(value: Any) -> Any:
     return quoted_formula(schema.clean(value)) if isinstance(value, str) else value
 
 
-def samples_of(frame: pd.DataFrame, rows: Sequence[Row]) -> list[Sequence[float] | None]:
+def samples_of(frame: pd.DataFrame, rows: Sequence[RowDict]) -> list[Sequence[float] | None]:
     """Each row's raw samples: of the frame's own column of them, else those that its run remembers.
 
     Raises
@@ -148,7 +150,7 @@ def samples_of(frame: pd.DataFrame, rows: Sequence[Row]) -> list[Sequence[float]
     if SAMPLES in frame.columns:
         return [checked_samples(values) for values in frame[SAMPLES]]
     run = frame.attrs.get("run")
-    return run.samples_of(rows) if isinstance(run, Run) else [None] * len(rows)
+    return run.samples_of(rows) if isinstance(run, RunMetadata) else [None] * len(rows)
 
 
 def checked_samples(values: Any) -> list[float] | None:
@@ -160,11 +162,11 @@ def checked_samples(values: Any) -> list[float] | None:
     except (TypeError, ValueError):
         found = [-1.0]
     if isinstance(values, (str, bytes)) or not all(0 <= value < math.inf for value in found):
-        raise ValueError(f"column {SAMPLES} holds {shown(values)}: a list of times in ns is needed, or None")
+        raise ValueError(f"column {SAMPLES} holds {repr_short(values)}: a list of times in ns is needed, or None")
     return found
 
 
-def to_rows(data: Any) -> list[Row]:
+def to_rows(data: Any) -> list[RowDict]:
     """The rows of a frame, also of one that has only the nine classic columns; without their raw samples.
 
     Raises
@@ -173,7 +175,7 @@ def to_rows(data: Any) -> list[Row]:
         When a classic column is missing, or two columns have one name.
     """
     frame = pandas_frame(data)
-    missing = [name for name in schema.CLASSIC_NAMES if name not in frame.columns]
+    missing = [name for name in results_columns.CLASSIC_NAMES if name not in frame.columns]
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
     if SAMPLES in frame.columns:
@@ -194,7 +196,7 @@ def to_rows(data: Any) -> list[Row]:
 _ROWS_AT_ONCE = 10_000  # whose values are there twice while they become rows
 
 
-def _records(frame: pd.DataFrame, columns: list[str]) -> Iterator[Row]:
+def _records(frame: pd.DataFrame, columns: list[str]) -> Iterator[RowDict]:
     """What `schema.normalise_row` makes of each row, by columns of one array: a Series for each takes longer."""
     kinds = schema.kinds()
     places = {name: place for place, name in enumerate(columns)}
@@ -218,7 +220,7 @@ def _dtype(name: str) -> str | None:
     return kind and schema.DTYPES[kind]
 
 
-def _plain(found: list[Any], name: str, kind: schema.Kind, *, known: bool) -> list[Any]:
+def _plain(found: list[Any], name: str, kind: results_columns.ValueKind, *, known: bool) -> list[Any]:
     """A column's values as rows hold them; those of the kind's own type need no look at each."""
     if not known:
         return [schema.normalised(name, value, kind) for value in found]
@@ -226,7 +228,7 @@ def _plain(found: list[Any], name: str, kind: schema.Kind, *, known: bool) -> li
         least, most, zero = schema.range_of(name)
         return [value + 0.0 if least <= value <= most or value == zero else None for value in found]
     if kind == "text":
-        missing = schema.is_missing  # some of pandas' types of text say NaN
+        missing = formatting.is_missing  # some of pandas' types of text say NaN
         cleaned = {value: None if missing(value) else schema.clean(value) for value in dict.fromkeys(found)}
         return [cleaned[value] for value in found]
     if kind == "integer":
@@ -234,7 +236,7 @@ def _plain(found: list[Any], name: str, kind: schema.Kind, *, known: bool) -> li
     return [None if value is pd.NA else value for value in found]
 
 
-def _as_read(row: Row) -> Row:
+def _as_read(row: RowDict) -> RowDict:
     """The same row with what every row of a file has: a precision, if only "", and a case, if only the operation, that
     tells its lengths.
     """
@@ -243,11 +245,104 @@ def _as_read(row: Row) -> Row:
     return row | {"precision": precision, "case": case and registry.case_name(case, row.get("kv_lens"))}
 
 
-def compared_rows(data: pd.DataFrame | Any) -> list[Row]:
+def compared_rows(data: pd.DataFrame | Any) -> list[RowDict]:
     """Rows of a frame with the comparison columns filled where they are empty."""
     rows = to_rows(data)
-    kept = [{name: row[name] for name in schema.COMPARISON_NAMES} for row in rows]
-    compare.fill(rows)
+    kept = [{name: row[name] for name in results_columns.COMPARISON_NAMES} for row in rows]
+    pairs.fill(rows)
     for row, before in zip(rows, kept, strict=True):
         row.update({name: value for name, value in before.items() if value is not None})
     return rows
+
+
+COLUMN_FACTS = ("name", "unit", "group", "better", "text")  # of each column
+
+
+def columns() -> pd.DataFrame:
+    """What the columns of a row are.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per column, in the order of the files: name, unit ("" for none), group (case, time, work, method, roofs,
+        counters, conditions, trust, comparison, provenance, metrics), better ("higher", "lower", or "" where neither
+        is), text.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> found = bwprof.columns().set_index("name")
+    >>> found.loc["time_ms", "unit"], found.loc["bandwidth_gb_s", "better"]
+    ('ms', 'higher')
+    """
+    import pandas as pd
+
+    return pd.DataFrame(
+        [[getattr(column, name) for name in COLUMN_FACTS] for column in results_columns.columns()],
+        columns=list(COLUMN_FACTS),
+    )
+
+
+def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of `bwprof.measure`, `bwprof.Case.measure` or your own, as a frame like a sweep's.
+
+    Parameters
+    ----------
+    rows : iterable of Row, or one
+        Any mappings with columns of `bwprof.columns()` and labels of your own will do. A label that holds several
+        values (a list, a dict, an array) is JSON's text in the frame, as it is when a file is read.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row each, with every column; `bwprof.save` keeps the rows' raw samples as long as `attrs` hold them.
+
+    Raises
+    ------
+    TypeError
+        For what is no mapping.
+    ValueError
+        For a value that its column cannot hold, and `samples_ns` that are no times.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> row = bwprof.measure(lambda: sum(range(100)), name="sum", M=2, device="cpu", cache="hot", max_seconds=0.05)
+    >>> bwprof.frame([row])["M"].tolist()
+    [2]
+    """
+
+    given = [rows] if isinstance(rows, Mapping) else as_sequence(rows, "rows", "rows are needed")
+    for row in given:
+        if not isinstance(row, Mapping):
+            raise TypeError(f"{repr_short(row)} is no row: bwprof.Row or another mapping is needed")
+        for name in row:
+            if not isinstance(name, str):
+                raise TypeError(f"a column is called {repr_short(name)}: a str is needed")
+    own = [getattr(row, SAMPLES, None) or row.get(SAMPLES) for row in given]
+    samples = [checked_samples(values) for values in own]
+    whole = [{name: value for name, value in row.items() if name != SAMPLES} for row in given]
+    return from_rows(map(schema.normalise_row, whole), None, samples)
+
+
+def rows(data: pd.DataFrame) -> list[Row]:
+    """A frame's rows, one `bwprof.Row` each, with their raw samples where the frame knows them.
+
+    The inverse of `frame`. None stands for what is missing.
+
+    Raises
+    ------
+    ValueError
+        For a frame without the nine classic columns.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> found = bwprof.rows(bwprof.load_example("h200"))
+    >>> found[0].case, found[0].precision
+    ('stream_read', 'fp32')
+    """
+
+    data = as_pandas(data)
+    found = to_rows(data)
+    return [Row(row, values or ()) for row, values in zip(found, samples_of(data, found), strict=True)]

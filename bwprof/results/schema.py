@@ -16,64 +16,25 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.results.columns import (
-    CLASSIC_NAMES,
-    COMPARISON_NAMES,
-    FLAGS,
-    LAUNCH,
-    METRIC_NAMES,
-    METRICS,
     Column,
-    Kind,
+    ValueKind,
     columns,
-    param_columns,
 )
-from bwprof.text import is_truth, shown
-
-__all__ = [
-    "CLASSIC_NAMES",
-    "COMPARISON_NAMES",
-    "DTYPES",
-    "FLAGS",
-    "LAUNCH",
-    "METRICS",
-    "METRIC_NAMES",
-    "MOST_TEXT",
-    "SAMPLES",
-    "SCHEMA_VERSION",
-    "STATUSES",
-    "Column",
-    "Kind",
-    "Row",
-    "all_param_names",
-    "check_version",
-    "clean",
-    "column",
-    "columns",
-    "empty_row",
-    "encodable",
-    "free",
-    "is_missing",
-    "kinds",
-    "more_names",
-    "names",
-    "normalise",
-    "normalise_row",
-    "normalised",
-    "param_columns",
-    "range_of",
-    "said",
-]
+from bwprof.text.formatting import is_missing
+from bwprof.text.parsing import is_truth, repr_short
 
 SCHEMA_VERSION = 1
+
 SAMPLES = "samples_ns"  # the column of raw samples that a frame may have beside these
 
-Row = dict[str, Any]
+RowDict = dict[str, Any]
 
-DTYPES: dict[Kind, str] = {"text": "string", "integer": "Int64", "number": "float64", "truth": "boolean"}
+DTYPES: dict[ValueKind, str] = {"text": "string", "integer": "Int64", "number": "float64", "truth": "boolean"}
 
 STATUSES = ("ok", "skipped", "failed", "predicted")
 
 MOST_TEXT = 32_000  # letters: a cell of a spreadsheet holds so many, and 131 072 are too many for Python's CSV reader
+
 _BREAK = re.compile(r"\r\n|[\r\n]")
 
 
@@ -84,7 +45,7 @@ def names() -> tuple[str, ...]:
 
 
 @cache
-def kinds() -> dict[str, Kind]:
+def kinds() -> dict[str, ValueKind]:
     """Column -> kind."""
     return {column.name: column.kind for column in columns()}
 
@@ -106,18 +67,9 @@ def all_param_names() -> tuple[str, ...]:
     return tuple(name for name in names() if name in given)
 
 
-def empty_row() -> Row:
+def empty_row() -> RowDict:
     """A row of which nothing is known yet."""
     return dict.fromkeys(names())
-
-
-def is_missing(value: Any) -> bool:
-    """None, NaN and <NA> are missing; zero and "" are not."""
-    if value is None:
-        return True
-    if isinstance(value, float):
-        return math.isnan(value)
-    return type(value).__name__ in ("NAType", "NaTType")
 
 
 def clean(text: str) -> str:
@@ -188,8 +140,11 @@ def _simpler(value: Any) -> Any:
 
 
 _MOST = 1e30  # of anything that is measured: its powers and ratios are floats
+
 _SIGNED = frozenset({"temperature_c", "schema_version"})
+
 _BOUNDLESS = frozenset({"time_ms_hi", "max_error"})  # infinite: of too few samples, of a result that is no number
+
 _POSITIVE = frozenset({"time_ms", "time_ms_hi", "time_ms_min", "bandwidth_gb_s"})
 
 
@@ -205,7 +160,7 @@ def range_of(name: str) -> tuple[float, float, float]:
     return least, math.inf if name in _BOUNDLESS else _MOST, math.nan if positive else 0.0
 
 
-def normalise(value: Any, kind: Kind, limits: tuple[float, float, float] = (-math.inf, math.inf, 0.0)) -> Any:
+def normalise(value: Any, kind: ValueKind, limits: tuple[float, float, float] = (-math.inf, math.inf, 0.0)) -> Any:
     """A value as rows hold it: None, str, int, float or bool; None for a number beyond `limits`.
 
     Raises
@@ -242,10 +197,10 @@ def _integer(value: Any) -> int | None:
         if math.isnan(number):
             return None
         if not number.is_integer():
-            raise ValueError(f"{shown(value)} is not a whole number") from None
+            raise ValueError(f"{repr_short(value)} is not a whole number") from None
         whole = int(number)
     if not -(2**63) <= whole < 2**63:
-        raise ValueError(f"{shown(value)} does not fit in 64 bits")
+        raise ValueError(f"{repr_short(value)} does not fit in 64 bits")
     return whole
 
 
@@ -258,23 +213,23 @@ def _truth(value: Any) -> bool | None:
             return True
         if lowered in ("false", "0"):
             return False
-        raise ValueError(f"{shown(value)} is neither True nor False")
+        raise ValueError(f"{repr_short(value)} is neither True nor False")
     if value not in (0, 1):
-        raise ValueError(f"{shown(value)} is neither True nor False")
+        raise ValueError(f"{repr_short(value)} is neither True nor False")
     return bool(value)
 
 
-def normalised(name: str, value: Any, kind: Kind) -> Any:
+def normalised(name: str, value: Any, kind: ValueKind) -> Any:
     """The same of a column; what is raised names it."""
     try:
         return normalise(value, kind, range_of(name))
     except (OverflowError, TypeError, ValueError):
-        raise ValueError(f"column {name}: {shown(value)} is not {said(kind)}") from None
+        raise ValueError(f"column {name}: {repr_short(value)} is not {describe_kind(kind)}") from None
 
 
-def normalise_row(row: Row) -> Row:
+def normalise_row(row: RowDict) -> RowDict:
     """Every column once, in order, in the kinds of the schema; then the columns that are not the schema's."""
-    result: Row = {}
+    result: RowDict = {}
     for column in columns():
         result[column.name] = normalised(column.name, row.get(column.name), column.kind)
     for name, value in row.items():
@@ -283,13 +238,13 @@ def normalise_row(row: Row) -> Row:
     return result
 
 
-def more_names(rows: Iterable[Row]) -> list[str]:
+def more_names(rows: Iterable[RowDict]) -> list[str]:
     """The columns of rows that are not the schema's (a caller's labels), in the order in which they come."""
     known = kinds()
     return list(dict.fromkeys(name for row in rows for name in row if name not in known))
 
 
-def said(kind: Kind) -> str:
+def describe_kind(kind: ValueKind) -> str:
     """What a column of a kind holds, in words."""
     return {"text": "text", "integer": "a whole number", "number": "a number", "truth": "True or False"}[kind]
 
@@ -302,4 +257,4 @@ def check_version(version: Any, source: str) -> None:
         raise ValueError(
             f"{source} has schema version {version}; this bwprof reads up to {SCHEMA_VERSION}: install a newer one"
         )
-    raise ValueError(f"{source} has schema version {shown(version)}: a whole number from 1 is needed")
+    raise ValueError(f"{source} has schema version {repr_short(version)}: a whole number from 1 is needed")

@@ -12,18 +12,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from bwprof.results import compare, csvfile, jsonfile, schema
-from bwprof.results.csvfile import CsvWriter
-from bwprof.results.files import Claim, atomic_write, is_plain_target, is_stream
-from bwprof.results.schema import Row
+from bwprof.results import csv_file, json_file, pairs, schema
+from bwprof.results.atomic import Claim, atomic_write, is_plain_target, is_stream
+from bwprof.results.csv_file import CsvWriter
+from bwprof.results.schema import RowDict
 
 _log = logging.getLogger("bwprof.sweep")
 
 # The JSON file is whole at every replacement, so its cost grows with the run: at most this share of the time.
 _JSON_SHARE = 0.03
+
 _JSON_MIN_SECONDS = 0.5
 
 Target = Path | TextIO
+
 Claims = dict[str, Claim]  # by the file's real path
 
 
@@ -89,17 +91,17 @@ class Store:
         *,
         csv_targets: Sequence[Target] = (),
         json_targets: Sequence[Target] = (),
-        rows: Sequence[Row] = (),
+        rows: Sequence[RowDict] = (),
         samples: Sequence[list[float] | None] = (),
         claims: Claims | None = None,  # those that are held already
     ) -> None:
         self.run = run
-        self.rows: list[Row] = list(rows)
+        self.rows: list[RowDict] = list(rows)
         self.samples: list[list[float] | None] = list(samples)
-        self._by_configuration: dict[tuple[object, ...], list[Row]] = {}
+        self._by_configuration: dict[tuple[object, ...], list[RowDict]] = {}
         for row in self.rows:
-            self._by_configuration.setdefault(compare.configuration(row), []).append(row)
-        self._stale_csv = compare.fill(self.rows)
+            self._by_configuration.setdefault(pairs.configuration(row), []).append(row)
+        self._stale_csv = pairs.fill(self.rows)
         self._json_targets: list[Target] = []  # those that are no files: pipes, devices
         self._opened: list[TextIO] = []
         self._json_cost = 0.0
@@ -124,15 +126,15 @@ class Store:
         # Files first: a reader that has gone must not keep a row from them.
         self._writers.sort(key=lambda writer: writer.path is None)
 
-    def add(self, row: Row, samples: list[float] | None = None) -> int:
+    def add(self, row: RowDict, samples: list[float] | None = None) -> int:
         """One finished row; on disk when this returns. Its number is for `replace`."""
         self.rows.append(_tidied(row))
         self.samples.append(samples)
-        self._by_configuration.setdefault(compare.configuration(row), []).append(row)
+        self._by_configuration.setdefault(pairs.configuration(row), []).append(row)
         self._record(row, samples)
         return len(self.rows) - 1
 
-    def replace(self, number: int, row: Row, samples: list[float] | None = None) -> None:
+    def replace(self, number: int, row: RowDict, samples: list[float] | None = None) -> None:
         """A row that was measured again takes the place of the one that `add` gave that number.
 
         A file that is written row by row gets it as one row more, whose `replaces` names the other one; whoever reads
@@ -146,13 +148,13 @@ class Store:
         row["replaces"] = before["timestamp"]
         self.rows[number] = _tidied(row)
         self.samples[number] = samples
-        same = self._by_configuration[compare.configuration(before)]
+        same = self._by_configuration[pairs.configuration(before)]
         same[:] = [other for other in same if other is not before]
-        self._by_configuration.setdefault(compare.configuration(row), []).append(row)
+        self._by_configuration.setdefault(pairs.configuration(row), []).append(row)
         self._stale_csv = True
         self._record(row, samples, again=True)
 
-    def amend(self, number: int, said: Row) -> None:
+    def amend(self, number: int, said: RowDict) -> None:
         """What the row of that number says now; it is written anew with the JSON file, and in the CSV file at the end.
 
         At once: wherever an interrupt comes, the row is whole, and what was written before is known to be stale.
@@ -160,19 +162,19 @@ class Store:
         self._stale_csv = True
         self.rows[number].update(schema.normalise_row(self.rows[number] | said))
 
-    def _record(self, row: Row, samples: list[float] | None, *, again: bool = False) -> None:
+    def _record(self, row: RowDict, samples: list[float] | None, *, again: bool = False) -> None:
         """Write a new row down wherever that can be done."""
-        same = self._by_configuration[compare.configuration(row)]
+        same = self._by_configuration[pairs.configuration(row)]
         others = [other for other in same if other is not row]
         before = [dict(other) for other in others]
-        compare.fill(same)
+        pairs.fill(same)
         self._stale_csv |= before != others
         # The run's metadata are complete with its first row.
         due = len(self.rows) == 1 or self._json_is_due()
         with _Attempts() as attempts:
             for _, claim in self._json_files:
                 with attempts.one():
-                    due |= not claim.append(jsonfile.line(row, samples) + "\n")  # somebody else has removed it
+                    due |= not claim.append(json_file.line(row, samples) + "\n")  # somebody else has removed it
             for writer in self._writers:
                 if again and writer.path is None:
                     continue
@@ -199,12 +201,12 @@ class Store:
                     with attempts.one():
                         writer.finish(self.rows, stale=self._stale_csv)
                         if writer.path is not None:
-                            _read_back(writer.path, csvfile.read, len(self.rows))
+                            _read_back(writer.path, csv_file.read, len(self.rows))
                 with attempts.one():
                     self._write_json(last=True)
                 for target, claim in self._json_files:
                     with attempts.one():
-                        _read_back(target, lambda path: jsonfile.read(path)[0], len(self.rows))
+                        _read_back(target, lambda path: json_file.read(path)[0], len(self.rows))
                         claim.clear()
         finally:
             self.close()
@@ -214,7 +216,7 @@ class Store:
         if not self._json_targets and not self._json_files:
             return
         started = time.monotonic()
-        document = jsonfile.text(self.rows, self.samples, self.run)
+        document = json_file.text(self.rows, self.samples, self.run)
         with _Attempts() as attempts:
             for path, claim in self._json_files:
                 with attempts.one():
@@ -243,7 +245,7 @@ class Store:
 
     def rescue(self) -> str:
         """All rows as CSV text: the last resort when nothing can be written."""
-        return csvfile.text(self.rows)
+        return csv_file.text(self.rows)
 
     def close(self) -> None:
         """Close the files; safe to call again."""
@@ -254,7 +256,7 @@ class Store:
         release(self._claims)
 
 
-def _tidied(row: Row) -> Row:
+def _tidied(row: RowDict) -> RowDict:
     """The row as files hold it, in place: what callers show is what was written."""
     whole = schema.normalise_row(row)
     row.clear()
@@ -262,7 +264,7 @@ def _tidied(row: Row) -> Row:
     return row
 
 
-def _read_back(path: Path, read: Callable[[Path], Sequence[Row]], count: int) -> None:
+def _read_back(path: Path, read: Callable[[Path], Sequence[RowDict]], count: int) -> None:
     """OSError when a file that was written does not give its rows back."""
     try:
         found = len(read(path))

@@ -4,12 +4,3 @@ The four streams are measured as a curve over the bytes they move. A case is the
 mix and size: between the streams' mixes the time per byte is interpolated over the read fraction, between sizes the
 time over the bytes. They are kept in the user's cache folder, and a few points are checked at every use.
 """
-
-from __future__ import annotations
-
-from bwprof.roofs.given import Given
-from bwprof.roofs.model import Check, Rate, RoofPoint, Roofs
-from bwprof.roofs.obtain import Wanted, beaten, obtain
-from bwprof.roofs.survey import measure
-
-__all__ = ["Check", "Given", "Rate", "RoofPoint", "Roofs", "Wanted", "beaten", "measure", "obtain"]

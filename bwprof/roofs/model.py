@@ -1,4 +1,4 @@
-"""Roofs as data: measured points, what lies between them, and how far they can be trusted."""
+"""Roofs as data: measured points, values between them, how far to trust them; and the argument `roofs=`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, cast
 
-from bwprof.text import bytes_text
+from bwprof.text.formatting import bytes_text
+from bwprof.text.parsing import repr_short, unknown
 
 # A point is in doubt when its time is known less well than this (half the width of the median's 95 % interval), or
 # when its samples lie further apart than that (interquartile range / median): somebody else was at work.
 UNCERTAINTY_LIMIT = 0.02
+
 NOISE_LIMIT = 0.10
+
 # Processor time that other processes took while the roofs of a CPU were measured, as a share of all there was.
 OTHERS_LIMIT = 0.05
+
 # A point contradicts another measurement of it that differs by more than this.
 DEVIATION_LIMIT = 0.03
 
@@ -314,11 +318,13 @@ class Roofs:
 
 
 _LEAST_SECONDS = 1e-12  # no stream takes less
+
 # Nothing is known of a spread where there were too few samples: that may be infinite.
 _MAY_BE_INFINITE = ("uncertainty", "noise")
-_AS_THE_SYSTEM_SAYS = ("device", "device_uuid", "driver", "source", "unconfirmed")
-_MOST_BYTES = 2**63 - 1
 
+_AS_THE_SYSTEM_SAYS = ("device", "device_uuid", "driver", "source", "unconfirmed")
+
+_MOST_BYTES = 2**63 - 1
 
 _Part = Roofs | RoofPoint | Rate | Check
 
@@ -404,3 +410,37 @@ def _curves(points: Iterable[RoofPoint]) -> list[_Curve]:
     for point in points:
         by_stream.setdefault(point.stream, []).append(point)
     return [_Curve(found) for found in by_stream.values()]
+
+
+WORDS = ("auto", "stored")
+
+RoofsArgument = Literal["auto", "stored", False] | Roofs
+
+
+def check(given: object) -> RoofsArgument:
+    """What rows are held against.
+
+    "auto": the device's roofs, the stored ones where they hold, else measured now and stored; "stored": the stored ones
+    as they are, if there are any; False: none; or roofs that one has.
+
+    Raises
+    ------
+    ValueError
+        For another word.
+    TypeError
+        For anything else.
+    """
+    if given is False or isinstance(given, Roofs):
+        return given
+    if not isinstance(given, str):
+        raise TypeError(f"roofs is {repr_short(given)}: allowed are 'auto', 'stored', False and a bwprof.Roofs")
+    if given not in WORDS:
+        raise ValueError(unknown("roofs", given, WORDS))
+    return cast("RoofsArgument", given)
+
+
+def match_roofs(given: Roofs, facts: dict[str, object]) -> Roofs:
+    """The roofs, if they are of the device with these facts; else ValueError."""
+    if not given.belongs_to(facts):
+        raise ValueError(f"these roofs are of {given.device}, the device is {facts['name']}")
+    return given

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bwprof import _core, hardware
-from bwprof.roofs import neighbours, store, survey
+from bwprof.roofs import disturbance, store, survey
 from bwprof.roofs.model import DEVIATION_LIMIT, Check, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
@@ -21,17 +21,22 @@ NEW = "measured for this run"
 # the one so far up its sizes (0 the smallest, 1 the largest, in factors), for so many seconds. One mix at one size
 # would say nothing of other mixes and sizes. On a GPU no small ones: in some processes each launch takes 0.18 us more.
 _HOST_PROBES = ((0.5, 1.0, 0.12), (1.0, 0.6, 0.06), (0.0, 0.25, 0.06))
+
 _PROBES = ((0.5, 1.0, 0.01), (1.0, 0.75, 0.01), (0.0, 0.6, 0.01))
+
 _LOOKS = 3  # at most at each: what differs is looked at twice at least before it is believed
+
 _LONGER = 3  # times as long, after the first look
+
 _LOOK_SECONDS = 1.0  # no third look after that
+
 _MEND_SECONDS = 0.5  # for measuring stored points in doubt again
 
 Poll = Callable[[], object] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RoofRequest:
     """Which roofs: those of cold rows, the cache's own for hot rows; whether to measure whatever is stored, or to take
     what is stored as it is.
     """
@@ -43,7 +48,7 @@ class Wanted:
 
 
 def obtain(
-    device: _core.Device, wanted: Wanted | None = None, *, deadline: float | None = None, poll: Poll = None
+    device: _core.Device, wanted: RoofRequest | None = None, *, deadline: float | None = None, poll: Poll = None
 ) -> Roofs | None:
     """The roofs that a run's rows are held against; None when there was no time for any.
 
@@ -68,7 +73,7 @@ def obtain(
     poll : callable, optional
         Called between batches; what it raises ends the measurement.
     """
-    wanted = wanted or Wanted()
+    wanted = wanted or RoofRequest()
     identity = store.identity(device.backend, hardware.facts(device))
     stored = store.load(identity)
     if wanted.stored:
@@ -76,7 +81,7 @@ def obtain(
     found = None if wanted.recalibrate else stored
     if wanted.cold:
         if found is not None and found.points:
-            found = _held(device, identity, found, deadline, poll)
+            found = _check_stored(device, identity, found, deadline, poll)
         else:
             new = survey.measure(device, deadline=deadline, poll=poll)
             found = replace(new, source=NEW, hot_points=found.hot_points if found else ())
@@ -139,12 +144,14 @@ def _mostly_doubted(points: Sequence[RoofPoint]) -> str:
 # ---- whether stored roofs hold ----
 
 
-def _held(device: _core.Device, identity: store.Identity, stored: Roofs, deadline: float | None, poll: Poll) -> Roofs:
+def _check_stored(
+    device: _core.Device, identity: store.Identity, stored: Roofs, deadline: float | None, poll: Poll
+) -> Roofs:
     """Stored roofs, looked at and mended, or new ones in their place."""
     watch, before = survey.until(deadline, poll), stored.points
     try:
         looks = tuple(_looks(device, stored, watch))
-    except survey.OutOfTimeError:
+    except survey.SurveyTimeoutError:
         return stored  # nothing speaks against them
     checks = tuple(_check_of(*look) for look in looks)
     against = next((check for check in checks if check.too_low or check.too_high), None)
@@ -231,7 +238,7 @@ def _again(device: _core.Device, point: RoofPoint, cache: survey.Cache, seconds:
     stream = next((stream for stream in survey.streams() if stream["name"] == point.stream), None)
     if stream is None:
         return None
-    with neighbours.watched(device.backend) as others:
+    with disturbance.watched(device.backend) as others:
         found = survey.measure_point(device, stream, point.total_bytes, seconds, cache=cache, poll=poll)
     return None if found is None else replace(found, others_share=others.share)
 
@@ -253,7 +260,7 @@ def _mended(
         try:
             best = _better(points[index], _again(device, points[index], cache, _LONGER * seconds, poll))
             mended[index] = replace(best, tries=points[index].tries + 1) if best.doubt else best
-        except survey.OutOfTimeError:
+        except survey.SurveyTimeoutError:
             break
     return tuple(mended)
 

@@ -1,7 +1,7 @@
-"""Roofs between runs: one file per device, driver and version in the user's cache folder.
+"""Store roofs: one file for each device, driver and version in the user's cache folder, and files to export.
 
-`$XDG_CACHE_HOME/bwprof`, or `~/.cache/bwprof` where that is not set (the XDG Base Directory Specification, which also
-says that a relative path there counts as none).
+The folder is `$XDG_CACHE_HOME/bwprof`, or `~/.cache/bwprof` where that is not set (the XDG Base Directory
+Specification, which also says that a relative path there counts as none).
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import _core
-from bwprof.results.files import atomic_write, refuse_foreign
+from bwprof.results import reader
+from bwprof.results.atomic import atomic_write, refuse_foreign
 from bwprof.roofs.model import Roofs
+from bwprof.text.parsing import quote_text, repr_short
 
 _log = logging.getLogger("bwprof.roofs")
 
 FORMAT = 2
+
 _MOST_BYTES = 4 << 20  # one of ours has some ten thousand
 
 # What a file is named after: another device, driver or version has a file of its own.
 _KEY = ("name", "uuid", "driver", "runtime", "units")
+
 # What must be the same beside that: it changes speed, or how it was measured.
 _SETTINGS = ("memory_bytes", "cache_bytes", "memory_clock_khz", "bus_bits", "ecc", "power_limit_w", "timer", "note")
 
@@ -139,3 +143,60 @@ def save(identity: Identity, roofs: Roofs) -> Path | None:
         _log.warning("the roofs could not be stored, the next run measures them again: %s", error)
         return None
     return path
+
+
+EXPORT_FORMAT = "bwprof-roofs"
+
+VERSION = 1
+
+
+def export(roofs: Roofs, path: Path) -> None:
+    """Write roofs to a file, replacing it in one step; OSError where that cannot be done."""
+    lasting = replace(roofs, source="", checks=(), unconfirmed="")
+    found = {"format": EXPORT_FORMAT, "version": VERSION, "roofs": lasting.to_dict()}
+    atomic_write(path, json.dumps(found, indent=1) + "\n")
+
+
+def read(path: Path) -> Roofs:
+    """The roofs of a file that `export` wrote, or of a run (its folder, its JSON file), or one where they are stored.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is none.
+    ValueError
+        When there are no roofs in it, or a later bwprof wrote it.
+    """
+    place = reader.located(path)
+    if not place.exists():
+        raise FileNotFoundError(f"no such file or folder: {quote_text(path)}")
+    found = _exported(place)
+    if found is None:
+        found = reader.read_rows(place)[2].get("roofs")
+        if not found:
+            raise ValueError(f"{quote_text(path)}: there are no roofs in it")
+    try:
+        return replace(Roofs.from_dict(dict(found)), source=str(path), checks=(), unconfirmed="")
+    except ValueError as error:
+        raise ValueError(f"{quote_text(path)}: {error}") from None
+
+
+def _exported(path: Path) -> dict[str, Any] | None:
+    """What `export`, or `store.save`, wrote there; None for a file of another kind."""
+    try:
+        found = json.loads(read_text(path))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    if "identity" in found and isinstance(found.get("roofs"), dict):
+        return dict(found["roofs"])
+    if found.get("format") != EXPORT_FORMAT:
+        return None
+    if found.get("version") != VERSION:
+        version = repr_short(found.get("version"))
+        raise ValueError(
+            f"{quote_text(path)} was written by another version of bwprof: its version is {version}, not {VERSION}"
+        )
+    roofs = found.get("roofs")
+    return roofs if isinstance(roofs, dict) else {}

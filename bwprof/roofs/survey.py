@@ -14,37 +14,49 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from bwprof import _core, hardware
-from bwprof.roofs import neighbours, signs
+from bwprof.roofs import disturbance
 from bwprof.roofs.model import DEVIATION_LIMIT, Rate, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
 
 Poll = Callable[[], object] | None
+
 Cache = Literal["cold", "hot"]
 
 PRECISION = "fp32"
+
 SMALLEST_BYTES = 64 * 1024
+
 # A launch is cold by rotating over at most about this many buffer sets, past four times the cache; smaller streams
 # would need a flush before every sample, which costs more than the curve's lower end is worth.
 _MOST_SETS = 1024
+
 _CACHE_FACTOR = 4
+
 _MENDING = 3  # so many times as long, for one in doubt
+
 _PRECISION_TARGET = 0.01
 
 # The first sizes are this factor apart. Between two of them the middle is measured next, and the halves of whichever
 # interval the straight line missed by most, until it misses by less than _BEND or the sizes are closer than _CLOSEST.
 _STEP = 4.0
+
 _BEND = 0.004
+
 _CLOSEST = 1.04
 
 _RATE_SECONDS = 0.03
+
 _RATES_SHARE = 2.0  # rates are measured first when a deadline is further away than so many of the streams' budgets
+
 _REST_SECONDS = 1.0
+
 _PRODUCT_SECONDS = 8e-3  # a product may take so long at the peak rate ...
+
 _PRODUCT_SIZE = 4096  # ... and has this size where no peak is known
 
 
-class OutOfTimeError(Exception):
+class SurveyTimeoutError(Exception):
     """The deadline is over."""
 
 
@@ -55,7 +67,7 @@ def until(deadline: float | None, poll: Poll) -> Callable[[], None]:
         if poll is not None:
             poll()
         if deadline is not None and time.monotonic() >= deadline:
-            raise OutOfTimeError
+            raise SurveyTimeoutError
 
     return watch
 
@@ -92,7 +104,7 @@ def measure(
     if complete:  # else the streams need the time more
         rates = measure_rates(device, poll=poll)
         _rest(device, poll)
-    with neighbours.watched(device.backend) as others:
+    with disturbance.watched(device.backend) as others:
         survey = _Survey(device, "cold", budget, watch)
         points = survey.points()
     complete = complete and survey.complete
@@ -111,13 +123,13 @@ def measure_hot(
     The budget is 1.8 s on a CPU and 0.9 s on a GPU when left out; the other arguments are those of `measure`.
     """
     budget = budget_seconds if budget_seconds is not None else _core.backend_facts(device.backend)["hot_streams_s"]
-    with neighbours.watched(device.backend) as others:
+    with disturbance.watched(device.backend) as others:
         survey = _Survey(device, "hot", budget, until(deadline, poll))
         points = survey.points()
     return replace(_blank(device), hot_points=_beside(points, others), complete=survey.complete)
 
 
-def _beside(points: tuple[RoofPoint, ...], others: neighbours.Others) -> tuple[RoofPoint, ...]:
+def _beside(points: tuple[RoofPoint, ...], others: disturbance.Others) -> tuple[RoofPoint, ...]:
     """The points with what other processes took while all of them were measured."""
     return tuple(replace(point, others_share=others.share) for point in points)
 
@@ -184,7 +196,7 @@ class _Survey:
             self._coarse()
             self._mend()
             self._refine()
-        except OutOfTimeError:
+        except SurveyTimeoutError:
             self.complete = False
             if self._owed:
                 _log.warning("no time for the roofs: rows are not held against any")
@@ -323,7 +335,7 @@ def measure_point(
             uncertainty=_uncertainty(result),
             noise=result["noise"],
             throttle=result["conditions"]["throttle"].replace("none", ""),
-            disturbance="; ".join(signs.disturbances(result)),
+            disturbance="; ".join(disturbance.disturbances(result)),
         )
         return replace(point, seconds=result["min_ns"] / 1e9) if cache == "hot" or point.doubt else point
     return None

@@ -1,1 +1,1 @@
-"""Runs: plans, the loop over their cases, and where these are executed."""
+"""Runs: plans, the loop over their cases, and the processes that execute them."""

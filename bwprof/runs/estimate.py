@@ -7,20 +7,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.measuring.spec import Spec
-from bwprof.roofs import Wanted, store
+from bwprof.measuring.operation import Spec
+from bwprof.roofs import store
+from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 
 _FILL_SHARE = 0.1  # generating and checking inputs goes at about this share of the memory's speed
+
 _LAUNCHES = 10
+
 _START_SECONDS = 2.0  # of processes that start, and of the picture
+
 _WARM_UP = 1.3  # of a case's sampling, the warm-up included
+
 _RATES_SECONDS, _CHECK_SECONDS = 1.0, 0.5  # of measuring arithmetic rates, and of looking at stored roofs
+
 AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
+
 _SOON = DEFAULT_CASE_SECONDS / 4  # of sampling, where a case settles
 
 # A case is ended when it takes this much longer than it should: a slow kernel is no hanging one.
 LIMIT_SECONDS = 600.0
+
 LIMIT_FACTOR = 50.0
 
 
@@ -58,7 +66,7 @@ def run_seconds(
 
 
 def whole_seconds(
-    cases: tuple[float, float], facts: dict[str, Any], backend: str, wanted: Wanted | None
+    cases: tuple[float, float], facts: dict[str, Any], backend: str, wanted: RoofRequest | None
 ) -> tuple[float, float]:
     """Seconds of a run whose cases take between so many: at least with a check of stored roofs, at most with new ones
     and, on a CPU, second tries of disturbed cases. `wanted` None: roofs are not measured.

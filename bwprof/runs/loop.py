@@ -11,23 +11,24 @@ from typing import Any, Protocol, TypeVar
 
 from bwprof import _core
 from bwprof.measuring.grade import slowed_since
-from bwprof.measuring.row import Context, Item, Outcome, unmeasured
-from bwprof.measuring.spec import Spec
-from bwprof.results.schema import Row
+from bwprof.measuring.operation import Spec
+from bwprof.measuring.row import Context, MeasuredItem, Outcome, unmeasured
+from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
-from bwprof.roofs import Given, Roofs, Wanted
-from bwprof.roofs.given import belonging
-from bwprof.roofs.signs import References
+from bwprof.roofs.disturbance import References
+from bwprof.roofs.model import Roofs, RoofsArgument, match_roofs
+from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import estimate
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
-from bwprof.runs.progress import Progress
+from bwprof.runs.progress import SilentProgress
 
 MAX_TIME = "--max-total-seconds"
+
 _AGAIN_SHARE = estimate.AGAIN_SHARE
 
+Item_contra = TypeVar("Item_contra", bound=MeasuredItem, contravariant=True)
 
-Item_contra = TypeVar("Item_contra", bound=Item, contravariant=True)
-T = TypeVar("T", bound=Item)
+T = TypeVar("T", bound=MeasuredItem)
 
 
 class Executor(Protocol[Item_contra]):
@@ -37,7 +38,7 @@ class Executor(Protocol[Item_contra]):
         """The device's facts; OutOfTimeError when they are not there at `deadline`, a time.monotonic()."""
         ...
 
-    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:
+    def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
         """The device's roofs, stored or new; None when they cannot be measured, or not until `deadline`."""
         ...
 
@@ -54,21 +55,21 @@ class Executor(Protocol[Item_contra]):
         ...
 
 
-class OutOfTimeError(Exception):
+class RunTimeoutError(Exception):
     """--max-total-seconds was over before an answer came."""
 
 
-def ran_out_of_time(row: Row) -> bool:
+def ran_out_of_time(row: RowDict) -> bool:
     """Whether a row, maybe read from a file, was not measured because the command's time was over.
 
     A file has nothing but the reason for people: the option's name is in it here and in what a child process leaves
-    (`bwprof.runs.executors.child`), and in no other skipped row's.
+    (`bwprof.runs.child`), and in no other skipped row's.
     """
     return row["status"] == "skipped" and MAX_TIME in (row["reason"] or "")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TimeBudget:
     """Seconds: what the cases should take together; what the whole run, which began at `started`, may take at most, and
     the sampling of each case (None: `DEFAULT_CASE_SECONDS`).
 
@@ -103,9 +104,9 @@ def prepare(
     run: dict[str, Any],
     items: Sequence[T],
     *,
-    limits: Limits,
-    progress: Progress,
-    given: Given = "auto",
+    limits: TimeBudget,
+    progress: SilentProgress,
+    given: RoofsArgument = "auto",
     recalibrate: bool = False,
     labels: Mapping[str, Any] | None = None,
 ) -> Context:
@@ -117,16 +118,16 @@ def prepare(
     progress.stage("opening the device")
     facts: dict[str, Any] = {}
     roofs: Roofs | None = None
-    with suppress(OutOfTimeError):
+    with suppress(RunTimeoutError):
         run["facts"] = facts = executor.open(limits.deadline)
         if isinstance(given, Roofs):
-            roofs = belonging(given, facts)
+            roofs = match_roofs(given, facts)
         elif given and not recalibrate:
             roofs = _earlier_roofs(run, facts)
         caches = {item.cache for item in items}
         if roofs is None and given and limits.left() > 0 and caches:
             progress.stage("looking for the roofs")
-            wanted = Wanted("cold" in caches, "hot" in caches, recalibrate, given == "stored")
+            wanted = RoofRequest("cold" in caches, "hot" in caches, recalibrate, given == "stored")
             roofs = executor.obtain_roofs(wanted, limits.half())
         if given or "roofs" not in run:  # the rows that a resumed run keeps may have been held against some
             run["roofs"] = roofs.to_dict() if roofs else None
@@ -153,8 +154,8 @@ def run_cases(
     context: Context,
     store: Store,
     *,
-    limits: Limits,
-    progress: Progress,
+    limits: TimeBudget,
+    progress: SilentProgress,
     after: Callable[[Outcome], None] | None = None,
 ) -> None:
     """Measure cases, or points of a function, in order; every one of them leaves a row in the store.
@@ -172,7 +173,7 @@ def run_cases(
     """
     begun = time.monotonic()
     tried: list[tuple[int, T, float]] = []
-    judged = Judged()
+    judged = Retries()
     specs = [item for item in items if isinstance(item, Spec)]
     if specs and len(specs) == len(items):  # how long a caller's function takes, nobody knows
         target, most = limits.target_seconds, limits.max_seconds
@@ -202,12 +203,12 @@ def run_cases(
         _judge(judged, store)
 
 
-class Judged:
+class Retries:
     """Rows of one device, each held against the best reference stream of all: that may be one beside a later row."""
 
     def __init__(self) -> None:
         self._best_ns = math.inf
-        self._kept: dict[int, tuple[Row, References]] = {}
+        self._kept: dict[int, tuple[RowDict, References]] = {}
 
     def hold(self, outcome: Outcome) -> Outcome:
         """The outcome; its row is held against the streams so far, its own among them."""
@@ -222,12 +223,12 @@ class Judged:
         if outcome.references is not None:
             self._kept[number] = outcome.row, outcome.references
 
-    def settle(self) -> list[tuple[int, Row, Row]]:
+    def settle(self) -> list[tuple[int, RowDict, RowDict]]:
         """Rows that were kept, by number, and what they say now that all streams since are known, if that is new."""
         held = [(number, row, slowed_since(row, seen, self._best_ns)) for number, (row, seen) in self._kept.items()]
         return [one for one in held if one[2]]
 
-    def rows(self, outcomes: Iterable[Outcome]) -> list[Row]:
+    def rows(self, outcomes: Iterable[Outcome]) -> list[RowDict]:
         """The rows of outcomes that were held, now that no more will come."""
         kept = list(outcomes)
         for number, outcome in enumerate(kept):
@@ -237,13 +238,13 @@ class Judged:
         return [outcome.row for outcome in kept]
 
 
-def _judge(judged: Judged, store: Store) -> None:
+def _judge(judged: Retries, store: Store) -> None:
     for number, row, said in judged.settle():
         if store.rows[number] is row:  # else an interrupt came as another took its place
             store.amend(number, said)
 
 
-def is_disturbed(row: Row) -> bool:
+def is_disturbed(row: RowDict) -> bool:
     """Whether a second try may be better: other processes come and go on a CPU, a GPU's rows have other reasons."""
     noisy = row["status"] == "ok" and "noisy" in (row["flags"] or "").split(";")
     return noisy and bool(_core.backend_facts(row["backend"])["runs_on_host"])
@@ -253,10 +254,10 @@ def _measure_again(
     doubted: Sequence[tuple[int, T, float]],
     executor: Executor[T],
     store: Store,
-    judged: Judged,
+    judged: Retries,
     seconds_left: float,
-    limits: Limits,
-    progress: Progress,
+    limits: TimeBudget,
+    progress: SilentProgress,
 ) -> None:
     """Second tries (the row's number, its case, its seconds of sampling) of as many rows as there is time for."""
     until = time.monotonic() + min(seconds_left, limits.left())
@@ -274,7 +275,7 @@ def _measure_again(
         progress.again(outcome.row)
 
 
-def better(first: Row, second: Row) -> Row:
+def better(first: RowDict, second: RowDict) -> RowDict:
     """Of two tries of a case the later one, unless that failed, or was disturbed and the first was not; it says so.
 
     How fast a try is, or how narrow, decides nothing: that would favour times that are too short, or too sure.
@@ -288,7 +289,7 @@ def better(first: Row, second: Row) -> Row:
     return kept
 
 
-def doubt(row: Row) -> tuple[bool, bool]:
+def doubt(row: RowDict) -> tuple[bool, bool]:
     """Order rows of one case: those that were measured undisturbed, the disturbed, the others."""
     return row["status"] != "ok", is_disturbed(row)
 

@@ -1,30 +1,96 @@
-"""From what was asked for to a list of cases, each checked before anything runs."""
+"""Make a plan: the cases of a request, its grids expanded, each checked before anything runs."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from operator import attrgetter
+from typing import Any, TypeVar
 
-from bwprof import registry, suites
+from bwprof import registry
 from bwprof.hardware import Choice, Device
-from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, Spec
-from bwprof.runs.grid import MOST_CASES, product
-from bwprof.suites import Suite, SuiteCase
-from bwprof.text import unknown
+from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
+from bwprof.runs import suites
+from bwprof.runs.suites import Suite, SuiteCase
+from bwprof.text.parsing import as_list, expand_ranges, unknown
+
+MOST_CASES = 100_000  # each in its precisions: more is a slip, and would take days
+
+V = TypeVar("V")
+
+
+def product(axes: Mapping[str, Sequence[V]]) -> Iterator[dict[str, V]]:
+    """Each combination of the values, the last parameter's changing fastest.
+
+    Examples
+    --------
+    >>> [tuple(point.values()) for point in product({"m": [1, 2], "n": [3, 4]})]
+    [(1, 3), (1, 4), (2, 3), (2, 4)]
+    """
+    for values in itertools.product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
+def axes_of(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Each parameter's values: those of a list, tuple, range, array or other iterable; text and all else is one value.
+
+    Raises
+    ------
+    ValueError
+        For a parameter without values, or a product that is too large.
+    """
+    axes = {}
+    points = 1
+    for name, value in params.items():
+        single = isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
+        one = single or getattr(value, "ndim", 1) == 0
+        axes[name] = (value,) if one else tuple(itertools.islice(value, MOST_CASES + 1))
+        points *= len(axes[name])
+        if not axes[name]:
+            raise ValueError(f"{name} has no values")
+    if points > MOST_CASES:
+        raise ValueError(f"{points} points are more than a sweep can have ({MOST_CASES})")
+    return axes
+
+
+def label_of(value: Any) -> Any:
+    """A parameter as a column holds it: numbers, truth and text as they are, all else by its name."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # NumPy's scalars
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(getattr(value, "__name__", value))
+
+
+def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
+    """A parameter's values where it takes whole numbers: one, or an iterable of them, ranges among them.
+
+    Raises
+    ------
+    ValueError
+        For a parameter without values, and one that is no whole number.
+    """
+    items = as_list(value, name)
+    if not items:
+        raise ValueError(f"{name} has no values")
+    return tuple(registry.value_of(name, item, name) for item in expand_ranges(items, name))
+
 
 _log = logging.getLogger("bwprof.sweep")
 
 EVERY_VARIANT = "all"
+
 BOTH_CACHES = "both"
+
 DEFAULT_CASE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SweepRequest:
     """What was asked for; None and empty mean "as the suite or the operation has it"."""
 
     operations: tuple[str, ...] = ()
@@ -73,7 +139,7 @@ def caches_of(asked: tuple[str, ...]) -> tuple[str, ...]:
     return CACHES if BOTH_CACHES in asked else tuple(dict.fromkeys(asked)) or (DEFAULT_CACHE,)
 
 
-def make(request: Request, backend: str) -> Plan:
+def make(request: SweepRequest, backend: str) -> Plan:
     """The cases that a request stands for on a backend.
 
     Raises
@@ -122,7 +188,7 @@ def make(request: Request, backend: str) -> Plan:
     return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target, request.max_seconds)
 
 
-def for_each(request: Request, choices: Sequence[Choice], *, runs: bool = True) -> list[tuple[Choice, Plan]]:
+def for_each(request: SweepRequest, choices: Sequence[Choice], *, runs: bool = True) -> list[tuple[Choice, Plan]]:
     """The same for each of several devices; ValueError where no case has a kernel, unless nothing `runs`."""
     plans = {choice.backend: make(request, choice.backend) for choice in choices}
     specs = [(spec, backend) for backend, plan in plans.items() for spec in plan.specs]
@@ -155,7 +221,7 @@ def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequ
             raise ValueError(unknown("case or operation", pattern, known, where="only"))
 
 
-def _with_cases(request: Request) -> Request:
+def _with_cases(request: SweepRequest) -> SweepRequest:
     """The same where names of a suite's cases stand in the place of operations: of that suite, else of the default one,
     these alone. Where all names are operations, too, operations are meant.
     """
@@ -180,7 +246,7 @@ def _check_alike(names: Sequence[str], known: Set[str], cases: Set[str], suite: 
         )
 
 
-def _chosen_suite(request: Request) -> Suite | None:
+def _chosen_suite(request: SweepRequest) -> Suite | None:
     if request.suite is not None:
         return suites.load(request.suite)
     if request.operations or request.seq_lengths:
@@ -188,7 +254,7 @@ def _chosen_suite(request: Request) -> Suite | None:
     return suites.load("default")
 
 
-def _entries(request: Request, suite: Suite | None, backend: str) -> list[SuiteCase]:
+def _entries(request: SweepRequest, suite: Suite | None, backend: str) -> list[SuiteCase]:
     if suite is None:
         names = request.operations or tuple(_with_sequences())
         for name in names:
@@ -219,7 +285,7 @@ def _length_param(operation: str) -> str | None:
     return next((name for name in ("seq_len", "kv_len") if name in known), None)
 
 
-def _overridden(entry: SuiteCase, request: Request) -> SuiteCase:
+def _overridden(entry: SuiteCase, request: SweepRequest) -> SuiteCase:
     """The entry with the request's parameters, where its operation has them."""
     known = registry.param_names(entry.operation)
     params = dict(entry.params)
@@ -232,7 +298,7 @@ def _overridden(entry: SuiteCase, request: Request) -> SuiteCase:
     return replace(entry, params=params, kv_lens=kv_lens)
 
 
-def _check_used(request: Request, entries: Sequence[SuiteCase], backend: str) -> None:
+def _check_used(request: SweepRequest, entries: Sequence[SuiteCase], backend: str) -> None:
     """Every parameter, precision and variant asked for must belong to some operation that is measured."""
     operations = list(dict.fromkeys(entry.operation for entry in entries))
     precisions = {name: None for operation in operations for name in registry.operation(operation)["precisions"]}
@@ -255,7 +321,7 @@ def _check_used(request: Request, entries: Sequence[SuiteCase], backend: str) ->
         raise ValueError(f"kv_lens: {', '.join(operations)} takes none")
 
 
-def _told(own: SuiteCase, entry: SuiteCase, precision: str) -> list[str]:
+def _name_parameters(own: SuiteCase, entry: SuiteCase, precision: str) -> list[str]:
     """The parameters that a case's name ends with, so that no two rows are called the same: those of which it has
     several values, and those that were asked for and are not what the suite, or the operation, has.
     Lengths are always told.
@@ -272,7 +338,7 @@ def _told(own: SuiteCase, entry: SuiteCase, precision: str) -> list[str]:
 
 def _expanded(
     entry: SuiteCase,
-    request: Request,
+    request: SweepRequest,
     chosen: tuple[str, ...],
     asked: bool,
     backend: str,
@@ -289,7 +355,7 @@ def _expanded(
     precisions = sorted(dict.fromkeys(wanted), key=order.index)
     caches = caches_of(request.caches or entry.caches or ())
     turns = _turns(entry, request, precisions, backend)
-    told = _told(own or entry, entry, next((name for name in precisions if name in allowed), allowed[0]))
+    told = _name_parameters(own or entry, entry, next((name for name in precisions if name in allowed), allowed[0]))
     specs = []
     for params in product(entry.params):
         named = " ".join([entry.name, *(f"{name}={params[name]}" for name in told)])
@@ -322,7 +388,9 @@ def _expanded(
     return specs
 
 
-def _turns(entry: SuiteCase, request: Request, precisions: Sequence[str], backend: str) -> list[tuple[str, str | None]]:
+def _turns(
+    entry: SuiteCase, request: SweepRequest, precisions: Sequence[str], backend: str
+) -> list[tuple[str, str | None]]:
     """Precisions and variants in their order: a variant's precisions follow each other, so that they are compared under
     the same conditions.
     """
@@ -331,7 +399,7 @@ def _turns(entry: SuiteCase, request: Request, precisions: Sequence[str], backen
     return sorted(found, key=lambda turn: variants.index(turn[1]))
 
 
-def _variants(entry: SuiteCase, request: Request, precision: str, backend: str) -> list[str | None]:
+def _variants(entry: SuiteCase, request: SweepRequest, precision: str, backend: str) -> list[str | None]:
     """The variants to run; [None] leaves the choice to the device."""
     of_operation = registry.variant_names(entry.operation, backend)
     wanted = request.variants or entry.variants or ()

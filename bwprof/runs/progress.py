@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from bwprof.results.row import Row as PublicRow
-from bwprof.results.schema import Row
-from bwprof.roofs.limits import graded
-from bwprof.terminal import console
-from bwprof.text import seconds_text, spelt
+from bwprof.results.schema import RowDict
+from bwprof.roofs.limiter import graded
+from bwprof.text.formatting import seconds_text
+from bwprof.text.parsing import to_ascii
+from bwprof.text.terminal import console
 
 
-class Progress:
+class SilentProgress:
     """Shows nothing; the base of those that do."""
 
     def stage(self, text: str) -> None:
@@ -28,17 +29,17 @@ class Progress:
     def case(self, title: str) -> None:
         """The case that runs now."""
 
-    def row(self, row: Row, samples: Sequence[float] = ()) -> None:
+    def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:
         """A case is finished; its raw samples, ns per launch."""
 
-    def again(self, row: Row) -> None:
+    def again(self, row: RowDict) -> None:
         """A second try of a finished case is over; its row, which may take the first one's place."""
 
     def end(self) -> None:
         """No more cases; safe to call again."""
 
 
-class Lines(Progress):
+class LineProgress(SilentProgress):
     """One line per finished case."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -55,7 +56,7 @@ class Lines(Progress):
     def begin(self, total: int) -> None:
         self._total, self._done = total, 0
 
-    def row(self, row: Row, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a line has none
+    def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a line has none
         self._done += 1
         width = len(str(self._total))
         self._say(f"[{self._done:{width}}/{self._total}] {describe(row)}")
@@ -66,10 +67,11 @@ class Lines(Progress):
 
 
 _BAR_WIDTH = 24
+
 _BESIDE = 24  # columns that count, times and gaps take beside the bar
 
 
-class Bar(Progress):
+class BarProgress(SilentProgress):
     """A bar with the current case and the time left; finished cases scroll by above it, a line each."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -103,9 +105,9 @@ class Bar(Progress):
         self._bar.update(self._task, description=self._cut(title))
 
     def _cut(self, text: str) -> str:
-        return spelt(text)[: self._title_width].ljust(self._title_width)
+        return to_ascii(text)[: self._title_width].ljust(self._title_width)
 
-    def row(self, row: Row, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a bar has none
+    def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a bar has none
         measured = row["status"] == "ok"  # why one is not is told to the end
         self._bar.console.print(describe(row), no_wrap=measured, overflow="ellipsis" if measured else "fold")
         self._bar.advance(self._task)
@@ -114,7 +116,7 @@ class Bar(Progress):
         self._bar.stop()
 
 
-class Callback(Progress):
+class Callback(SilentProgress):
     """Calls the user's function with (done, total, row)."""
 
     def __init__(self, function: Callable[[int, int, PublicRow], object]) -> None:
@@ -125,19 +127,19 @@ class Callback(Progress):
     def begin(self, total: int) -> None:
         self._total, self._done = total, 0
 
-    def row(self, row: Row, samples: Sequence[float] = ()) -> None:
+    def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:
         self._done += 1
         self._function(self._done, self._total, PublicRow(row, samples))
 
 
-def shown_here(*, quiet: bool = False) -> Progress:
+def choose_progress(*, quiet: bool = False) -> SilentProgress:
     """Return a bar where standard error is a terminal, lines where it is not; nothing when quiet."""
     if quiet:
-        return Progress()
-    return Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
+        return SilentProgress()
+    return BarProgress(sys.stderr) if sys.stderr.isatty() else LineProgress(sys.stderr)
 
 
-def describe(row: Row) -> str:
+def describe(row: RowDict) -> str:
     """A finished row in one line."""
     name = " ".join(str(part) for part in (row["case"], row["precision"], row["variant"]) if part)
     if row["status"] != "ok":

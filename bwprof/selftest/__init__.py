@@ -1,14 +1,17 @@
-"""The profiler's figures against independent witnesses, on this machine. ``python -m bwprof.selftest`` prints them."""
+"""Check the figures of bwprof against independent measurements. ``python -m bwprof.selftest`` prints them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from bwprof import _core, hardware, registry
+from bwprof.selftest import cache, counters, repeat, timers
+from bwprof.selftest.bench import Bench, PartReport
+from bwprof.text.parsing import unknown
 
 if TYPE_CHECKING:
     from bwprof.hardware import Device
-
-__all__ = ["selftest"]
 
 
 def selftest(
@@ -56,9 +59,61 @@ def selftest(
     >>> bwprof.selftest("timers", backend="cpu", quick=True)["parts"][0]["left_out"]
     'cpu has one timer: there is nothing to compare it with'
     """
-    from bwprof.selftest import run
-    from bwprof.text import truth
+    from bwprof.text.parsing import parse_bool
 
-    truth(quick, "quick")
+    parse_bool(quick, "quick")
     names = parts.split(",") if isinstance(parts, str) else list(parts or ())
-    return run.run(names, quick=quick, backend=backend, device=device, progress=progress)
+    return run(names, quick=quick, backend=backend, device=device, progress=progress)
+
+
+PARTS: dict[str, Callable[[Bench], PartReport]] = {
+    timers.NAME: timers.run,
+    cache.NAME: cache.run,
+    counters.NAME: counters.run,
+    repeat.NAME: repeat.run,
+}
+
+
+def run(
+    parts: Sequence[str],
+    *,
+    quick: bool,
+    backend: str | None,
+    device: hardware.Device,
+    progress: Callable[[str], object] | None = None,
+    poll: Callable[[], object] | None = None,
+    show: Callable[[PartReport], object] | None = None,
+) -> dict[str, Any]:
+    """The parts' reports as a dict; see `bwprof.selftest`. `show` gets each report when it is there."""
+    for name in parts:
+        if name not in PARTS:
+            raise ValueError(unknown("part of the self-test", name, PARTS))
+    choice = hardware.choose(backend, device)
+    reports: list[PartReport] = []
+    with hardware.opened(choice.backend, choice.index) as opened:
+        facts = hardware.facts(opened)
+        bench = Bench(
+            device=opened,
+            backend=choice.backend,
+            index=choice.index,
+            facts=facts,
+            timers=tuple(registry.timer_names(choice.backend)),
+            quick=quick,
+            say=progress or (lambda _: None),
+            poll=poll or (lambda: None),
+        )
+        for name, part in PARTS.items():
+            if parts and name not in parts:
+                continue
+            reports.append(part(bench))
+            if show is not None:
+                show(reports[-1])
+    return {
+        "passed": all(report.passed is not False for report in reports),
+        "bwprof": _core.__version__,
+        "backend": choice.backend,
+        "device": choice.name,
+        "quick": quick,
+        "facts": facts,
+        "parts": [report.to_dict() for report in reports],
+    }

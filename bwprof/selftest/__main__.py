@@ -2,7 +2,7 @@
 
 import sys
 
-from bwprof.cli.selftest import main
+from bwprof.cli.commands.describe import main_selftest
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_selftest())

@@ -12,15 +12,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from bwprof import _core
-from bwprof.selftest.part import Bench, Report, Value, figure, fits
-from bwprof.text import bytes_text
+from bwprof.selftest.bench import Bench, Cell, PartReport, figure, fits
+from bwprof.text.formatting import bytes_text
 
 NAME = "cache"
+
 RELATIVE = 0.03
+
 ABSOLUTE_US = 0.15
+
 SECONDS = 0.15  # of sampling, each time
 
 _TITLE = "Cold cache: the same kernel by five methods, us per launch"
+
 _METHODS: dict[str, dict[str, Any]] = {
     "rotation_us": {"cache": "cold"},
     "hot_us": {"cache": "hot"},
@@ -28,6 +32,7 @@ _METHODS: dict[str, dict[str, Any]] = {
     "read_flush_us": {"flush": "read"},
     "memset_read_flush_us": {"flush": "memset+read"},
 }
+
 _COLUMNS = {
     "case": "case",
     "timed_by": "timed by",
@@ -39,15 +44,17 @@ _COLUMNS = {
     "memset_excess": "memset excess",
     "agrees": "agrees",
 }
+
 # By whether work is done on the host, where a launch takes longer: MiB to read, MiB to copy each way; all of them, and
 # the quick ones.
 _SIZES = {False: ((1, 16, 32, 64, 256), (64, 1024)), True: ((16, 64), (64,))}
+
 _QUICK = {False: ((16, 64), (64,)), True: ((16,), ())}
 
 
-def run(bench: Bench) -> Report:
+def run(bench: Bench) -> PartReport:
     """Reads and copies of several sizes by every method."""
-    rows: list[Mapping[str, Value]] = []
+    rows: list[Mapping[str, Cell]] = []
     left_out: list[str] = []
     kernels = "cupti" in bench.timers
     for name, param, elements, label in _cases(bench):
@@ -84,11 +91,11 @@ def _cases(bench: Bench) -> list[tuple[str, str, int, str]]:
     return found
 
 
-def _row(case: _core.Case, label: str, bench: Bench, *, by_kernels: bool) -> Mapping[str, Value]:
+def _row(case: _core.Case, label: str, bench: Bench, *, by_kernels: bool) -> Mapping[str, Cell]:
     """One case by every method: with the timer that each has, or by the kernels' own timestamps."""
     single = "cupti" if by_kernels else "events" if "events" in bench.timers else None  # of launches behind a flush
     timed_by = "kernel" if by_kernels else "graph, events" if single else bench.timers[0]
-    row: dict[str, Value] = {"case": label, "timed_by": timed_by}
+    row: dict[str, Cell] = {"case": label, "timed_by": timed_by}
     for name, method in _METHODS.items():
         flushed = "flush" in method
         found = case.measure(
@@ -110,7 +117,7 @@ def _row(case: _core.Case, label: str, bench: Bench, *, by_kernels: bool) -> Map
     return row
 
 
-def _report(bench: Bench, rows: list[Mapping[str, Value]], left_out: str) -> Report:
+def _report(bench: Bench, rows: list[Mapping[str, Cell]], left_out: str) -> PartReport:
     judged = [row for row in rows if row["agrees"]]
     summary = []
     if "events" in bench.timers:
@@ -123,4 +130,4 @@ def _report(bench: Bench, rows: list[Mapping[str, Value]], left_out: str) -> Rep
     if judged:
         gate = f"reads, by kernel timestamps: rotation within {RELATIVE:.0%} or {ABSOLUTE_US} us of the read flush"
     passed = all(row["agrees"] == "yes" for row in judged) if judged else None
-    return Report(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, left_out)
+    return PartReport(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, left_out)

@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping
 
 from bwprof import _core
-from bwprof.measuring.case import COLD_SEEN_FROM_BYTES
 from bwprof.measuring.grade import COLD_READS_LEAST
-from bwprof.selftest.part import Bench, Report, Value, fits
+from bwprof.measuring.operation import COLD_SEEN_FROM_BYTES
+from bwprof.selftest.bench import Bench, Cell, PartReport, fits
 
 NAME = "counters"
 
 _TITLE = "Cold, by hardware counters: DRAM bytes read in a rotation, per launch"
+
 _COLUMNS = {
     "case": "case",
     "precision": "precision",
@@ -25,9 +26,9 @@ _COLUMNS = {
 }
 
 
-def run(bench: Bench) -> Report:
+def run(bench: Bench) -> PartReport:
     """Every case of the default suite that touches enough memory to tell."""
-    rows: list[Mapping[str, Value]] = []
+    rows: list[Mapping[str, Cell]] = []
     left_out: list[str] = []
     specs = bench.specs()
     for number, spec in enumerate(specs, start=1):
@@ -50,7 +51,7 @@ def run(bench: Bench) -> Report:
             continue
         if math.isnan(found["dram_bytes_read"]):
             if not rows:
-                return Report(NAME, _TITLE, left_out=found["counters_status"])
+                return PartReport(NAME, _TITLE, left_out=found["counters_status"])
             left_out.append(f"{spec.title}: {found['counters_status']}")
             continue
         ratio = found["dram_bytes_read"] / cost["bytes_read"]
@@ -72,4 +73,4 @@ def run(bench: Bench) -> Report:
     if rows:
         ratios = sorted(float(row["ratio"] or 0) for row in rows)
         summary.append(f"{len(rows)} cases, ratios {ratios[0]:.3f} to {ratios[-1]:.3f}")
-    return Report(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, "; ".join(left_out))
+    return PartReport(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, "; ".join(left_out))

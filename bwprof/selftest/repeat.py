@@ -7,23 +7,28 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from bwprof import _core
-from bwprof.measuring import case as measuring
+from bwprof.measuring import operation as measuring
+from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context
-from bwprof.measuring.spec import Spec
-from bwprof.results.difference import DEFAULT_GATE, comparable, differ
-from bwprof.results.schema import Row
-from bwprof.runs.executors.child import ChildExecutor
+from bwprof.results.pairs import DEFAULT_GATE, comparable, differ
+from bwprof.results.schema import RowDict
+from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.loop import Judged
-from bwprof.selftest.part import Bench, Report, Value
+from bwprof.runs.loop import Retries
+from bwprof.selftest.bench import Bench, Cell, PartReport
 
 NAME = "repeat"
+
 GATES = (0.0, 0.01, DEFAULT_GATE)
+
 ALLOWED_RATE = 0.05
+
 SECONDS = 0.25  # of sampling, each time
+
 CASES = 8
 
 _TITLE = "A/A: how often two measurements of the same thing are said to differ"
+
 _COLUMNS = {
     "where": "measured",
     "gate": "gate",
@@ -38,7 +43,7 @@ _COLUMNS = {
 }
 
 
-def run(bench: Bench) -> Report:
+def run(bench: Bench) -> PartReport:
     """Pairs in one process, and pairs from processes that each start anew."""
     specs = _chosen(bench.specs())
     context = Context("selftest", bench.backend, bench.facts, None)
@@ -60,7 +65,7 @@ def run(bench: Bench) -> Report:
     if worst is not None:
         times = " and ".join(f"{row['time_ms'] * 1e3:.2f} us" for row in worst)
         summary.append(f"largest difference of any pair: {worst[0]['case']} {worst[0]['precision']}, {times}")
-    return Report(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, "; ".join(dict.fromkeys(failed)))
+    return PartReport(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, "; ".join(dict.fromkeys(failed)))
 
 
 def _chosen(specs: Sequence[Spec]) -> list[Spec]:
@@ -69,8 +74,8 @@ def _chosen(specs: Sequence[Spec]) -> list[Spec]:
     return [specs[int(number * step)] for number in range(min(CASES, len(specs)))]
 
 
-def _in_process(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[Row]:
-    judged, outcomes = Judged(), []
+def _in_process(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
+    judged, outcomes = Retries(), []
     for number in range(rounds):
         bench.say(f"{NAME}: in one process: {number + 1} of {rounds}")
         for spec in specs:
@@ -82,14 +87,14 @@ def _in_process(bench: Bench, specs: Sequence[Spec], context: Context, rounds: i
     return judged.rows(outcomes)
 
 
-def _fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[Row]:
+def _fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
     rows = []
     with Interrupts() as interrupts:
         for number in range(rounds):
             bench.say(f"{NAME}: in fresh processes: {number + 1} of {rounds}")
             executor = ChildExecutor(bench.backend, bench.index, interrupts)
             executor.set_context(context)
-            judged = Judged()
+            judged = Retries()
             try:
                 rows += judged.rows([judged.hold(executor.measure(spec, SECONDS, None)) for spec in specs])
             finally:
@@ -97,9 +102,9 @@ def _fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -
     return rows
 
 
-def _pairs(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+def _pairs(rows: Sequence[RowDict]) -> list[tuple[RowDict, RowDict]]:
     """First with second, third with fourth: no measurement is in two pairs."""
-    by_case: dict[tuple[object, ...], list[Row]] = {}
+    by_case: dict[tuple[object, ...], list[RowDict]] = {}
     for row in rows:
         if row["status"] == "ok":
             by_case.setdefault((row["case"], row["precision"], row["variant"]), []).append(row)
@@ -110,7 +115,7 @@ def _gate_text(gate: float) -> str:
     return "intervals apart" + (f", {100 * gate:g} %" if gate else "")
 
 
-def _row(where: str, gate: float, pairs: Sequence[tuple[Row, Row]]) -> Mapping[str, Value]:
+def _row(where: str, gate: float, pairs: Sequence[tuple[RowDict, RowDict]]) -> Mapping[str, Cell]:
     quiet = [pair for pair in pairs if all(map(comparable, pair))]
     positives = sum(differ(one, other, gate=gate) for one, other in quiet)
     shares = {}
@@ -129,7 +134,7 @@ def _row(where: str, gate: float, pairs: Sequence[tuple[Row, Row]]) -> Mapping[s
     }
 
 
-def _difference(pair: tuple[Row, Row]) -> float:
+def _difference(pair: tuple[RowDict, RowDict]) -> float:
     """Of the medians, relative to the smaller one."""
     low, high = sorted(row["time_ms"] for row in pair)
     return float(high / low - 1)

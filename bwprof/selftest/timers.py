@@ -17,15 +17,19 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.measuring.grade import throttle_reasons
-from bwprof.measuring.spec import Spec
-from bwprof.selftest.part import Bench, Report, Value, figure, fits
+from bwprof.measuring.operation import Spec
+from bwprof.selftest.bench import Bench, Cell, PartReport, figure, fits
 
 NAME = "timers"
+
 RELATIVE = 0.03
+
 ABSOLUTE_US = 0.15
+
 SECONDS = 0.1  # of sampling, each time
 
 _TITLE = "Timers: the graph against CUPTI's kernel timestamps, us per launch"
+
 _COLUMNS = {
     "case": "case",
     "precision": "precision",
@@ -39,11 +43,11 @@ _COLUMNS = {
 }
 
 
-def run(bench: Bench) -> Report:
+def run(bench: Bench) -> PartReport:
     """Every case of the default suite, by each timer in turn."""
     if not {"graph", "cupti"} <= set(bench.timers):
-        return Report(NAME, _TITLE, left_out=f"{bench.backend} has one timer: there is nothing to compare it with")
-    rows: list[Mapping[str, Value]] = []
+        return PartReport(NAME, _TITLE, left_out=f"{bench.backend} has one timer: there is nothing to compare it with")
+    rows: list[Mapping[str, Cell]] = []
     left_out: list[str] = []
     specs = bench.specs()
     for number, spec in enumerate(specs, start=1):
@@ -57,14 +61,14 @@ def run(bench: Bench) -> Report:
                     left_out.append(f"{spec.title}: too little memory")
         except _core.UnavailableError as error:
             if not rows:
-                return Report(NAME, _TITLE, left_out=str(error))
+                return PartReport(NAME, _TITLE, left_out=str(error))
             left_out.append(f"{spec.title}: {error}")
         except (_core.UnsupportedError, MemoryError) as error:
             left_out.append(f"{spec.title}: {error}")
     return _report(rows, "; ".join(left_out))
 
 
-def _row(spec: Spec, case: _core.Case, bench: Bench) -> Mapping[str, Value]:
+def _row(spec: Spec, case: _core.Case, bench: Bench) -> Mapping[str, Cell]:
     def measured(timer: str, *, trace: bool = False) -> dict[str, Any]:
         return case.measure(timer=timer, trace=trace, max_seconds=SECONDS, verify_budget_s=0.0, poll=bench.poll)
 
@@ -93,12 +97,12 @@ def _tolerance(us: float) -> float:
     return max(RELATIVE * us, ABSOLUTE_US)
 
 
-def _near(rows: list[Mapping[str, Value]], name: str) -> int:
+def _near(rows: list[Mapping[str, Cell]], name: str) -> int:
     """Cases whose graph is within the tolerance of another figure alone."""
     return sum(abs(figure(row, "graph_us") - figure(row, name)) <= _tolerance(figure(row, name)) for row in rows)
 
 
-def _report(rows: list[Mapping[str, Value]], left_out: str) -> Report:
+def _report(rows: list[Mapping[str, Cell]], left_out: str) -> PartReport:
     judged = [row for row in rows if row["agrees"] != "held"]
     agreeing = sum(row["agrees"] == "yes" for row in judged)
     same = f"{RELATIVE:.0%} or {ABSOLUTE_US} us"
@@ -118,4 +122,6 @@ def _report(rows: list[Mapping[str, Value]], left_out: str) -> Report:
             f"furthest from the span: {difference:+.2f} us ({difference / figure(worst, 'span_us'):+.1%}), "
             f"{worst['case']} {worst['precision']}"
         )
-    return Report(NAME, _TITLE, _COLUMNS, rows, gate, agreeing == len(judged) if judged else None, summary, left_out)
+    return PartReport(
+        NAME, _TITLE, _COLUMNS, rows, gate, agreeing == len(judged) if judged else None, summary, left_out
+    )

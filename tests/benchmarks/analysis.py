@@ -17,7 +17,8 @@ import pandas as pd
 from common import table
 
 import bwprof
-from bwprof.analysis import bottlenecks, strengths, with_limits
+from bwprof.analysis.bottleneck import bottlenecks, strengths
+from bwprof.roofs.limiter import with_limits
 
 
 def frame(rows: int) -> pd.DataFrame:

@@ -22,8 +22,8 @@ from typing import Any
 from common import show, table
 
 import bwprof
-from bwprof.analysis.diagnosis.function import Diagnosis, diagnoses
-from bwprof.analysis.diagnosis.judging import SUPPORTED
+from bwprof.analysis.diagnosis.diagnose import Diagnosis, diagnoses
+from bwprof.analysis.diagnosis.hypothesis import SUPPORTED
 
 Case = tuple[str, list[str], Mapping[str, Any]]
 SOURCE = Path(__file__).with_suffix(".cu")

@@ -19,8 +19,8 @@ import pandas as pd
 from common import show
 
 import bwprof
-from bwprof.analysis.forecast.cards import Card
-from bwprof.analysis.forecast.efficiencies import Efficiency
+from bwprof.analysis.prediction.catalogue import Card
+from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.results import schema
 
 

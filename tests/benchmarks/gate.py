@@ -36,15 +36,15 @@ from statistics import fmean, median
 import numpy as np
 from common import table
 
-from bwprof.records.comparing import thresholds
-from bwprof.records.comparing.thresholds import Test
-from bwprof.records.comparing.verdicts import LEAST_DISTURBANCE, widening
-from bwprof.results.difference import DEFAULT_GATE
+from bwprof.records.regression import statistics
+from bwprof.records.regression.statistics import Test
+from bwprof.records.regression.verdicts import LEAST_DISTURBANCE, widening
+from bwprof.results.pairs import DEFAULT_GATE
 
 PROCESSES = (3, 5, 10)
 PLANTED = (0.02, 0.03, 0.05, 0.10)
 GATE = 0.05
-ONCE = math.log1p(thresholds.LEAST_ONCE)
+ONCE = math.log1p(statistics.LEAST_ONCE)
 SLOWER = (1.25, 1.56, 2.0, 3.0)  # planted on a busy CPU
 NEAR = (0.045, 0.055)  # a recorded change that counts as one of 5 %
 
@@ -105,11 +105,11 @@ NOISES: tuple[Draw, ...] = (even, uneven, heavy, modes, outliers, drifting, drif
 
 def tests_of(base: np.ndarray, within: Sequence[float]) -> list[Test]:
     """The tests of a baseline's cases, of logarithms (processes by cases), against one new process."""
-    spreads = [thresholds.spread(np.exp(values).tolist()) for values in base.T]
+    spreads = [statistics.log_variance(np.exp(values).tolist()) for values in base.T]
     known = [one for one in spreads if one is not None]
-    of_all, chance = thresholds.prior(known), thresholds.alone(len(known))
+    of_all, chance = statistics.prior(known), statistics.alone(len(known))
     return [
-        thresholds.learnt_test(thresholds.moderated(one, of_all), (len(base), 1), width, chance)
+        statistics.learnt_test(statistics.moderated(one, of_all), (len(base), 1), width, chance)
         for one, width in zip(known, within, strict=True)
     ]
 
@@ -212,7 +212,7 @@ def read(folder: Path, kind: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Logarithms of the times (runs by cases), their standard errors, and the cases' names."""
     runs = [json.loads(path.read_text())["rows"] for path in sorted(folder.glob(f"*_{kind}.json"))]
     times = np.log([[row["time_ms"] for row in rows] for rows in runs])
-    widths = [[thresholds.standard_error(row["time_ms_lo"], row["time_ms_hi"]) for row in rows] for rows in runs]
+    widths = [[statistics.standard_error(row["time_ms_lo"], row["time_ms_hi"]) for row in rows] for rows in runs]
     return times, np.array(widths), [f"{row['case']} {row['precision']}" for row in runs[0]]
 
 

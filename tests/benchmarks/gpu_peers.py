@@ -21,7 +21,7 @@ from typing import Any
 from common import gb_s, machine, measure, show, table
 
 from bwprof import _core
-from bwprof.callables import nothing_of
+from bwprof.measuring.callables import nothing_of
 
 GEMMS = [
     (1, 896, 896), (32, 896, 896), (128, 896, 896), (128, 4864, 896), (1, 14336, 4096), (16, 14336, 4096),

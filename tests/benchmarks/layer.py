@@ -19,9 +19,9 @@ from common import machine, show, table
 
 import bwprof
 from bwprof import _core
-from bwprof.callables import nothing_of
-from bwprof.models import architecture
-from bwprof.models.architecture import Architecture
+from bwprof.llm import architecture
+from bwprof.llm.architecture import Architecture
+from bwprof.measuring.callables import nothing_of
 
 COLD_CACHE_FACTOR = 4
 

@@ -20,7 +20,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-SUITE = ROOT.parent / "bwprof" / "suites" / "default.toml"
+SUITE = ROOT.parent / "bwprof" / "data" / "suites" / "default.toml"
 ROWS_OF_PREFILL = 8  # the last queries of a prefill stand for all: they attend most keys, and each change least
 
 

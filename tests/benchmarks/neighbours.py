@@ -22,10 +22,10 @@ from common import machine, show, table
 from repeats import chosen
 
 from bwprof import _core, hardware
-from bwprof.measuring import case as measuring
+from bwprof.measuring import operation as measuring
 from bwprof.measuring.row import Context
-from bwprof.results.difference import DEFAULT_GATE, comparable, differ
-from bwprof.results.schema import Row
+from bwprof.results.pairs import DEFAULT_GATE, comparable, differ
+from bwprof.results.schema import RowDict
 
 PROGRAMS = {
     "compute": "print('on', flush=True)\nwhile True: pass",
@@ -67,7 +67,7 @@ def busy(what: str) -> Iterator[None]:
             process.communicate()
 
 
-def measured(device: _core.Device, context: Context, rounds: int, cases: int, seconds: float) -> list[Row]:
+def measured(device: _core.Device, context: Context, rounds: int, cases: int, seconds: float) -> list[RowDict]:
     specs = chosen(context.backend, cases)
     found = []
     for _ in range(rounds):
@@ -75,19 +75,19 @@ def measured(device: _core.Device, context: Context, rounds: int, cases: int, se
     return [row for row in found if row["status"] == "ok"]
 
 
-def pairs_of(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
-    by_case: dict[tuple[object, ...], list[Row]] = {}
+def pairs_of(rows: Sequence[RowDict]) -> list[tuple[RowDict, RowDict]]:
+    by_case: dict[tuple[object, ...], list[RowDict]] = {}
     for row in rows:
         by_case.setdefault((row["case"], row["precision"], row["variant"]), []).append(row)
     return [pair for found in by_case.values() for pair in zip(found[::2], found[1::2], strict=False)]
 
 
-def apart(pair: tuple[Row, Row]) -> float:
+def apart(pair: tuple[RowDict, RowDict]) -> float:
     low, high = sorted(float(row["time_ms"]) for row in pair)
     return high / low - 1
 
 
-def line(what: str, rows: Sequence[Row]) -> list[object]:
+def line(what: str, rows: Sequence[RowDict]) -> list[object]:
     pairs = pairs_of(rows)
     compared = [pair for pair in pairs if all(map(comparable, pair))]
     distances = [apart(pair) for pair in compared]

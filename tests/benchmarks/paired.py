@@ -24,19 +24,18 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 
 from bwprof import _core, hardware
-from bwprof.measuring.spec import Spec
-from bwprof.paired import session
-from bwprof.paired.process import Place, ProcessSide
-from bwprof.paired.session import Found, How
-from bwprof.paired.sides import CallSide, CaseSide, Side
-from bwprof.paired.statistics import FASTER, SAME, SLOWER, verdict_of
+from bwprof.experiments import ab_session
+from bwprof.experiments.ab_process import Place, ProcessSide
+from bwprof.experiments.ab_session import FASTER, SAME, SLOWER, Found, StopRule, verdict_of
+from bwprof.experiments.ab_sides import ABSide, CallSide, CaseSide
+from bwprof.measuring.operation import Spec
 from bwprof.runs.interrupts import Unasked
 
 MORE = 1.02
 ELEMENTS = 6 << 20  # of 8 bytes: beyond the last-level cache of most
 PRODUCTS = 50
 
-Sides = Callable[[bool], "Iterator[Sequence[Side]]"]
+Sides = Callable[[bool], "Iterator[Sequence[ABSide]]"]
 
 
 def gemm(n: int, *, m: int, k: int, cache: str) -> Spec:
@@ -54,12 +53,12 @@ class Bench:
         self._array = np.ones(math.ceil(ELEMENTS * MORE))
         self._matrix = np.ones((96, 96))
 
-    def sum(self, planted: bool) -> Iterator[Sequence[Side]]:
+    def sum(self, planted: bool) -> Iterator[Sequence[ABSide]]:
         """Memory-bound functions: elements of one array are read."""
         one, other = self._array[:ELEMENTS], self._array[: math.ceil(ELEMENTS * (MORE if planted else 1))]
         yield [CallSide(self._device, part.sum, name="sum", cache="hot") for part in (one, other)]
 
-    def products(self, planted: bool) -> Iterator[Sequence[Side]]:
+    def products(self, planted: bool) -> Iterator[Sequence[ABSide]]:
         """Compute-bound functions: products of small matrices, one after the other."""
 
         def side(count: int) -> CallSide:
@@ -71,17 +70,17 @@ class Bench:
 
         yield [side(PRODUCTS), side(PRODUCTS + planted)]
 
-    def gemv(self, planted: bool) -> Iterator[Sequence[Side]]:
+    def gemv(self, planted: bool) -> Iterator[Sequence[ABSide]]:
         """A memory-bound operation, cold, each side on buffers of its own."""
         columns = [1600, round(1600 * (MORE if planted else 1))]  # whole blocks of 32: a rest costs more
         yield [CaseSide(self._device, gemm(n, m=1, k=2560, cache="cold")) for n in columns]
 
-    def blocks(self, planted: bool) -> Iterator[Sequence[Side]]:
+    def blocks(self, planted: bool) -> Iterator[Sequence[ABSide]]:
         """A compute-bound operation, hot."""
         columns = [800, round(800 * (MORE if planted else 1))]
         yield [CaseSide(self._device, gemm(n, m=64, k=256, cache="hot")) for n in columns]
 
-    def interpreters(self, planted: bool) -> Iterator[Sequence[Side]]:
+    def interpreters(self, planted: bool) -> Iterator[Sequence[ABSide]]:
         """The same in two interpreters' processes."""
         place = Place(self._device.backend, self._device.index, threads=1, python=sys.executable)
         columns = [800, round(800 * (MORE if planted else 1))]
@@ -91,14 +90,14 @@ class Bench:
             side.end()
 
 
-def tried(sides: Sides, how: How, *, planted: bool) -> Found:
+def tried(sides: Sides, how: StopRule, *, planted: bool) -> Found:
     """One comparison."""
     found = Found(how)
     with contextmanager(sides)(planted) as made:
-        session.compare(made, how, into=found)
+        ab_session.compare(made, how, into=found)
         for side in made:
             side.close()
-    if found.stopped == session.FAILED:
+    if found.stopped == ab_session.FAILED:
         raise SystemExit(found.reason)
     return found
 
@@ -131,7 +130,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of an A/A try")
     parser.add_argument("--planted-tries", type=int, default=10)
     parser.add_argument("--planted-seconds", type=float, default=30.0, help="of a planted try, at most")
-    parser.add_argument("--rel-ci", type=float, default=session.DEFAULT_REL_CI)
+    parser.add_argument("--rel-ci", type=float, default=ab_session.DEFAULT_REL_CI)
     given = parser.parse_args()
     sys.stdout.write(f"{HEAD}\n")
     with ExitStack() as stack:
@@ -145,7 +144,7 @@ def main() -> None:
             ):
                 began = time.monotonic()
                 found = [
-                    tried(getattr(bench, name), How(given.rel_ci, seconds, seed=seed), planted=planted)
+                    tried(getattr(bench, name), StopRule(given.rel_ci, seconds, seed=seed), planted=planted)
                     for seed in range(tries)
                 ]
                 if found:

@@ -19,14 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bwprof import results
 from bwprof._core import __version__
-from bwprof.models.settling import settle
-from bwprof.results import jsonfile
-from bwprof.results.schema import Row
+from bwprof.llm.executor import fill_predictions
+from bwprof.results import json_file, reader
+from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 
-FOLDER = Path(__file__).resolve().parents[2] / "bwprof" / "examples"
+FOLDER = Path(__file__).resolve().parents[2] / "bwprof" / "data" / "examples"
 # Keys of the run's metadata that are left out, wherever they stand in it.
 MACHINE = {
     "argv",
@@ -76,10 +75,12 @@ def telling(document: Any, secrets: set[str]) -> list[str]:
     ]
 
 
-def predicted_again(rows: list[Row], samples: list[list[float] | None], run: dict[str, Any], commit: str) -> list[Row]:
+def predicted_again(
+    rows: list[RowDict], samples: list[list[float] | None], run: dict[str, Any], commit: str
+) -> list[RowDict]:
     """The rows, predictions among them by the present rule, which `run` tells; as old as they were."""
     store = Store(run, rows=[dict(row) for row in rows], samples=samples)
-    settle(store)
+    fill_predictions(store)
     old = [{name: row[name] for name in ("timestamp", "replaces")} for row in rows]
     made = [dict(row) | own for row, own in zip(store.rows, old, strict=True)]
     anew = [number for number, row in enumerate(rows) if row != made[number]]
@@ -99,7 +100,7 @@ def example_of(path: Path, commit: str, predicted_by: str | None = None) -> byte
     for option, given in (("--commit", commit), ("--predicted-by", predicted_by)):
         if given is not None and not re.fullmatch(r"[0-9a-f]{7,40}", given):
             raise ValueError(f"{option} is '{given}': 7 to 40 hexadecimal digits are needed")
-    rows, samples, run = results.read_rows(path)
+    rows, samples, run = reader.read_rows(path)
     if predicted_by is not None:
         rows = predicted_again(rows, samples, run, predicted_by)
     secrets = {str(row[name]) for row in rows for name in ("hostname", "device_uuid") if row[name]}
@@ -108,7 +109,7 @@ def example_of(path: Path, commit: str, predicted_by: str | None = None) -> byte
     found = telling([run, rows], secrets)
     if found:
         raise ValueError(f"{path} would tell where it was made: {found[:3]}")
-    return gzip.compress(jsonfile.text(rows, samples, run).encode(), compresslevel=9, mtime=0)
+    return gzip.compress(json_file.text(rows, samples, run).encode(), compresslevel=9, mtime=0)
 
 
 def main() -> None:

@@ -18,28 +18,28 @@ from pathlib import Path
 from common import machine, show, table
 
 from bwprof import hardware
-from bwprof.measuring import case as measuring
+from bwprof.measuring import operation as measuring
+from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context
-from bwprof.measuring.spec import Spec
-from bwprof.results.difference import comparable
-from bwprof.results.schema import Row
+from bwprof.results.pairs import comparable
+from bwprof.results.schema import RowDict
 from bwprof.runs import plan
-from bwprof.runs.plan import Request
+from bwprof.runs.plan import SweepRequest
 
 HEADS = ["case", "us", "samples", "s each", "half-width %", "spread %", "held %", "converged %", "flagged"]
 
 
 def chosen(backend: str, cases: int) -> list[Spec]:
-    found = list(plan.make(Request(suite="default"), backend).specs)
+    found = list(plan.make(SweepRequest(suite="default"), backend).specs)
     step = max(1.0, len(found) / cases)
     return [found[int(number * step)] for number in range(min(cases, len(found)))]
 
 
-def half_width(row: Row) -> float:
+def half_width(row: RowDict) -> float:
     return float(max(row["time_ms_hi"] - row["time_ms"], row["time_ms"] - row["time_ms_lo"]) / row["time_ms"])
 
 
-def summary(title: str, rows: list[Row], seconds: list[float]) -> list[object]:
+def summary(title: str, rows: list[RowDict], seconds: list[float]) -> list[object]:
     """One line of the table. `held`: intervals that hold the median of all the repeats' medians."""
     medians = [float(row["time_ms"]) for row in rows]
     middle = statistics.median(medians)
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path)
     parsed = parser.parse_args()
     choice = hardware.choose(parsed.backend, None)
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[RowDict]] = {}
     took: dict[str, list[float]] = {}
     with hardware.opened(choice.backend, choice.index) as device:
         show(f"{machine(device)}; {parsed.repeats} repeats, {parsed.seconds:g} s of sampling at most")

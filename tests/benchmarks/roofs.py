@@ -14,9 +14,10 @@ import time
 
 from common import machine, show, table
 
-from bwprof import _core, hardware, roofs
-from bwprof.roofs import survey
-from bwprof.text import bytes_text, parse_count
+from bwprof import _core, hardware
+from bwprof.roofs import model, obtain, survey
+from bwprof.text.formatting import bytes_text
+from bwprof.text.parsing import parse_count
 
 
 def sizes(smallest: int, largest: int, per_octave: float) -> list[int]:
@@ -29,7 +30,7 @@ def sizes(smallest: int, largest: int, per_octave: float) -> list[int]:
 
 
 def grades(
-    device: _core.Device, found: roofs.Roofs, names: list[int], seconds: float, precision: str
+    device: _core.Device, found: model.Roofs, names: list[int], seconds: float, precision: str
 ) -> dict[str, list[tuple[int, float, float, float]]]:
     """Stream -> (bytes, GB/s, % of attainable, uncertainty in %), the sizes interleaved over the streams."""
     made: dict[str, list[tuple[int, float, float, float]]] = {}
@@ -70,7 +71,7 @@ def main() -> None:
     with _core.Device(choice.backend, choice.index) as device:
         show(machine(device))
         started = time.perf_counter()
-        found = roofs.obtain(device, roofs.Wanted(recalibrate=options.recalibrate))
+        found = obtain.obtain(device, obtain.RoofRequest(recalibrate=options.recalibrate))
         if found is None:
             raise SystemExit("no roof could be measured")
         show(f"roofs in {time.perf_counter() - started:.2f} s: {found.source}, {len(found.points)} points")

@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from suites_of_states import KINDS, STEPS, Case, make_sides, make_suite, measure_case
 
-from bwprof.compare.confirmation import confirm_changes
-from bwprof.records.comparing.comparison import compared
+from bwprof.records.regression.comparison import compared
+from bwprof.records.regression.confirmation import confirm_changes
 from bwprof.results.row import Row
-from bwprof.runs import again
+from bwprof.runs import remeasure
 
 PROCESSES = ((1, 1), (5, 1), (5, 5))
 
@@ -44,7 +44,7 @@ def simulated(kind: str, share: float, base: int, new: int, suites: int) -> list
         def measure(rows: list[Any], *_: Any, named: dict[str, Case] = cases, **__: Any) -> list[Row]:
             return [Row(*measure_case(draw, named[row["case"]], 1.0, "again")) for row in rows]
 
-        again.measure_again = measure
+        remeasure.measure_again = measure
         pair = make_sides(draw, list(cases.values()), base, new, {})
         counts["alarms"] += compared(*pair).counts["slower"] > 0
         found = compared(*pair, tries=2)

@@ -10,20 +10,28 @@ from typing import Any
 
 from bwprof import _core, registry
 from bwprof.analysis import values
-from bwprof.analysis.forecast import datasheets
-from bwprof.analysis.occupancy import ARCHITECTURES, MOST_THREADS, Occupancy, most_warps, occupancy
+from bwprof.analysis.occupancy_model import ARCHITECTURES, MOST_THREADS, Occupancy, most_warps, occupancy
+from bwprof.analysis.prediction import catalogue
 from bwprof.measuring.grade import AS_COUNTED
-from bwprof.results.schema import is_missing
-from bwprof.text import measured_or_nan
+from bwprof.text.formatting import is_missing
+from bwprof.text.parsing import measured_or_nan
 
 SECTOR = 32  # bytes
+
 WARP = 32
+
 LATENCY_US = 0.7  # of DRAM under load where nobody says it: between 0.6 and 0.8 us on GPUs of these years
+
 _HARMLESS = {"near_timer_floor", ""}  # of the flags those that doubt no figure
+
 BEYOND = 115.0  # percent of a roof: what is counted and what is stated do not belong together
+
 _OF_DRAM = {"dram_bytes_read", "pct_attainable", "traffic_ratio"}
+
 _MOST = 105.0  # percent that a counter tells of what is full, counted in another pass than its whole
+
 _SMALL = 0.6  # of the theoretical bandwidth
+
 # From here on times and busy cycles tell the same share of the peak: a counted range lasts up to 45 us longer than its
 # kernel (H200, in 70 passes or so), and in which of the passes its clock is told is CUPTI's choice.
 _LONG_MS = 0.5
@@ -54,7 +62,7 @@ class Share:
         return not math.isnan(self.pct)
 
 
-class Figures:
+class RowFigures:
     """One row. Numbers are floats, NaN where the row has none; percents are 0 to 100."""
 
     def __init__(self, row: Mapping[str, Any], latency_us: float | None = None) -> None:
@@ -266,7 +274,7 @@ class Figures:
     # The launch
 
     @cached_property
-    def card(self) -> datasheets.Entry | None:
+    def card(self) -> catalogue.Entry | None:
         """The device, where the catalogue has it."""
         return _card(self.word("device")) if self.word("device") else None
 
@@ -416,8 +424,11 @@ class Figures:
 
 
 _PIPES = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}
+
 _OF_AMD = ("valu_busy_pct", "mem_unit_stalled_pct", "lds_bank_conflict_pct", "scratch_size")
+
 _BLOCKS = ("SQ_", "TCC_", "TCP_", "TA_", "TD_", "GRBM_", "GL2C_")  # of AMD's GPUs, by which its counters are called
+
 _PERCENTS = (
     "dram_pct",
     "sm_pct",
@@ -443,8 +454,8 @@ def _runs_on_host(backend: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _card(device: str) -> datasheets.Entry | None:
-    return datasheets.find(device)
+def _card(device: str) -> catalogue.Entry | None:
+    return catalogue.find(device)
 
 
 def ratio(part: float, whole: float) -> float:

@@ -1,0 +1,1 @@
+"""Predict times on devices that are not at hand."""

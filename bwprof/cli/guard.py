@@ -1,0 +1,172 @@
+"""Around every command: its exit codes, and standard streams that are closed, full, or left by their reader."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
+
+from bwprof import _core
+from bwprof.runs.interrupts import StoppedError
+from bwprof.text.parsing import quote_text, to_ascii
+from bwprof.text.terminal import spelling
+
+# Exit codes of every command: all went well (skipped rows included); a gate of the self-test failed; what was asked for
+# cannot be; a case failed or rows could not be written; a signal came; the reader of a pipe left (SIGPIPE of a shell).
+OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED, READER_GONE = 0, 1, 2, 3, 130, 141
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """A command's exit code; INCOMPLETE, and a sentence, when its standard streams cannot be written.
+
+    A reader that has gone (``| head``) is no error worth a word. Streams that were closed before the start
+    (``>&-``) become the null device: a pipe opened later must not get their numbers.
+    """
+    code = OK
+    _open_missing_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
+        sys.stdout.reconfigure(errors="backslashreplace")  # LANG=C: a letter that cannot be written stops nothing
+    try:
+        with _signals(), _safe_streams():
+            code = command()
+        sys.stdout.flush()
+    except KeyboardInterrupt:  # before the command could see to it, while modules are loaded
+        with suppress(OSError):
+            sys.stderr.write("bwprof: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence(1)
+        return code or READER_GONE
+    except MemoryError:
+        with suppress(OSError):
+            sys.stderr.write("bwprof: error: out of memory\n")
+        return INCOMPLETE
+    except OSError as error:
+        where = error.filename or "the standard output"
+        _silence(1)
+        with suppress(OSError):
+            sys.stderr.write(to_ascii(f"bwprof: error: {where}: {error.strerror or error}\n"))
+            sys.stderr.flush()
+            return INCOMPLETE
+        _silence(2)
+        return INCOMPLETE
+    return code
+
+
+def coded(command: Callable[[], int]) -> int:
+    """A command's exit code; what it raises is a sentence, and the code that it stands for, the same for every command.
+
+    What concerns the standard streams is left to `guarded`, and so is a disk that is full.
+    """
+    try:
+        return command()
+    except (KeyboardInterrupt, StoppedError):
+        said, code = "", INTERRUPTED
+    except (ImportError, ValueError, _core.UnavailableError) as error:
+        said, code = str(error), USAGE
+    except RecursionError:
+        said, code = "what was read is nested too deeply", USAGE
+    except (RuntimeError, _core.MemoryLimitError) as error:  # a device's, or a result that is wrong
+        said, code = str(error), INCOMPLETE
+    except OSError as error:
+        if error.errno in _FULL or (error.errno is not None and error.filename is None):
+            raise
+        said, code = f"{quote_text(error.filename)}: {error.strerror}" if error.errno is not None else str(error), USAGE
+    sys.stderr.write(f"bwprof: error: {said}\n" if said else "bwprof: interrupted\n")
+    return code
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Where nobody has seen to them yet, while modules are loaded, SIGTERM and SIGHUP end a command as Ctrl-C does."""
+    changed = []
+    if threading.current_thread() is threading.main_thread():
+        changed = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in changed:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
+
+
+class _Tolerant:
+    """A stream whose words may be lost: its disk is full, or its reader has gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _safe_streams() -> Iterator[None]:
+    """Progress that nobody can read is no reason to stop measuring; a file's or an option's words are only shown.
+
+    Data go to `data_stream`.
+    """
+    out, err = sys.stdout, sys.stderr
+    sys.stderr = spelling(cast("TextIO", _Tolerant(err)))
+    sys.stdout = spelling(out)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = out, err
+
+
+class _ClosedStream(io.TextIOWrapper):
+    """Stands for a standard stream that was closed before the start: what is written goes nowhere."""
+
+
+def is_closed(stream: TextIO) -> bool:
+    """True for a standard stream that was closed before the start (``>&-``): it takes words, but no data."""
+    return isinstance(getattr(stream, "obeyed", stream), _ClosedStream)
+
+
+def data_stream(option: str = "") -> TextIO:
+    """Return the standard output for the data that `option` asks for; ValueError where it was closed.
+
+    A file and a pipe get data as they are: only a terminal obeys what is in them.
+    """
+    if option and is_closed(sys.stdout):
+        raise ValueError(f"{option}: the standard output is closed")
+    return sys.stdout if sys.stdout.isatty() else cast("TextIO", getattr(sys.stdout, "obeyed", sys.stdout))
+
+
+def _open_missing_streams() -> None:
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+    if sys.stdout is None:
+        sys.stdout = _ClosedStream(io.FileIO(1, "w", closefd=False), encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = _ClosedStream(io.FileIO(2, "w", closefd=False), encoding="utf-8")
+
+
+def _silence(number: int) -> None:
+    """What is still buffered for a stream that cannot be written must not be complained about at exit."""
+    with suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, number)
+        os.close(null)

@@ -1,0 +1,553 @@
+"""One measuring run of a command: its folder, its child process, its summary, picture and exports."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from bwprof import _core, hardware, registry
+from bwprof.cli import render
+from bwprof.cli.commands import analyze
+from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
+from bwprof.cli.options import DEFAULT_OUTPUT, columns
+from bwprof.cli.output import (
+    Targets,
+    UnwritableError,
+    choose_run_targets,
+    is_file,
+    new_targets,
+    open_store,
+    print_paths,
+    remove_folder,
+    unwritable,
+)
+from bwprof.hardware import Choice
+from bwprof.measuring.operation import Spec
+from bwprof.measuring.row import MeasuredItem
+from bwprof.records import proof
+from bwprof.results import csv_file, export, reader, schema
+from bwprof.results.atomic import atomic_write, is_plain_target
+from bwprof.results.schema import RowDict
+from bwprof.results.writer import Claims, Store, claimed, release
+from bwprof.roofs import model
+from bwprof.roofs.model import RoofsArgument
+from bwprof.runs import metadata
+from bwprof.runs.child import ChildExecutor
+from bwprof.runs.interrupts import Interrupts, StoppedError
+from bwprof.runs.loop import Executor, TimeBudget
+from bwprof.runs.metadata import (
+    DEVICES,
+    DevicePart,
+    Settle,
+    as_it_is,
+    is_finished,
+    is_part,
+    measure,
+    owners,
+    parts_of,
+    still_to_do,
+)
+from bwprof.runs.plan import Plan, each_once
+from bwprof.runs.progress import SilentProgress, choose_progress
+from bwprof.runs.timeline import Timeline
+from bwprof.text.formatting import path_text, plural, seconds_text
+from bwprof.text.parsing import finite_number, quote_text, repr_short, unknown
+from bwprof.text.terminal import console
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+
+def check(parsed: argparse.Namespace, targets: Targets) -> None:
+    """Before anything is measured: what cannot be written then.
+
+    Raises
+    ------
+    ValueError
+        When it is so.
+    """
+    root = parsed.proof_bundle
+    if root in {operation["name"] for operation in registry.operations()} and not os.path.isdir(root):
+        raise ValueError(
+            f"--proof-bundle {root} would be a folder: put operations before the option, or write ./{root}"
+        )
+    try:
+        if root is not None:
+            proof.check_root(root)
+        for target in targets.late:
+            if not isinstance(target, Path):
+                continue
+            if target.is_dir():
+                raise OSError(None, "it is a folder", str(target))
+            if is_plain_target(target) and not os.access(Path(os.path.realpath(target)).parent, os.W_OK):
+                raise OSError(None, "its folder cannot be written to, or is not there", str(target))
+    except OSError as error:
+        raise UnwritableError(f"{quote_text(error.filename)} cannot be written: {error.strerror}") from None
+
+
+def write_late(store: Store, targets: Targets, timeline: Timeline | None) -> None:
+    """The rows as older tools read them, and as Prometheus does, and when they were measured; OSError when they cannot
+    be written.
+    """
+    if targets.classic:
+        _write(targets.classic, csv_file.classic_text(store.rows))
+    if targets.prometheus:
+        _write(targets.prometheus, export.text(store.rows))
+    if targets.trace and timeline is not None:
+        _write(targets.trace, timeline.text(store.run))
+
+
+def write_stopped(store: Store, targets: Targets, timeline: Timeline | None) -> None:
+    """Of a run that a signal ended the trace, into files alone: who reads a pipe may be waiting for that end.
+
+    Metrics, and rows in the classic columns, stay those of the last run that went to its end.
+    """
+    for listed in (targets.classic, targets.trace, targets.prometheus):  # which are told to be there
+        listed[:] = [one for one in listed if not isinstance(one, Path) or (listed is targets.trace and is_file(one))]
+    write_late(store, Targets(trace=[one for one in targets.trace if isinstance(one, Path)]), timeline)
+
+
+def _write(targets: Iterable[Path | TextIO], text: str) -> None:
+    for target in targets:
+        if isinstance(target, Path):
+            atomic_write(target, text)
+        else:
+            target.write(text)
+            target.flush()
+
+
+def write_bundle(parsed: argparse.Namespace, store: Store, targets: Targets) -> bool:
+    """The bundle, with the pictures that the run has drawn; False, and a sentence, when it cannot be written."""
+    if parsed.proof_bundle is None:
+        return True
+    from bwprof.results import frame as frames
+
+    def draw(data: pd.DataFrame, folder: Path) -> None:
+        drawn = sorted(targets.folder.glob(f"{proof.PICTURE}*")) if targets.folder is not None else []
+        for path in drawn:
+            shutil.copyfile(path, folder / path.name)
+        if not drawn and targets.folder is None:
+            proof.drawn(data, folder)
+
+    whole = frames.from_rows(store.rows, store.run, store.samples)
+    try:
+        run_id = str(store.run["run_id"])
+        targets.bundle = proof.write_bundle(whole, run_id, parsed.proof_bundle, force=True, draw=draw)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"bwprof: error: the proof bundle cannot be written: {error}\n")
+        return False
+    return True
+
+
+_log = logging.getLogger("bwprof.sweep")
+
+PICTURE_NAME = "bandwidth_comparison"
+
+_PICTURE_SECONDS = 60.0
+
+_PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
+
+# Prints what a run has found: its rows, the folder that it is in, if any.
+Show = Callable[[Store, Path | None, "Console"], None]
+
+
+def show_cases(store: Store, folder: Path | None, screen: Console) -> None:
+    """The summary of a sweep's rows, and on a terminal what limits them."""
+    render.print_summary(store.rows, screen)
+    if screen.is_terminal:
+        analyze.print_answer(store.rows, folder, screen)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a run of a command measures, and how: its plan, the items (a model's, say) that its cases stand for, in a
+    device's executor, and what it shows at its end.
+    """
+
+    plan: Plan
+    items: Sequence[MeasuredItem]
+    command: str = "sweep"
+    executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
+    show: Show = show_cases
+    settle: Settle = as_it_is
+    made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
+    parts: Sequence[DevicePart[Any]] = ()  # of such a run that goes on
+    draws: bool = True  # a picture, in the run's folder
+
+
+# The job of a run that goes on, from its folder, its metadata and the rows that stay.
+Continued = Callable[[Path, dict[str, Any], Sequence[RowDict]], tuple[Sequence[int], int, Job]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunInputs:
+    """When the command began, a time.monotonic(); seconds for the whole run and for one case, and what rows are held
+    against, None for no wish; whether tools that watch the process are told.
+    """
+
+    started: float
+    max_total_seconds: float | None
+    max_case_seconds: float | None
+    roofs: RoofsArgument | None
+    nvtx: bool | None = None
+
+
+def run(
+    parsed: argparse.Namespace,
+    argv: Sequence[str],
+    interrupts: Interrupts,
+    job: Job,
+    choice: Choice,
+    given: RunInputs,
+    more: Mapping[str, Any] | None = None,
+) -> int:
+    """A new run, with `more` metadata; returns the exit code."""
+    run_id, targets = new_targets(parsed)
+    chosen: model.RoofsArgument = "auto" if given.roofs is None else given.roofs
+    data = metadata.describe_run(run_id, job.plan, choice, argv, chosen) | dict(more or {})
+    store: Store | None = None
+    try:
+        with interrupts.at_once():  # a pipe waits for its reader
+            if len(job.made) > 1:
+                job = replace(job, parts=parts_of(job.made, data))
+            check(parsed, targets)
+            store = open_store(data, targets)
+        return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
+    # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
+    except (BrokenPipeError, ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
+        if targets.folder is not None and (store is None or not store.rows):
+            remove_folder(targets.folder)
+        raise
+
+
+def resume(
+    parsed: argparse.Namespace,
+    argv: Sequence[str],
+    interrupts: Interrupts,
+    given: RunInputs,
+    clash: Sequence[str],
+    continued: Continued,
+) -> int:
+    """Go on with a run: its finished rows stay, the others are measured; returns the exit code.
+
+    `clash` are the options given that say what to run, which the run says itself.
+    """
+    if clash:
+        raise ValueError(f"--resume takes its cases from the run: leave out {', '.join(clash)}")
+    parent = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
+    if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
+        raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
+    folder = _run_folder(parsed.resume, parent)
+    with interrupts.at_once(), unwritable():
+        claims = claimed([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
+    try:  # nobody else writes there from before it is read
+        return _go_on(parsed, argv, interrupts, folder, claims, given, continued)
+    finally:
+        release(claims)
+
+
+def _go_on(
+    parsed: argparse.Namespace,
+    argv: Sequence[str],
+    interrupts: Interrupts,
+    folder: Path,
+    claims: Claims,
+    given: RunInputs,
+    continued: Continued,
+) -> int:
+    with interrupts.at_once():
+        rows, samples, data = reader.read_rows(folder)
+        kept, strangers, job = continued(folder, data, rows)
+        choice = hardware.choose(data["backend"], data["device_index"])
+        chosen = _earlier_roofs(folder, data) if given.roofs is None else given.roofs
+        data |= metadata.chosen_roofs(chosen)
+    for now, before in [(part.choice, part.run) for part in job.parts] or [(choice, data)]:
+        if now.name != before.get("device"):
+            _log.warning("the run began on %s and goes on on %s", before.get("device"), now.name)
+    if strangers:
+        _log.warning("%s: rows that belong to no case of its plan stay as they are: %d", folder, strangers)
+    earlier = data.get("resumed")
+    data["resumed"] = [
+        *(earlier if isinstance(earlier, list) else []),
+        {"argv": list(argv), "kept_rows": len(kept), "device": choice.name},
+    ]
+    targets = choose_run_targets(parsed, data["run_id"], folder=folder)
+    with interrupts.at_once():
+        check(parsed, targets)
+        store = open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
+    return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
+
+
+def _earlier_roofs(folder: Path, data: dict[str, Any]) -> model.RoofsArgument:
+    """What the rows of a run's file are held against; ValueError where that cannot be read."""
+    try:
+        return metadata.earlier_roofs(data)
+    except ValueError as error:
+        raise ValueError(f"{folder} cannot be resumed: {error}") from None
+
+
+def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: bool | None = None) -> int:
+    """Launch each case exactly once in this process, untimed; returns the exit code."""
+    code = OK
+    with _core.Device(choice.backend, choice.index) as device:
+        if nvtx and not device.watched:
+            _log.warning("--nvtx: %s", hardware.UNWATCHED)
+        for spec in each_once(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
+            interrupts.check()
+            try:
+                with spec.open(device, nvtx=nvtx is not False) as case:
+                    case.launch()
+                    sys.stderr.write(f"launched {spec.title} {'' if spec.variant else case.variant}".rstrip() + "\n")
+            except (_core.UnsupportedError, MemoryError) as error:
+                sys.stderr.write(f"skipped {spec.title}: {error}\n")
+            except (RuntimeError, ValueError, OSError) as error:  # a library that is missing is a RuntimeError, too
+                sys.stderr.write(f"failed {spec.title}: {error}\n")
+                code = INCOMPLETE
+    return code
+
+
+def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, Job]:
+    """The rows of a sweep that stay, how many of them belong to no case, and what is left to do."""
+    if data.get("model") is not None:
+        raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {path_text(folder)}")
+    sections = data.get(DEVICES, [data])
+    if DEVICES in data and not (isinstance(sections, list) and sections and all(map(is_part, sections))):
+        raise ValueError(f"{folder} cannot be resumed: its {DEVICES} are {repr_short(sections)}")
+    first = earlier_plan(folder, data)
+    owned = owners(rows, sections)
+    kept = [place for place, row in enumerate(rows) if owned[place] is None and is_finished(row)]
+    strangers = len(kept)
+    parts: list[DevicePart[Any]] = []
+    for number, section in enumerate(sections):
+        own = [place for place, owner in enumerate(owned) if owner == number]
+        told = {name: value for name, value in section.items() if value is not None}
+        plan = first if section is data else earlier_plan(folder, data | told)
+        stay, missing, more = still_to_do(plan.specs, [rows[place] for place in own])
+        kept += [own[place] for place in stay]
+        strangers += more
+        choice = hardware.choose(section["backend"], section["device_index"])
+        parts.append(DevicePart(choice, missing, section, plan.target_seconds))
+    return sorted(kept), strangers, Job(first, parts[0].items, parts=parts if len(parts) > 1 else ())
+
+
+def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
+    """The plan that a run wrote down; ValueError when it is not one, or not one that this bwprof can run."""
+    if not data.get("plan"):
+        raise ValueError(f"{folder} cannot be resumed: it has no plan (a {reader.JSON_NAME} that bwprof sweep wrote)")
+    kinds: dict[str, tuple[type, ...]] = {"plan": (list,), "run_id": (str,), "backend": (str,), "device_index": (int,)}
+    for name, kind in kinds.items():
+        if not isinstance(data.get(name), kind) or isinstance(data[name], bool):
+            raise ValueError(f"{folder} cannot be resumed: its {name} is {repr_short(data.get(name))}")
+    specs = []
+    for number, found in enumerate(data["plan"], start=1):
+        try:
+            specs.append(Spec.checked(found, data["backend"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"no {error}" if isinstance(error, KeyError) else error
+            raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
+    suite = data.get("suite")
+    target, most = (finite_number(data.get(name)) for name in ("target_seconds", "max_seconds"))
+    return Plan(
+        tuple(specs),
+        suite if isinstance(suite, str) else None,
+        target if target is not None and target > 0 else None,
+        most if most is not None and most >= 0 else None,
+    )
+
+
+def _run_folder(name: str, parent: Path) -> Path:
+    for candidate in (Path(name), parent / name):
+        if candidate.is_dir():
+            return reader.run_in(candidate)
+    known = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
+    raise ValueError(unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
+
+
+def _measure(
+    parsed: argparse.Namespace,
+    interrupts: Interrupts,
+    choice: Choice,
+    store: Store,
+    targets: Targets,
+    job: Job,
+    given: RunInputs,
+) -> int:
+    """Measure a job's items, write, show; returns the exit code."""
+    plan = job.plan
+    limits = TimeBudget(plan.target_seconds, given.max_total_seconds, given.started, max_seconds=plan.max_seconds)
+    parts = job.parts or (DevicePart(choice, job.items, store.run),)
+
+    def executor_of(one: Choice) -> Executor[Any]:
+        inner = ChildExecutor(
+            one.backend, one.index, interrupts, max_case_seconds=given.max_case_seconds, nvtx=given.nvtx
+        )
+        return job.executor(inner)
+
+    timeline = Timeline() if targets.trace else None
+    status = "failed"
+    trouble: OSError | None = None
+    try:
+        try:
+            _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits, timeline)
+        finally:
+            job.settle(store)
+        status = "complete"
+    except (StoppedError, KeyboardInterrupt):
+        status = "interrupted"
+    except OSError as error:
+        trouble = error
+    finally:
+        try:
+            store.finish(status)
+        except OSError as error:
+            trouble = error
+    if trouble is not None:
+        return _rescue(store, targets, trouble)
+    importlib.import_module("bwprof.results.frame")  # NumPy, which a signal in the midst of its loading spoils for good
+
+    stopped, told = status == "interrupted", True
+    try:
+        try:
+            with interrupts.at_once():
+                write_late(store, targets, timeline)
+                if job.draws:
+                    _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
+                told = write_bundle(parsed, store, targets)
+        except StoppedError:
+            stopped = True
+            write_stopped(store, targets, timeline)
+    except OSError as error:
+        return _rescue(store, targets, error)
+    if not parsed.quiet:
+        _show(store, targets, status, limits.started, job, columns(parsed))
+    if stopped:
+        return INTERRUPTED
+    return INCOMPLETE if not told or any(row["status"] == "failed" for row in store.rows) else OK
+
+
+def _run_parts(
+    parsed: argparse.Namespace,
+    given: model.RoofsArgument,
+    executor_of: Callable[[Choice], Executor[Any]],
+    store: Store,
+    parts: Sequence[DevicePart[Any]],
+    limits: TimeBudget,
+    timeline: Timeline | None,
+) -> None:
+    for part in parts:
+        if not parsed.quiet and (part.items or len(parts) == 1):
+            choice = part.choice
+            told = f"{choice.backend}:{choice.index} {choice.name} ({choice.reason})"
+            sys.stderr.write(f"bwprof: measuring {told}: {plural(len(part.items), 'case')}\n")
+    progress: SilentProgress = choose_progress(quiet=parsed.quiet)
+    if timeline is not None:
+        progress = timeline.telling(progress)
+    try:
+        measure(
+            parts,
+            executor_of,
+            store,
+            limits=limits,
+            progress=progress,
+            given=given,
+            recalibrate=parsed.recalibrate,
+        )
+    finally:
+        progress.end()
+
+
+def _rescue(store: Store, targets: Targets, trouble: OSError) -> int:
+    """Something cannot be written any more: where the finished rows are, or the rows themselves on standard error."""
+    where = f" {trouble.filename}" if trouble.filename else ""
+    sys.stderr.write(f"bwprof: error: results cannot be written{where}: {trouble.strerror or trouble}\n")
+    if isinstance(trouble, BrokenPipeError) and any(map(is_file, (*targets.csv, *targets.json))):
+        sys.stderr.write(f"bwprof: the run ends here; its {len(store.rows)} finished rows are kept\n")
+        print_paths(targets)
+        return INCOMPLETE
+    sys.stderr.write("bwprof: the finished rows follow as CSV, so that they are not lost:\n")
+    sys.stderr.write(store.rescue())
+    return INCOMPLETE
+
+
+def _draw(store: Store, targets: Targets, seconds: float) -> None:
+    """The picture, in the run's folder, for each device; without matplotlib or a measured row there is none."""
+    if targets.folder is None or not any(row["status"] == "ok" for row in store.rows):
+        return
+    try:
+        from bwprof.plot import bars
+        from bwprof.results import frame as frames
+
+        with warnings.catch_warnings(), _at_most(seconds):
+            warnings.simplefilter("ignore")  # a letter that the font lacks
+            for name, rows, run in _pictures(store):
+                bars.save(frames.from_rows(rows, run), targets.folder / name)
+    except (StoppedError, KeyboardInterrupt):
+        raise
+    except ImportError as error:
+        _log.warning("no picture: %s", error)
+    except Exception as error:  # the rows are there, and so is the summary
+        _log.warning("the picture could not be drawn: %s", str(error) or type(error).__name__)
+
+
+def _pictures(store: Store) -> Iterator[tuple[str, Sequence[RowDict], dict[str, Any]]]:
+    """The name of each device's picture, its rows, and its run."""
+    sections = store.run.get(DEVICES)
+    if sections is None:
+        yield PICTURE_NAME, store.rows, store.run
+        return
+    owned = owners(store.rows, sections)
+    for number, section in enumerate(sections):
+        rows = [row for row, owner in zip(store.rows, owned, strict=True) if owner == number]
+        if any(row["status"] == "ok" for row in rows):
+            yield f"{PICTURE_NAME}_{section['backend']}{section['device_index']}", rows, store.run | section
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """A block that ends with TimeoutError when it takes longer."""
+
+    def over(_number: int, _frame: object) -> None:
+        raise TimeoutError(f"it was not finished within {seconds:.3g} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _show(store: Store, targets: Targets, status: str, started: float, job: Job, chosen: Sequence[str] | None) -> None:
+    """The summary, or the columns that were chosen, on standard output (on standard error when the data is there), and
+    where the files are.
+    """
+    from bwprof.cli.render import print_view
+    from bwprof.results import frame as frames
+
+    if store.rows:
+        screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
+        if chosen is None:
+            job.show(store, targets.folder, screen)
+        else:
+            print_view(frames.from_rows(store.rows), screen, columns=chosen)
+    counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
+    said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
+    sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")
+    print_paths(targets)
+    if status == "interrupted" and targets.folder is not None:
+        command = f"bwprof {job.command} " if job.command != "sweep" else ""
+        sys.stderr.write(f"bwprof: go on with {command}--resume {path_text(targets.folder)}\n")

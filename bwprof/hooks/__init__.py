@@ -1,1 +1,0 @@
-"""Hooks for running programs."""

@@ -1,0 +1,8 @@
+"""``python -m bwprof.profilers ncu FILE``."""
+
+import sys
+
+from bwprof.cli.commands.importers import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Read what rocprof and rocprofv3 measured."""

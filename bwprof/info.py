@@ -1,0 +1,229 @@
+"""What this machine and this build offer. ``python -m bwprof.info`` prints it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bwprof.hardware import amd_gpu
+from bwprof.roofs.model import Roofs
+from bwprof.text.formatting import bytes_text
+
+if TYPE_CHECKING:
+    from bwprof import _core
+
+NOT_PROBED = "not probed (--probe, or probe=True)"
+
+
+class Info(dict[str, Any]):
+    """What `info` found: a dict that shows itself as ``bwprof info`` prints it."""
+
+    def _parts(self) -> list[tuple[str, list[dict[str, str]]]]:
+
+        parts = [(f"bwprof {self['version']}", about(self))]
+        parts += [(f"{device['backend']}:{device['index']}", device_lines(device)) for device in self["devices"]]
+        return [(title, [{"what": name, "value": value} for name, value in lines]) for title, lines in parts]
+
+    def __repr__(self) -> str:
+        from bwprof.text.listing import text_table
+
+        try:
+            return "\n\n".join(f"{title}\n{text_table(lines)}" for title, lines in self._parts())
+        except KeyError:  # a part of it, or a changed one
+            return super().__repr__()
+
+    def _repr_html_(self) -> str:
+        from bwprof.text.listing import html_table
+
+        return "".join(html_table(lines, title) for title, lines in self._parts())
+
+
+def info(*, probe: bool = False) -> Info:
+    """Devices, build, libraries and versions.
+
+    Parameters
+    ----------
+    probe : bool
+        Try what may need privileges, hardware counters above all; it takes about two seconds for each GPU.
+
+    Returns
+    -------
+    Info
+        A dict, shown as ``bwprof info`` prints it; ``info()["devices"]["cpu:0"]`` is one device.
+        Keys: version, build (what was compiled in, and why or why not), host, versions, environment, backends (name,
+        text, built, reason, devices), packages (name -> version, or that it is not there), profilers (ncu, nsys,
+        rocprof, rocprofv3 -> path and version, or None), devices: backend and index with either an error in words, or
+        facts, memory_free_bytes, memory_total_bytes, roofs, libraries (opened at run time: dicts of name, purpose,
+        path, version, note) and works (sensors, counters and each timer -> "ok", or why not). A device's roofs are
+        those that earlier sweeps stored (`Roofs.to_dict()`; None where there are none that still hold):
+        nothing is measured here.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> sorted(bwprof.info())
+    ['backends', 'build', 'devices', 'environment', 'host', 'packages', 'profilers', 'version', 'versions']
+    """
+    from bwprof import _core, environment
+    from bwprof.hardware import Devices
+    from bwprof.text.parsing import parse_bool
+
+    parse_bool(probe, "probe")
+    backends = _core.backends()
+    found = {
+        "version": _core.__version__,
+        "build": dict(_core.build),
+        "host": environment.host(),
+        "versions": environment.versions(),
+        "environment": environment.variables(),
+        "backends": backends,
+        "devices": Devices(_device(row, device["index"], probe) for row in backends for device in row["devices"]),
+        "packages": _packages(),
+        "profilers": environment.profilers(),
+    }
+    return Info(found)
+
+
+def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
+    from bwprof import _core, hardware
+    from bwprof.roofs import store
+
+    found: dict[str, Any] = {"backend": backend["name"], "index": index}
+    try:
+        with hardware.opened(backend["name"], index) as device:
+            free, total = device.memory()
+            facts = hardware.facts(device)
+            roofs = store.load(store.identity(device.backend, facts))
+            return found | {
+                "facts": facts,
+                "memory_free_bytes": free,
+                "memory_total_bytes": total,
+                "roofs": roofs.to_dict() if roofs else None,
+                "libraries": device.libraries(),
+                "works": {
+                    "sensors": device.conditions()["note"] or "ok",
+                    "counters": _counters(device) if probe else NOT_PROBED,
+                    **{f"timer {name}": _timer(device, name, probe) for name in backend["timers"]},
+                },
+            }
+    except (_core.UnavailableError, _core.DeviceError, MemoryError, OSError) as error:
+        return found | {"error": str(error)}
+
+
+def _counters(device: _core.Device) -> str:
+    """What counting a small stream comes to."""
+    from bwprof import _core, hardware, registry
+
+    stream = next(operation for operation in registry.operations() if operation["is_stream"])
+    params = {stream["params"][0]["name"]: 1 << 16}
+    with _core.Case(device, stream["name"], "fp32", params) as case:
+        return str(hardware.count_devices(device, case.count())["counters_status"])
+
+
+def _timer(device: _core.Device, name: str, probe: bool) -> str:
+    """The device's own timer always works; another one is tried when asked."""
+    from bwprof import _core
+
+    if name != device.facts()["timer"] and not probe:
+        return NOT_PROBED
+    try:
+        return f"ok, an empty launch takes {device.floor_ns(name) / 1e3:.2f} us"
+    except _core.UnavailableError as error:
+        return str(error)
+
+
+def _packages() -> dict[str, str]:
+    """Package -> version, or that it is not there."""
+    from importlib import metadata as packages
+
+    found = {}
+    for name in ("numpy", "pandas", "matplotlib", "rich"):
+        try:
+            found[name] = packages.version(name)
+        except packages.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def about(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """The build, its libraries and the host."""
+    lines = [(f"build: {name}", _format_value(value)) for name, value in found["build"].items()]
+    for backend in found["backends"]:
+        state = f"{len(backend['devices'])} device(s)" if backend["built"] else "not in this build"
+        lines.append((f"backend {backend['name']}", f"{state}{': ' if backend['reason'] else ''}{backend['reason']}"))
+    lines += [("AMD GPU", amd_gpu())] if amd_gpu() else []
+    lines += [(name, str(value)) for name, value in found["versions"].items() if name == "python"]
+    lines += [(name, value) for name, value in found["packages"].items()]
+    for name, tool in found["profilers"].items():
+        where = "not found" if tool is None else f"{tool['version'] or 'version unknown'} {tool['path']}"
+        lines.append((f"profiler {name}", where))
+    lines += [(f"environment: {name}", value) for name, value in found["environment"].items() if value is not None]
+    lines.append(("host", f"{found['host']['platform']}, {found['host']['cpu_count']} CPUs"))
+    return lines
+
+
+def device_lines(device: dict[str, Any]) -> list[tuple[str, str]]:
+    """One device: what is known of it, what works, its roofs."""
+    if "error" in device:
+        return [("not usable", device["error"])]
+    lines = [
+        ("memory", f"{bytes_text(device['memory_free_bytes'])} free of {bytes_text(device['memory_total_bytes'])}")
+    ]
+    for name, value in device["facts"].items():
+        if value is None or (value in ("", 0) and name not in ("ecc", "persistence")) or name == "memory_bytes":
+            continue
+        lines.append((name, bytes_text(value) if name.endswith("_bytes") else _format_value(value)))
+    lines += [(f"library {library['name']}", _library(library)) for library in device["libraries"]]
+    lines += [(f"works: {name}", said) for name, said in device["works"].items()]
+    return lines + _roof_lines(device["roofs"])
+
+
+def _roof_lines(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Stored roofs: the ceilings, the arithmetic rates, and where they come from."""
+    if stored is None:
+        return [("roofs", "none stored for this device, driver, version and settings: the next sweep measures them")]
+    roofs = Roofs.from_dict(stored)
+    lines = [("roofs", f"measured {roofs.measured} by bwprof {roofs.bwprof_version}, driver {roofs.driver}")]
+    lines.append(("roofs: file", roofs.source))
+    for point in roofs.ceilings():
+        doubt = f"; in doubt: {point.doubt}" if point.doubt else f" +- {100 * point.uncertainty:.1f} %"
+        lines.append((f"ceiling {point.stream}", f"{point.gb_s:.4g} GB/s at {bytes_text(point.total_bytes)}{doubt}"))
+    sizes = [point.total_bytes for point in roofs.points]
+    if sizes:
+        span = f"{bytes_text(min(sizes))} to {bytes_text(max(sizes))}"
+        doubtful = sum(bool(point.doubt) for point in roofs.points)
+        lines.append(("size curve", f"{len(sizes)} points, {span}; {doubtful} in doubt"))
+    for rate in roofs.rates:
+        what = f"{rate.operation} {rate.variant}, {rate.size} cubed; median {rate.median_tflops:.4g}"
+        lines.append((f"best rate {rate.precision}", f"{rate.tflops:.4g} TFLOP/s ({what})"))
+    return lines
+
+
+def _library(found: dict[str, str]) -> str:
+    """Version and file, or why there is none."""
+    where = f"{found['version']} {found['path']}".strip() if found["path"] else "none"
+    return f"{where} ({found['purpose']})" + (f": {found['note']}" if found["note"] else "")
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, dict):
+        known = [f"{name} {_format_value(item)}" for name, item in value.items() if not _unknown(item)]
+        return ", ".join(known) or "unknown"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_format_value, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if _unknown(value):
+        return "unknown"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _unknown(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+if __name__ == "__main__":
+    from bwprof.cli.commands.describe import main_info
+
+    sys.exit(main_info())

@@ -1,1 +1,0 @@
-"""Ladders of variants, measured rung by rung: `bwprof.ablation`."""

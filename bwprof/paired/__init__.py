@@ -1,1 +1,0 @@
-"""Two sides measured turn by turn on one device: `bwprof.ab`, and ``bwprof ab``."""

@@ -1,1 +1,0 @@
-"""The kinds of pictures, a file each."""

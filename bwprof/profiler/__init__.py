@@ -1,0 +1,1 @@
+"""Measure inside a running program: `bwprof.Profiler`, and modules and profiles of PyTorch."""

@@ -1,0 +1,542 @@
+"""`bwprof.Profiler`: named ranges in a running program, and their trace."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import statistics
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from bwprof import _core, hardware
+from bwprof.hardware import Device
+from bwprof.measuring.callables import check_callable, name_of, only_makes
+from bwprof.profiler.schedule import ScheduleArgument, Scheduled, make_schedule
+from bwprof.results.atomic import atomic_write
+from bwprof.results.export import Slice, TraceDocument, pulses
+from bwprof.text.parsing import (
+    finite_number,
+    parse_bool,
+    parse_bytes,
+    path_of,
+    quote_text,
+    repr_short,
+    to_ascii,
+    unknown,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# When a range began and how long it took, ns, and the bytes that it read and wrote, as far as they are known.
+Event = tuple[float, float, int | None, int | None]
+
+_SLACK_US = 2.0  # two events' distance is a float of milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The device and the stream, or thread, that ranges are on; exact: their times are no floats of events."""
+
+    device: str
+    track: str
+    exact: bool
+
+
+def trace_text(where: Where, events: Mapping[str, Sequence[Event]], most: int) -> str:
+    """A trace of ranges, by name. Of more than `most` the latest. Time begins with the first of them."""
+    begins = sorted(begin for runs in events.values() for begin, *_ in runs)
+    left_out = max(0, len(begins) - most)
+    zero = begins[left_out] if begins else 0.0
+    slices: list[Slice] = []
+    trace = TraceDocument({"ranges": len(begins), "left_out": left_out})
+    process = trace.process(where.device)
+    for name, runs in events.items():
+        own = []
+        for begin, ns, read, written in runs:
+            if begin < zero:
+                continue
+            figures: dict[str, float | None] = {"bytes_read": read, "bytes_written": written}
+            if read is not None and written is not None:
+                figures["bandwidth_gb_s"] = _core.bandwidth_gb_s(read + written, ns / 1e9)
+            own.append(Slice(name, (begin - zero) / 1e3, ns / 1e3, figures))
+        slices += own
+        trace.counter(process, f"GB/s {name}", pulses(own, "bandwidth_gb_s"))
+    trace.track(process, where.track, slices, slack_us=0.0 if where.exact else _SLACK_US)
+    return trace.text()
+
+
+P = ParamSpec("P")
+
+R = TypeVar("R")
+
+RangeBytes = tuple[int, int]  # read and written
+
+_FLOOR_RANGES = 101
+
+_NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
+
+
+class Range:
+    """A named range of a `Profiler`: a context manager, and a decorator. It may be entered again while it runs.
+
+    Of ranges of one name that overlap (two coroutines) each end ends the one that began last: give them names of their
+    own.
+    """
+
+    __slots__ = ("_name", "_start", "_stop")
+
+    def __init__(self, core: _core.Profiler, name: str) -> None:
+        self._name, self._start, self._stop = name, core.start, core.finish
+
+    def __enter__(self) -> Range:
+        self._start(self._name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop(self._name)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The function with every call of it in this range.
+
+        Raises
+        ------
+        TypeError
+            For a coroutine function or a generator function: a call of it does not run it.
+        """
+        if not callable(function):
+            raise TypeError(f"{repr_short(function)} is no function: a range is put around a function's calls")
+        if only_makes(function):
+            inside = f"put `with profiler.range('{quote_text(self._name)}'):` inside it"
+            raise TypeError(f"a call of {name_of(function)} does not run it: {inside}")
+
+        @functools.wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return wrapped
+
+
+class Profiler(hardware.Holder, Scheduled):
+    """Times named ranges of your program, on the GPU's own clock or the processor's, without waiting for anything.
+
+    On a GPU `start` and `stop` record one event each on the stream; times are read when you ask for them, and only then
+    anything is waited for. A range is the time from its first to its last work on that stream: event pairs carry a few
+    microseconds of bias, so ranges near it have the flag `near_timer_floor`. Ranges may nest, overlap and repeat, in
+    any thread; those of one name are put together. Code that runs while the stream is captured into a graph cannot be
+    timed: its ranges raise when they are read. Every time is kept (40 bytes each, with when it began and what it moved)
+    until `reset`, or until the next cycle of a schedule.
+
+    Parameters
+    ----------
+    enabled : bool
+        False: no device is touched, and start and stop do nothing. May be set later.
+    stream : optional
+        As in `bwprof.measure`; asked for when the Profiler is first enabled.
+    device, backend : optional
+        As in `bwprof.measure`.
+    capacity : int
+        Ranges that can wait to be read before more events are made.
+    schedule : Schedule, mapping or callable, optional
+        Which of the program's steps are timed: ``dict(wait=1, warmup=1, active=3, repeat=2)``, a `bwprof.Schedule`, or
+        one of `torch.profiler.schedule`. The program calls `step` after each of them.
+    nvtx : bool, optional
+        False: tools that take NVTX ranges (nsys, ncu) are told nothing. None: they are told of every range, in the
+        domain ``bwprof``, with its bytes as payload (`set_bytes` before it), where one watches the process when the
+        Profiler is first enabled. True: so, and a RuntimeWarning where none does.
+    on_trace_ready : callable, optional
+        Called with the Profiler when the active steps of a cycle are over, also by `close`.
+
+    Attributes
+    ----------
+    start, stop : callable
+        ``start(name)`` begins a range, ``stop(name)`` ends the latest one of that name that its thread began.
+        ValueError for stopping what does not run.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> profiler = bwprof.Profiler(device="cpu")
+    >>> with profiler.range("sum"):
+    ...     _ = sum(range(1000))
+    >>> profiler.set_bytes("sum", 8000, 0)
+    >>> profiler.frame()["range"].tolist(), profiler.elapsed_ms("sum") > 0
+    (['sum'], True)
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_bytes",
+        "_capacity",
+        "_core",
+        "_device",
+        "_first_bytes",
+        "_nvtx",
+        "_stream",
+        "_where",
+        "start",
+        "stop",
+    )
+
+    start: Callable[[str], None]
+    stop: Callable[[str], None]
+
+    def __init__(
+        self,
+        *,
+        enabled: bool = True,
+        stream: Any = None,
+        backend: str | None = None,
+        device: Device = None,
+        capacity: int = 4096,
+        nvtx: bool | None = None,
+        schedule: ScheduleArgument = None,
+        on_trace_ready: Callable[[Profiler], object] | None = None,
+    ) -> None:
+        check_callable(on_trace_ready, "on_trace_ready")
+        self._core = _core.Profiler()
+        self._device: _core.Device | None = None
+        self._where = (backend, device)
+        self._stream = stream
+        self._capacity = whole_number(capacity, "capacity")
+        self._nvtx = None if nvtx is None else parse_bool(nvtx, "nvtx")
+        self._bytes: dict[str, RangeBytes] = {}
+        self._first_bytes: dict[str, RangeBytes] = {}
+        self.start = self._core.start
+        self.stop = self._core.stop
+        self._follow(make_schedule(schedule), enabled=enabled, ready=on_trace_ready)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether start and stop do anything. Ranges that run when it is switched off are dropped."""
+        return self._core.on
+
+    @enabled.setter
+    def enabled(self, value: bool) -> None:
+        if value and self._device is None:
+            self._open()
+        self._core.switch(value)
+
+    def _open(self) -> None:
+        choice = hardware.chosen(*self._where)
+        with hardware.preserve_current_device(choice.backend):
+            device = hardware.open_device(choice.backend, choice.index)
+            try:
+                has_streams = _core.backend_facts(choice.backend)["has_streams"]
+                stream = hardware.stream_handle(self._stream, choice.index) if has_streams else 0
+                self._core.open(device, stream, self._capacity, self._nvtx is not False)
+            except BaseException:
+                hardware.close_device(device)
+                raise
+        self._device = device
+        for name, moved in self._bytes.items():
+            self._core.move(name, *moved)
+        if self._nvtx and not self._core.watched:
+            warnings.warn(f"nvtx=True: {hardware.UNWATCHED}", RuntimeWarning, stacklevel=_find_stacklevel())
+
+    def range(self, name: str) -> Range:
+        """``with profiler.range("attention"): ...`` or ``@profiler.range("attention")``."""
+        return Range(self._core, name)
+
+    def set_bytes(self, name: str, bytes_read: int, bytes_written: int) -> None:
+        """Set what one run of a range moves, for `bandwidth_gb_s`; TypeError for a name that is no text.
+
+        It holds for the run that is on, for those that begin from now on, and for those before it was first set.
+        """
+        moved = parse_bytes(bytes_read, "bytes_read"), parse_bytes(bytes_written, "bytes_written")
+        self._bytes[_checked(name)] = moved
+        self._first_bytes.setdefault(name, moved)
+        if self._device is not None:
+            self._core.move(name, *moved)
+
+    def times_ms(self, name: str) -> list[float]:
+        """Every time of a range so far, ms, in the order in which they ended; waits for the last one.
+
+        Raises
+        ------
+        ValueError
+            For a range that was never started.
+        TypeError
+            For a name that is no text.
+        """
+        return self._runs(name).times_ms
+
+    def elapsed_ms(self, name: str) -> float:
+        """The median time of a range, ms; NaN before its first end."""
+        return _median(self.times_ms(name))
+
+    def bandwidth_gb_s(self, name: str) -> float:
+        """Its bytes (`set_bytes`) over the median time, GB/s; NaN where one of them is not known.
+
+        Where runs moved different bytes, all bytes over all time.
+        """
+        return self._runs(name).bandwidth_gb_s
+
+    def frame(self) -> pd.DataFrame:
+        """One row per range, in the order of their first start.
+
+        Returns
+        -------
+        pandas.DataFrame
+            range, count, total_ms, time_ms (median), time_ms_min, time_ms_max, bytes_read, bytes_written,
+            bandwidth_gb_s, flags (`near_timer_floor`; `bytes_vary` where runs moved different bytes: then bytes_read
+            and bytes_written are means, and bandwidth_gb_s is all bytes over all time); `attrs` hold timer, floor_us,
+            backend and device.
+        """
+        import pandas as pd
+
+        found = self._events()
+        floor_ms = self._floor_ms() if found else float("nan")
+        rows = [self._row(name, Runs.of(events, self._bytes.get(name)), floor_ms) for name, events in found.items()]
+        columns = ["range", "count", *_NUMBERS[:4], "bytes_read", "bytes_written", "bandwidth_gb_s", "flags"]
+        frame = pd.DataFrame(rows, columns=columns, dtype=object)  # a float holds no bytes beyond 2**53
+        kinds = dict.fromkeys(_NUMBERS, "float64") | {"count": "Int64", "bytes_read": "Int64", "bytes_written": "Int64"}
+        frame = frame.astype(kinds | {"range": "string", "flags": "string"})
+        device = self._device
+        frame.attrs = {
+            "timer": "" if device is None else _core.backend_facts(device.backend)["range_clock"],
+            "floor_us": floor_ms * 1e3,
+            "backend": "" if device is None else device.backend,
+            "device": "" if device is None else hardware.facts(device)["name"],
+        }
+        return frame
+
+    def _floor_ms(self) -> float:
+        """Of an empty range: two events in a row on a GPU; where calls are the work, those of a `with` block."""
+        assert self._device is not None  # something was found
+        if not _core.backend_facts(self._device.backend)["runs_on_host"]:
+            return self._core.floor_ns() / 1e6
+        core = _core.Profiler()
+        core.open(self._device, 0, _FLOOR_RANGES, nvtx=False)
+        try:
+            core.switch(True)
+            for _ in range(_FLOOR_RANGES):
+                with Range(core, ""):
+                    pass
+            return statistics.median(core.read()[""]) / 1e6
+        finally:
+            core.close()
+
+    def _row(self, name: str, runs: Runs, floor_ms: float) -> dict[str, Any]:
+        from bwprof.roofs.limiter import FLOOR_FACTOR
+
+        times, median = runs.times_ms, _median(runs.times_ms)
+        flags = ["near_timer_floor"] if median < FLOOR_FACTOR * floor_ms else []
+        if runs.varied:
+            flags.append("bytes_vary")
+        return {
+            "range": name,
+            "count": len(times),
+            "total_ms": sum(times),
+            "time_ms": median,
+            "time_ms_min": min(times, default=None),
+            "time_ms_max": max(times, default=None),
+            "bytes_read": runs.moved and runs.moved[0],
+            "bytes_written": runs.moved and runs.moved[1],
+            "bandwidth_gb_s": runs.bandwidth_gb_s,
+            "flags": ";".join(flags),
+        }
+
+    def report(self, style: str = "table") -> str:
+        """The same as text, ready to be printed.
+
+        Parameters
+        ----------
+        style : {"table", "classic"}
+            A row for each range, names of more than 200 characters cut short; or a block for each, with its bytes, as
+            the C library's `bwprof_profiler_print_report` writes it (a MB is 10^6 bytes).
+
+        Raises
+        ------
+        ValueError
+            For another style.
+
+        Examples
+        --------
+        >>> import bwprof
+        >>> with bwprof.Profiler(device="cpu") as profiler:
+        ...     profiler.set_bytes("GEMM FP16", 117448704, 28672)
+        ...     with profiler.range("GEMM FP16"):
+        ...         _ = sum(range(1000))
+        ...     print(profiler.report(style="classic"))  # doctest: +ELLIPSIS
+        === Bandwidth Profile: GEMM FP16 ===
+        Elapsed time: ... ms
+        Bytes read: 117448704 (117.45 MB)
+        Bytes written: 28672 (0.03 MB)
+        Bandwidth: ... GB/s
+        =============================
+        <BLANKLINE>
+        """
+        if style not in ("table", "classic"):
+            raise ValueError(unknown("style", style, ["table", "classic"]))
+        rows: list[Any] = self.frame().to_dict("records")
+        return "".join(map(_block, rows)) if style == "classic" else _table(rows)
+
+    def write_chrome_trace(self, path: str | PathLike[str], *, most: int = 200_000) -> None:
+        """Write the ranges so far into a file in the Trace Event format.
+
+        Perfetto (ui.perfetto.dev) and chrome://tracing open it: one track for the stream, further ones for ranges that
+        overlap without one lying in the other, and a counter of GB/s for each range that has bytes. Waits for the last
+        range; a file of that name is replaced.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        most : int
+            So many ranges, the latest; how many were left out stands in the file.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is no path, or no number from 1.
+        OSError
+            When it cannot be written; an old file is then untouched.
+
+        Examples
+        --------
+        >>> import bwprof, json, pathlib, tempfile
+        >>> with bwprof.Profiler(device="cpu") as profiler, tempfile.TemporaryDirectory() as folder:
+        ...     with profiler.range("sum"):
+        ...         _ = sum(range(1000))
+        ...     profiler.write_chrome_trace(f"{folder}/trace.json")
+        ...     events = json.loads(pathlib.Path(folder, "trace.json").read_text())["traceEvents"]
+        >>> [event["name"] for event in events if event["ph"] == "X"]
+        ['sum']
+        """
+        target = path_of(path, "path")
+        count = whole_number(most, "most")
+        if count < 1:
+            raise ValueError(f"most is {repr_short(most)}: at least 1 is needed")
+        atomic_write(target, trace_text(self._where_it_runs(), self._events(), count))
+
+    def _where_it_runs(self) -> Where:
+        device = self._device
+        if device is None:
+            return Where("no device", "ranges", exact=True)
+        facts = _core.backend_facts(device.backend)
+        name = f"{device.backend}:{device.index} {hardware.facts(device)['name']}"
+        stream = hardware.stream_handle(self._stream, device.index) if facts["has_streams"] else None
+        return Where(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
+
+    def reset(self) -> None:
+        """Forget all times so far, and ranges that have none yet; those that run go on."""
+        if self._device is not None:
+            self._core.forget()
+
+    def close(self) -> None:
+        """Give the events and the device back; the times are gone. Calling it again is fine."""
+        try:
+            self._finish_steps()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        self._core.close()
+        if self._device is not None:
+            hardware.close_device(self._device)
+            self._device = None
+
+    def __enter__(self) -> Profiler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _events(self) -> dict[str, list[Event]]:
+        """All runs by name; those from before their bytes were first set have these."""
+        if self._device is None:
+            return {}
+        found, unset = self._core.events(), (None, None)
+        return {
+            name: [one if one[2] is not None else (*one[:2], *self._first_bytes.get(name, unset)) for one in events]
+            for name, events in found.items()
+        }
+
+    def _runs(self, name: str) -> Runs:
+        found = self._events()
+        if _checked(name) not in found:
+            raise ValueError(unknown("range", name, found))
+        return Runs.of(found[name], self._bytes.get(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """A range's runs: their times, the bytes of one of them (the mean where they vary), and their rate."""
+
+    times_ms: list[float]
+    moved: RangeBytes | None
+    varied: bool
+    bandwidth_gb_s: float
+
+    @classmethod
+    def of(cls, events: Sequence[Event], set_last: RangeBytes | None) -> Runs:
+        """Put events together; without any, a run moves what was set last."""
+        times = [ns / 1e6 for _, ns, _, _ in events]
+        each = [(read, written) for _, _, read, written in events if read is not None and written is not None]
+        moved = each[0] if each else set_last
+        if len(set(each)) < 2:
+            rate = math.nan if moved is None else float(_core.bandwidth_gb_s(sum(moved), _median(times) / 1e3))
+            return cls(times, moved, False, rate)
+        total_read, total_written = (sum(one) for one in zip(*each, strict=True))
+        rate = float(_core.bandwidth_gb_s(total_read + total_written, sum(times) / 1e3))
+        return cls(times, (round(total_read / len(each)), round(total_written / len(each))), True, rate)
+
+
+def _checked(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a range's name is a str, not {repr_short(name)}")
+    return name
+
+
+def _median(times: list[float]) -> float:
+    return statistics.median(times) if times else float("nan")
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    from bwprof.text.terminal import plain_table
+
+    numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
+    lines = []
+    for row in rows:
+        cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
+        lines.append([quote_text(row["range"]), str(row["count"]), *cells, row["flags"]])
+    return plain_table(["range", *numbers, "flags"], lines, numbers=numbers)
+
+
+def _block(row: dict[str, Any]) -> str:
+    """A range in the classic style, which csrc/api/readings.c has as well."""
+    times = f" (median of {row['count']})" if row["count"] > 1 else ""
+    name = to_ascii(row["range"]).replace("\n", "\\x0a").replace("\t", "\\x09")
+    time, fast = (finite_number(row[figure]) for figure in ("time_ms", "bandwidth_gb_s"))
+    lines = [
+        f"=== Bandwidth Profile: {name} ===",
+        f"Elapsed time: {'unknown' if time is None else f'{time:.3f}'} ms{times}",
+    ]
+    for label, moved in (("read", row["bytes_read"]), ("written", row["bytes_written"])):
+        if isinstance(moved, int):
+            mean = ", mean" if "bytes_vary" in row["flags"] else ""
+            lines.append(f"Bytes {label}: {moved} ({moved / 1e6:.2f} MB{mean})")
+    lines.append("Bandwidth: unknown" if fast is None else f"Bandwidth: {fast:.2f} GB/s")
+    return "\n".join([*lines, "=" * 29, ""])
+
+
+def _find_stacklevel() -> int:
+    """Return the `stacklevel` of the first caller outside this package, for `warnings.warn`."""
+    package = os.path.dirname(_core.__file__) + os.sep
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -1,8 +1,0 @@
-"""``python -m bwprof.profilers ncu FILE``."""
-
-import sys
-
-from bwprof.cli.profilers import main
-
-if __name__ == "__main__":
-    sys.exit(main())

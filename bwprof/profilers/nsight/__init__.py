@@ -1,1 +1,0 @@
-"""Nsight Compute: its command line, and what it prints, as frames."""

@@ -1,0 +1,1 @@
+"""Regressions: which cases became slower from one run to another, and by more than chance."""

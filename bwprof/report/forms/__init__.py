@@ -1,1 +1,0 @@
-"""What a report is written as: a page of HTML, Markdown."""

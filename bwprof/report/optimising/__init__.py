@@ -1,1 +1,0 @@
-"""The report of an optimisation: its steps, its goals, its document."""

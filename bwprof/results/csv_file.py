@@ -1,0 +1,355 @@
+"""Results as CSV: appended row by row, so that it is the record that survives a crash."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import re
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from bwprof import registry
+from bwprof.results import columns, pairs, schema
+from bwprof.results.atomic import Claim, GrowingFile, atomic_write, is_plain_target, read_text
+from bwprof.results.foreign import hint_of_table
+from bwprof.results.schema import RowDict
+from bwprof.text.parsing import quote_text
+
+_log = logging.getLogger("bwprof.results")
+
+# With the apostrophes that are there already, so that exactly the one that was added is taken off again.
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+
+# What spreadsheets and pandas make of a file.
+_SEPARATORS = (",", ";", "\t")
+
+_SEPARATOR_LINE = "sep="
+
+_DECIMAL_COMMA = re.compile(r"-?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
+
+_INDEX = re.compile(r"|index|level_\d+|unnamed: \d+(_level_\d+)?", re.IGNORECASE)  # names of a frame's index
+
+
+def header_line(more: Sequence[str] = ()) -> str:
+    """The first line, with its line end; `more` are columns that are not the schema's."""
+    return _line([*schema.names(), *map(quoted_formula, more)])
+
+
+def row_line(row: RowDict, more: Sequence[str] = ()) -> str:
+    """One row's line; missing is empty."""
+    whole = schema.normalise_row(row)
+    return _line([_cell(whole.get(name)) for name in (*schema.names(), *more)])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return repr(value) if isinstance(value, (int, float)) else quoted_formula(schema.clean(str(value)))
+
+
+def quoted_formula(cell: str) -> str:
+    """A cell's text: what a spreadsheet would run as a formula has an apostrophe before it."""
+    return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def unquoted_formula(cell: str) -> str:
+    """The inverse of `quoted_formula`."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def text(rows: Iterable[RowDict]) -> str:
+    """Header and rows."""
+    listed = list(rows)
+    more = schema.more_names(listed)
+    return header_line(more) + "".join(row_line(row, more) for row in listed)
+
+
+def classic_text(rows: Iterable[RowDict]) -> str:
+    """Rows with a time in exactly the nine classic columns, as older tools read them: `operation` is the case's name,
+    with its variant where the case has several; precisions stand in capital letters, M, N and K are empty where they do
+    not apply.
+    """
+    lines = [_line(columns.CLASSIC_NAMES)]
+    every = [schema.normalise_row(row) for row in rows]
+    timed = [row for row in every if row["status"] in (None, "ok") and row["time_ms"] is not None]
+    groups = pairs.groups(timed, every)
+    names = zip(pairs.labels(groups, hot=False), groups, strict=True)
+    named = {id(row): name for name, group in names for row in group.rows.values()}
+    for row in timed:
+        classic = row | {"operation": named[id(row)], "precision": classic_precision(row["precision"] or "")}
+        lines.append(_line([_cell(classic[name]) for name in columns.CLASSIC_NAMES]))
+    return "".join(lines)
+
+
+def classic_precision(given: str) -> str:
+    """A precision as classic files have it: FP16; a caller's own name as it is.
+
+    Examples
+    --------
+    >>> classic_precision("fp16"), classic_precision("fp16 of mine")
+    ('FP16', 'fp16 of mine')
+    """
+    return given.upper() if registry.precision_name(given.upper()) != given.upper() else given
+
+
+def _line(values: Sequence[str]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(values)
+    return buffer.getvalue()
+
+
+class CsvWriter:
+    """A CSV file that grows by one flushed row at a time.
+
+    The header is written at once, so that a file that cannot be written is noticed before anything is measured.
+    A file that somebody else removes or changes meanwhile is written anew, with all rows.
+
+    Parameters
+    ----------
+    target : path or text stream
+        Pipes, devices and streams are written to as they are.
+    rows : iterable of dict
+        What a resumed run keeps.
+    claim : Claim, optional
+        The right to write the file, if it was taken already; the writer releases it.
+
+    Raises
+    ------
+    OSError
+        From the constructor or `append`, when the file cannot be written or another bwprof writes it.
+    """
+
+    def __init__(self, target: Path | TextIO, *, rows: Iterable[RowDict] = (), claim: Claim | None = None) -> None:
+        self._rows = list(rows)
+        self._more = schema.more_names(self._rows)
+        self._stream = None if isinstance(target, Path) else target
+        self._pipe: FileIO | None = None
+        self._growing: GrowingFile | None = None
+        self._claim: Claim | None = None
+        self.path = target if isinstance(target, Path) and is_plain_target(target) else None
+        if self.path is not None:
+            self._claim = claim or Claim(self.path)
+        try:
+            if self.path is not None:
+                self._renew()  # what a resumed run keeps is never lost: replaced in one step, then appended to
+            else:
+                if isinstance(target, Path):
+                    # Unbuffered: what could not be written is not tried again behind our back.
+                    self._pipe = FileIO(target, "a")
+                self._write(text(self._rows))
+        except OSError:
+            self.close()
+            raise
+
+    def append(self, row: RowDict) -> None:
+        """One row, on disk when this returns."""
+        self._rows.append(row)
+        new = [name for name in schema.more_names([row]) if name not in self._more]
+        if self.path is None:
+            self._write(row_line(row, self._more))  # a header that is gone gets no more columns
+        elif self._growing is None or new or self._was_changed():
+            self._renew()
+        else:
+            try:
+                self._growing.append(row_line(row, self._more))
+            except OSError:
+                self._growing.close()
+                self._growing = None  # it lacks a row: the next one brings the whole file
+                raise
+
+    def _was_changed(self) -> bool:
+        changed = "" if self._growing is None else self._growing.changed
+        if changed:
+            _log.warning("%s was %s while it was being written: it is written anew, with all rows", self.path, changed)
+        return bool(changed)
+
+    def _renew(self) -> None:
+        """The whole file in one step, and open for what follows."""
+        assert self.path is not None
+        if self._growing is not None:
+            self._growing.close()
+            self._growing = None
+        self._more = schema.more_names(self._rows)
+        atomic_write(self.path, text(self._rows))
+        self._growing = GrowingFile(self.path)
+
+    def _write(self, content: str) -> None:
+        if self._stream is not None:
+            self._stream.write(content)
+            self._stream.flush()
+        if self._pipe is not None:
+            data = memoryview(content.encode("utf-8"))
+            try:
+                while data:
+                    data = data[self._pipe.write(data) :]
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self._pipe.name) from None
+
+    def finish(self, rows: Iterable[RowDict], *, stale: bool = True) -> None:
+        """The last word: the whole file in one step where rows, or somebody else the file, have changed since.
+
+        Nothing happens on a pipe or a terminal.
+        """
+        if self.path is None:
+            return
+        before, self._rows = self._rows, list(rows)
+        if stale or self._growing is None or len(before) != len(self._rows) or self._was_changed():
+            self._renew()
+
+    def close(self) -> None:
+        """Close the file (standard output stays open)."""
+        for held in (self._growing, self._pipe):
+            if held is not None:
+                held.close()
+        if self._claim is not None:
+            self._claim.release()
+
+    def __enter__(self) -> CsvWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read(path: Path) -> list[RowDict]:
+    """The rows of a CSV of ours, or of a bare nine-column one.
+
+    A last line that was cut off by a crash is left out with a warning.
+
+    Raises
+    ------
+    ValueError
+        For what is no file (see `files.read_text`), one that does not start with the nine classic columns, or that
+        holds something else than its columns say.
+    """
+    return parse(read_text(path), str(path))
+
+
+def parse(content: str, source: str) -> list[RowDict]:
+    """The rows of a file's text; `source` names it. See `read`.
+
+    Spreadsheets' separators (semicolons with decimal commas, tabs) and empty rows are read, and a frame's index.
+    """
+    by = _separator(content)
+    try:
+        lines = cells_of(content, by=by)
+    except csv.Error as error:
+        raise ValueError(f"{source} is not a bwprof result file: {error}") from None
+    body = [(number, values) for number, values in enumerate(lines, start=1) if any(map(str.strip, values))]
+    body = body[1:] if content.startswith(_SEPARATOR_LINE) else body
+    header = _header(body[0][1] if body else [], source)
+    if body[1:] and (not content.endswith("\n") and len(body[-1][1]) < len(header)):
+        _log.warning("%s: the last line is cut off and left out", source)
+        body.pop()
+    rows = [_parsed(source, number, header, values, comma=by == ";") for number, values in body[1:]]
+    for name in schema.more_names(rows[:1]):
+        for row, value in zip(rows, _guessed([row[name] for row in rows]), strict=True):
+            row[name] = value
+    return rows
+
+
+def _separator(content: str) -> str:
+    """Find what separates the cells: what a spreadsheet's own line says, or the header has the most of."""
+    first = content.lstrip("\r\n").partition("\n")[0].rstrip()
+    named = first.removeprefix(_SEPARATOR_LINE)
+    return named if named in _SEPARATORS else max(_SEPARATORS, key=first.count)
+
+
+_LIMIT = threading.Lock()
+
+
+def cells_of(content: str, *, by: str = ",", strict: bool = False) -> list[list[str]]:
+    """Every line's cells, however long: the reader's limit is the process's, and gets its old value back.
+
+    `strict`: csv.Error also for letters behind a quoted cell, and for a quotation mark that is never closed.
+    """
+    with _LIMIT:
+        before = csv.field_size_limit(sys.maxsize)
+        try:
+            return list(csv.reader(io.StringIO(content, newline=""), delimiter=by, strict=strict))
+        finally:
+            csv.field_size_limit(before)
+
+
+def _header(found: list[str], source: str) -> list[str]:
+    """The columns' names; ValueError when they are not those of a result file."""
+    stripped = [name.strip() for name in found]
+    count = len(columns.CLASSIC_NAMES)
+    starts = [at for at in range(len(stripped)) if tuple(stripped[at : at + count]) == columns.CLASSIC_NAMES]
+    if not starts:
+        raise ValueError(
+            f"{source} is not a bwprof result file: its header must start with {','.join(columns.CLASSIC_NAMES)}, "
+            f"not with '{quote_text(','.join(stripped)[:100])}'{hint_of_table(stripped)}"
+        )
+    known = schema.kinds()
+    stripped[: starts[0]] = ["" if _INDEX.fullmatch(name) else name for name in stripped[: starts[0]]]
+    header = [
+        short if short in known or not short else unquoted_formula(name)
+        for name, short in zip(found, stripped, strict=True)
+    ]
+    twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
+    if twice:
+        raise ValueError(f"{source} has the column {', '.join(twice)} twice")
+    return header
+
+
+def _parsed(source: str, number: int, header: list[str], values: list[str], *, comma: bool) -> RowDict:
+    if not any(map(str.strip, values[len(header) :])):
+        values = values[: len(header)]
+    if len(values) != len(header):
+        raise ValueError(f"{source}, line {number}: {len(values)} values for {len(header)} columns")
+    row: RowDict = {name: unquoted_formula(value) or None for name, value in zip(header, values, strict=True) if name}
+    for name, kind in schema.kinds().items() if comma else ():
+        if kind != "text" and _DECIMAL_COMMA.fullmatch(row.get(name) or ""):
+            row[name] = row[name].replace(",", ".")
+    try:
+        return completed(schema.normalise_row(row), bare="status" not in header, source=source)
+    except ValueError as error:
+        raise ValueError(f"{source}, line {number}: {error}") from None
+
+
+def _guessed(cells: list[str | None]) -> list[Any]:
+    """The cells of a column that is not the schema's: numbers or truth where all of them look like it, else text."""
+    kinds: tuple[Callable[[str], Any], ...] = (_number, {"True": True, "False": False}.__getitem__)
+    for kind in kinds:
+        with suppress(KeyError, ValueError):
+            return [None if cell is None else _exactly(kind, cell) for cell in cells]
+    return list(cells)
+
+
+def _number(cell: str) -> int | float:
+    return int(cell) if cell.lstrip("-").isdigit() else float(cell)
+
+
+def _exactly(kind: Callable[[str], Any], cell: str) -> Any:
+    """The value that is written as this cell; ValueError where there is none: '007' stays text."""
+    value = kind(cell)
+    if repr(value) != cell:
+        raise ValueError(cell)
+    return value
+
+
+def completed(row: RowDict, *, bare: bool, source: str) -> RowDict:
+    """A row that was read, with what older files leave out."""
+    schema.check_version(row["schema_version"], source)
+    if row["precision"] is None and not bare:
+        row["precision"] = ""  # a caller's function need not have one
+    if not row["operation"] or row["precision"] is None:
+        raise ValueError("operation and precision must not be empty")
+    row["precision"] = registry.precision_name(row["precision"].strip().lower() if bare else row["precision"])
+    if bare:
+        row["status"] = "ok" if row["time_ms"] is not None else "failed"
+    row["case"] = registry.case_name(row["case"] or row["operation"], row["kv_lens"])
+    if row["flags"] is None and row["status"] == "ok" and not bare:
+        row["flags"] = ""
+    return row

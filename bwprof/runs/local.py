@@ -1,0 +1,87 @@
+"""Runs cases in this process: what the Python function does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from bwprof import _core, hardware
+from bwprof.measuring import chain as chains
+from bwprof.measuring import operation as measuring
+from bwprof.measuring.chain import Chain
+from bwprof.measuring.contexts import learned
+from bwprof.measuring.operation import Spec
+from bwprof.measuring.row import Context, Outcome
+from bwprof.roofs import obtain
+from bwprof.roofs.model import Roofs
+from bwprof.roofs.obtain import RoofRequest
+
+_log = logging.getLogger("bwprof.sweep")
+
+
+class LocalExecutor:
+    """An executor that owns a device handle. Between its calls the thread's current device is the caller's own."""
+
+    def __init__(
+        self, backend: str, index: int, *, poll: Callable[[], object] | None = None, nvtx: bool | None = None
+    ) -> None:
+        self._backend = backend
+        self._index = index
+        self._poll = poll
+        self._nvtx = nvtx  # whether tools that watch are told; True: it is said where none does
+        self._device: _core.Device | None = None
+        self._context: Context | None = None
+
+    @property
+    def device(self) -> _core.Device:
+        """The open device."""
+        if self._device is None:
+            self._device = hardware.open_device(self._backend, self._index)
+        return self._device
+
+    def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
+        """The device's facts, with its free memory as `memory_free_bytes`; it takes as long as it takes."""
+        with hardware.preserve_current_device(self._backend):
+            facts = hardware.facts(self.device)
+            if self._nvtx and not self.device.watched:
+                _log.warning("--nvtx: %s", hardware.UNWATCHED)
+            facts["memory_free_bytes"] = self.device.memory()[0]
+        return facts
+
+    def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
+        """The device's roofs, stored or new; None when there was no time for them."""
+        with hardware.preserve_current_device(self._backend):
+            return obtain.obtain(self.device, wanted, deadline=deadline, poll=self._poll)
+
+    def set_context(self, context: Context) -> None:
+        """What the rows of this run share."""
+        self._context = context
+
+    def measure(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> Outcome:
+        """One case, or several as one, here."""
+        if self._context is None:
+            raise RuntimeError("set_context comes before measure")
+        if isinstance(spec, Chain):
+            return chains.measure(self.device, spec, self._context, max_seconds=max_seconds, poll=self._poll)
+        with hardware.preserve_current_device(self._backend):
+            outcome = measuring.measure(
+                self.device,
+                spec,
+                self._context,
+                max_seconds=max_seconds,
+                deadline=deadline,
+                poll=self._poll,
+                nvtx=self._nvtx is not False,
+            )
+        self._context = learned(self._context, outcome)
+        if spec.cache == "cold":  # counters see nothing else: of a hot row they were not asked, and keep nothing back
+            hardware.count_devices(self.device, outcome.row)
+        return outcome
+
+    def close(self) -> None:
+        """Close the device."""
+        if self._device is not None:
+            with hardware.preserve_current_device(self._backend):
+                hardware.close_device(self._device)
+            self._device = None

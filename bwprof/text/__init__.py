@@ -1,0 +1,1 @@
+"""Text that people type and read: parsing, formatting, tables and documents."""

@@ -1,7 +1,0 @@
-"""For users of PyTorch: `bwprof.torch.profile`. PyTorch itself is imported when that is called."""
-
-from __future__ import annotations
-
-from bwprof.hooks.modules import profile
-
-__all__ = ["profile"]
