@@ -23,10 +23,4 @@ typedef struct bw_held {
 bw_status bw_held_take(const char *folder, const char *name, bw_held *out);
 void bw_held_give_back(bw_held *held);
 
-/* ---- list.c ---- */
-
-/* The content of a bundle's file with one more report: *before is what it holds, NULL where there is none.
- * BW_CODE_INVALID where that is no list of reports; `path` is for messages. */
-bw_status bw_reports_add(bw_text *to, const char *before, size_t size, const bwprof_report *report, const char *path);
-
 #endif
