@@ -20,19 +20,25 @@ typedef struct device_object {
     bool opening;        /* by a thread that has let go of the GIL */
     int index;
     Py_ssize_t open_cases, open_profilers;
-    Py_ssize_t closers;          /* threads that close a case */
-    struct case_object *dropped; /* cases that nobody refers to: whoever is in the session frees them when it leaves */
+    bool freeing;               /* by a thread in the session that has let go of the GIL: others wait for that */
+    struct case_object *unused; /* cases to free: whoever is in the session frees them when it leaves */
 } device_object;
+
+/* A call under way. */
+typedef struct case_user {
+    unsigned long thread;
+    bool closes; /* it waits until it is alone with others that do */
+} case_user;
 
 typedef struct case_object {
     PyObject_HEAD
-    device_object *device;
-    bw_case *content;     /* NULL once closed */
-    bool closing;         /* by a thread that waits for others, or frees the content, and has let go of the GIL */
-    unsigned long closer; /* that thread */
-    Py_ssize_t users;     /* calls under way: they let other threads run, which must not free the content under them */
-    unsigned long *holders;   /* the thread of each of them */
-    struct case_object *next; /* of those that were dropped */
+    device_object *device; /* NULL once closed */
+    bw_case *content;
+    case_user *users;               /* calls under way, under which only those that close it may free it */
+    Py_ssize_t user_count, closers; /* these are among the users */
+    bool dropped;                   /* nobody refers to it: its own memory is freed with its content */
+    bool queued;                    /* among the device's `unused` */
+    struct case_object *next;
 } case_object;
 
 /* ---- errors.c ---- */
@@ -87,7 +93,7 @@ extern PyMethodDef core_registry_methods[];
 PyObject *core_variant_dict(const bw_variant_table *table, const bw_variant *variant);
 
 /* ---- case.c ---- */
-void core_case_free(case_object *self); /* that was dropped; within the session */
+void core_cases_free(device_object *device); /* those that are unused; within the session */
 /* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception
  * when the case is closed. The same thread lets go. */
 bw_case *core_case_hold(case_object *self);
@@ -144,6 +150,7 @@ enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at 
 bw_status core_device_open(const device_object *self); /* BW_CODE_INVALID once it is closed */
 bw_status core_device_enter(device_object *self);      /* as its only user */
 void core_device_leave(device_object *self);
+void core_pause(void); /* a millisecond without the GIL */
 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
@@ -164,9 +171,9 @@ extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
  * between. */
 #define CORE_RUN(status, device, expression)                                                                         \
     do {                                                                                                             \
-        bw_session *const session = (device)->session;                                                               \
         (status) = core_device_enter(device);                                                                        \
         if (status) break;                                                                                           \
+        bw_session *const session = (device)->session;                                                               \
         Py_BEGIN_ALLOW_THREADS;                                                                                      \
         (status) = (expression);                                                                                     \
         Py_END_ALLOW_THREADS;                                                                                        \

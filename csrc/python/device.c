@@ -5,23 +5,26 @@
 #include <math.h>
 #include <stddef.h>
 #include <structmember.h>
+#include <time.h>
 
 bw_status core_device_open(const device_object *self) {
     return self->session ? BW_OK : bw_fail(BW_CODE_INVALID, "this Device is closed");
 }
 
+void core_pause(void) {
+    Py_BEGIN_ALLOW_THREADS;
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    Py_END_ALLOW_THREADS;
+}
+
 bw_status core_device_enter(device_object *self) {
+    while (self->session && self->freeing && !bw_session_is_foreign(self->session)) core_pause();
     BW_TRY(core_device_open(self));
     return bw_session_enter(self->session);
 }
 
-/* While a case is freed others may be dropped. */
 void core_device_leave(device_object *self) {
-    while (self->dropped) {
-        case_object *dropped = self->dropped;
-        self->dropped = dropped->next;
-        core_case_free(dropped);
-    }
+    core_cases_free(self);
     bw_session_leave(self->session);
 }
 
@@ -51,7 +54,8 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         Py_BEGIN_ALLOW_THREADS;
         status = bw_session_open(backend, (int)index, &session);
         Py_END_ALLOW_THREADS;
-        self->opening = false;
+        self->opening = self->freeing = false;
+        self->unused = NULL; /* a fork has none of the threads that would free them */
         self->session = session;
         self->index = (int)index;
     }
