@@ -457,7 +457,7 @@ def rewrite(header: Path, text: str) -> None:
 
 
 def texts(values: list[str] | str | None) -> str:
-    """A list of csrc/api/suites.h in C; what says nothing is NULL."""
+    """A list of csrc/api/benchmark/suites.h in C; what says nothing is NULL."""
     if values is None:
         return "NULL"
     listed = [values] if isinstance(values, str) else values
@@ -488,7 +488,7 @@ def suite_cases(entry: dict[str, Any], spread: Any) -> list[str]:
 
 
 def suite_table(paths: list[Path]) -> str:
-    """The array bw_suites of csrc/api/suites.h out of TOML files."""
+    """The array bw_suites of csrc/api/benchmark/suites.h out of TOML files."""
     if not paths:
         return "/* Written by setup.py: there are no suites. */\n"
     spec = importlib.util.spec_from_file_location("bwprof_text", ROOT / "bwprof/text.py")

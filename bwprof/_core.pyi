@@ -29,7 +29,7 @@ def operations() -> list[dict[str, Any]]:
     """One dict per operation: name, family, text, takes_kv_lens, is_stream, is_product, precisions (list of names),
     formulas (expressions of bytes_read, bytes_written and flops), params (list of dicts: name, unit, text, default,
     default_from, minimum, maximum) and variants (dict backend -> list of dicts: name, text, changes, predicted,
-    because, at, precisions). `changes` is what a rung of a ladder changes against the one before it, `predicted` how
+    because, at, precisions). `changes` is what a variant changes against the one before it, `predicted` how
     many times faster that should make it (None: nothing is before it), for the reason `because`, where `at` says: a
     precision and parameters, "fp16 M=1 N=4096" (None: wherever)."""
 
@@ -127,7 +127,7 @@ class Device:
     def limit_threads(self, threads: int, /) -> None:
         """From now on a CPU's work is shared by so many of its threads, and its facts are theirs. ValueError for more
         than there are, or while a Case is open; UnsupportedError on a GPU."""
-    def rest(self) -> None:
+    def release_profilers(self) -> None:
         """Waits for its work, and gives back what it keeps for the next count by hardware counter, so that other tools
         may count. Timing does so as well. DeviceError where the device is not well."""
     def variants(

@@ -256,7 +256,7 @@ def close_device(device: _core.Device) -> None:
     _single.discard(id(device))
     if kept:
         try:
-            device.rest()
+            device.release_profilers()
         except (
             _core.DeviceError,
             _core.UnavailableError,

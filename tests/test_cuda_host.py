@@ -18,6 +18,7 @@ PROGRAMS = {
         "csrc/base/status.c",
         "csrc/cuda/kernels/attention/decode/divide.cc",
         "csrc/cuda/kernels/attention/decode/splits/equal.cc",
+        "csrc/cuda/kernels/attention/decode/splits/parts.cc",
         "csrc/cuda/kernels/attention/decode/splits/ragged.cc",
         "csrc/cuda/kernels/attention/decode/splits/runs.cc",
     ),

@@ -26,7 +26,7 @@ class Handle:
         self.error: Exception | None = None
         self.closed = self.rests = 0
 
-    def rest(self) -> None:
+    def release_profilers(self) -> None:
         self.rests += 1
         if self.error:
             raise self.error
@@ -200,7 +200,7 @@ def thread(monkeypatch: pytest.MonkeyPatch) -> Thread:
             thread.use(index)
 
         def __getattribute__(self, name: str) -> Any:
-            if name in ("rest", "close", "memory", "facts", "management"):
+            if name in ("release_profilers", "close", "memory", "facts", "management"):
                 thread.use(object.__getattribute__(self, "index"))
             return object.__getattribute__(self, name)
 

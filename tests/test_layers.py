@@ -52,13 +52,13 @@ APART = {"ops/families"}
 LONGEST_FILE, LARGEST_FOLDER = 600, 15
 # The parts of a case (csrc/measure/case), and which of them each may include; only `case` puts them together.
 CASE_PARTS = {
-    "problem": set[str](),
-    "choice": {"problem"},
-    "rotation": {"choice", "problem"},
-    "buffers": {"rotation", "choice", "problem"},
-    "reference": {"problem"},
-    "verify": {"buffers", "reference", "choice", "problem"},
-    "case": {"verify", "rotation", "buffers", "reference", "choice", "problem"},
+    "spec": set[str](),
+    "choice": {"spec"},
+    "rotation": {"choice", "spec"},
+    "buffers": {"rotation", "choice", "spec"},
+    "reference": {"spec"},
+    "verify": {"buffers", "reference", "choice", "spec"},
+    "case": {"verify", "rotation", "buffers", "reference", "choice", "spec"},
 }
 # The parts of the Python package, and which others each may import beside GROUND. `cli`, `__init__` and `__main__` may
 # import everything, and nothing imports `cli` but a part's `__main__`. CONTRIBUTING.md has the same table.
@@ -120,7 +120,7 @@ PURE_MODULES = {
 WRITTEN_BY_THE_BUILD = {"build_info.h", "suite_table.h"}
 # Folders that know operations only through their descriptors.
 KNOW_NO_OPERATION = {"api", "base", "backend", "measure", "python"}
-NAMES_OPERATIONS = {"api/operations/named.c"}  # the functions of the C library that are called after one
+NAMES_OPERATIONS = {"api/operations/by_name.c"}  # the functions of the C library that are called after one
 DESCRIPTOR_HEADERS = {"ops/op.h"}
 # System headers that belong to a folder or two.
 ONLY_IN = {
@@ -132,6 +132,14 @@ ONLY_IN = {
 SUFFIXES = {".c", ".h", ".cu", ".cuh", ".cpp", ".cc"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^">]+)[">]', re.MULTILINE)
 COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|/\*.*?\*/|//[^\n]*', re.DOTALL)
+
+# A function that other files may call, at its definition, and a call of one.
+DEFINITION = re.compile(
+    r"^(?!static\b|typedef\b)[A-Za-z_][\w \t*&:<>,]*?\b((?:bw|core)_\w+)\([^;{}]*\)\s*\{", re.MULTILINE
+)
+CALL = re.compile(r"\b((?:bw|core)_\w+)\(")
+# A device frees the cases that were dropped while it was in use; a case enters its device.
+MAY_CALL_EACH_OTHER = {("python/device.c", "python/case.c")}
 
 pytestmark = pytest.mark.usefixtures("source_tree")
 
@@ -255,6 +263,47 @@ def units() -> dict[str, set[str]]:
 
 def test_no_files_include_each_other_in_a_circle() -> None:
     list(TopologicalSorter(units()).static_order())
+
+
+def calls(csrc: Path) -> dict[str, set[str]]:
+    """The files in C that define functions for others, and which of each other's they call."""
+    texts = {path: code(path) for path in sources(csrc) if path.suffix in {".c", ".cc", ".cu"}}
+    owner = {name: path for path, text in texts.items() for name in DEFINITION.findall(text)}
+    return {
+        str(path.relative_to(csrc)): {
+            str(owner[name].relative_to(csrc)) for name in CALL.findall(text) if owner.get(name, path) != path
+        }
+        for path, text in texts.items()
+    }
+
+
+def call_circle(csrc: Path) -> set[str]:
+    """Files in C that call each other in a circle, if there are any."""
+    graph = calls(csrc)
+    for first, second in MAY_CALL_EACH_OTHER:
+        graph.get(first, set()).discard(second)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return set(error.args[1])
+    return set()
+
+
+def test_no_files_call_each_other_in_a_circle() -> None:
+    assert not call_circle(CSRC)
+
+
+def test_a_call_circle_is_found(tmp_path: Path) -> None:
+    files = {
+        "text.c": "void bw_text(int size) {\n    bw_need(size);\n}\n",
+        "library.c": "/* bw_file(1) */\nint *bw_need(int size) {\n    return say(size);\n}\n",
+        "file.c": "static int bw_need_one(void) {\n}\nint bw_file(void) {\n    bw_text(1);\n}\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert not call_circle(tmp_path)
+    (tmp_path / "library.c").write_text("int *bw_need(\n    int size) {\n    return bw_file();\n}\n")
+    assert call_circle(tmp_path) == {"text.c", "library.c", "file.c"}
 
 
 @pytest.mark.parametrize("root", [CSRC, PACKAGE], ids=["csrc", "bwprof"])

@@ -31,7 +31,7 @@ def mutable_globals(listing: str) -> list[str]:
     failure, which C has no other place for, and the table that tells a handle from one that was destroyed."""
     insisted = re.compile(
         r"(_methods|_slots|_spec|_members|_getset|_module|^names)(\.\d+)?$"
-        r"|^bw_cupti_sink$|^bw_cpu_cache_known$|^(nvtxGlobals_v\d+|InitializeInjectionNvtx2_fnptr)$|^bw_api_(said|handles)$"
+        r"|^bw_cupti_sink$|^bw_cpu_cache_known$|^(nvtxGlobals_v\d+|InitializeInjectionNvtx2_fnptr)$|^bw_api_(last_error|thread_number|handles)$"
         r"|^DW\.ref\.|__cuda|__nv_|fatbin|__device_stub__|__odr_asan"
     )
     found = []

@@ -62,7 +62,7 @@ def timed(
         return _Marks(torch, device, place, call, on_host=True).take(telling, runs)
     if torch.cuda.is_current_stream_capturing():
         raise ValueError("the stream is captured into a graph: nothing on it can be timed")
-    device.rest()  # what counts or traces here would keep PyTorch from it
+    device.release_profilers()  # what counts or traces here would keep PyTorch from it
     why = ""
     if timer != _EVENTS:
         found, why = _by_kernels(torch, place, call, telling, runs)

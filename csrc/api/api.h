@@ -28,12 +28,12 @@ void bw_api_close(bw_session *session); /* NULL is fine */
 
 /* The calling thread's current device, which its own code works on: bwprof makes its own one current, and then this one
  * again. */
-typedef struct bw_here {
+typedef struct bw_current_device {
     const bw_backend *backend; /* NULL: nothing to go back to */
     int device;
-} bw_here;
-bw_here bw_here_now(const bw_backend *backend);
-void bw_here_again(const bw_here *here);
+} bw_current_device;
+bw_current_device bw_current_device_save(const bw_backend *backend);
+void bw_current_device_restore(const bw_current_device *current);
 
 /* ---- text.c ---- */
 
@@ -57,8 +57,10 @@ void bw_text_cell(bw_text *text, const char *name);
 /* The same as a string of JSON, quotes included; control characters as \u00NN. */
 void bw_text_json(bw_text *text, const char *name);
 
-/* That the system refused a file, by errno. */
-bw_status bw_file_failed(const char *path);
+/* ---- file.c ---- */
+
+/* BW_CODE_SYSTEM with the reason of errno: the system refused this file. */
+bw_status bw_file_error(const char *path);
 /* Whether the place can be written to at all; makes no file. */
 bw_status bw_file_check(const char *path);
 /* The text as the whole content of a file, in one step: beside its place, on disk, then renamed. */

@@ -8,20 +8,18 @@ _Static_assert((int)BWPROF_INVALID == BW_CODE_INVALID && (int)BWPROF_SYSTEM == B
                    (int)BWPROF_UNKNOWN == BW_CODE_SYSTEM + 1,
                "answers are the codes of statuses");
 
-/* A thread's own: C has no other place for the text of a call that gave a number back, and a thread's number by the
- * system becomes another's when it has ended. One of the two things here that are neither constant nor in a handle. */
-static _Thread_local struct {
-    int64_t number; /* 0: none yet */
-    char text[1024];
-} bw_api_said;
+/* Each thread has its own error text and its own number. The system's thread numbers are no substitute: a new thread
+ * may get the number of one that has ended. */
+static _Thread_local char bw_api_last_error[1024];
+static _Thread_local int64_t bw_api_thread_number; /* 0: none yet */
 
 const char *bwprof_last_error(void) {
-    return bw_api_said.text;
+    return bw_api_last_error;
 }
 
 int64_t bw_api_thread(void) {
-    if (!bw_api_said.number) bw_api_said.number = bw_handle_next_thread();
-    return bw_api_said.number;
+    if (!bw_api_thread_number) bw_api_thread_number = bw_handle_next_thread();
+    return bw_api_thread_number;
 }
 
 const char *bwprof_version(void) {
@@ -36,7 +34,7 @@ int bwprof_abi_version(void) {
 static void say(const char *message) {
     bw_text plain = {0};
     bw_text_plain(&plain, message);
-    snprintf(bw_api_said.text, sizeof bw_api_said.text, "%s", plain.bytes && !plain.failed ? plain.bytes : message);
+    snprintf(bw_api_last_error, sizeof bw_api_last_error, "%s", plain.bytes && !plain.failed ? plain.bytes : message);
     bw_text_free(&plain);
 }
 
@@ -50,7 +48,7 @@ bwprof_status bw_api_answer(bw_status status) {
 
 bwprof_status bw_api_unknown(const char *format, ...) {
     va_list arguments;
-    char message[sizeof bw_api_said.text];
+    char message[sizeof bw_api_last_error];
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
@@ -78,16 +76,16 @@ bw_status bw_api_backend(const char *name, const bw_backend **out) {
     return name ? bw_backend_find(name, out) : first_backend(out);
 }
 
-bw_here bw_here_now(const bw_backend *backend) {
-    bw_here here = {NULL, 0};
-    if (!backend || !backend->context) return here;
-    bw_status status = backend->context->current(&here.device);
-    if (!status) here.backend = backend;
+bw_current_device bw_current_device_save(const bw_backend *backend) {
+    bw_current_device current = {NULL, 0};
+    if (!backend || !backend->context) return current;
+    bw_status status = backend->context->current(&current.device);
+    if (!status) current.backend = backend;
     bw_status_free(status);
-    return here;
+    return current;
 }
 
-void bw_here_again(const bw_here *self) {
+void bw_current_device_restore(const bw_current_device *self) {
     int now = 0;
     if (!self->backend) return;
     bw_status status = self->backend->context->current(&now);
@@ -98,14 +96,14 @@ void bw_here_again(const bw_here *self) {
 bw_status bw_api_open(const char *backend, int device, bw_session **out) {
     const bw_backend *found;
     BW_TRY(bw_api_backend(backend, &found));
-    bw_here here = bw_here_now(found);
+    bw_current_device current = bw_current_device_save(found);
     bw_status status = bw_session_open(found, device, out);
-    bw_here_again(&here);
+    bw_current_device_restore(&current);
     return status;
 }
 
 void bw_api_close(bw_session *session) {
-    bw_here here = bw_here_now(session ? session->backend : NULL);
+    bw_current_device current = bw_current_device_save(session ? session->backend : NULL);
     bw_session_close(session);
-    bw_here_again(&here);
+    bw_current_device_restore(&current);
 }

@@ -20,44 +20,44 @@ static bw_status call(void *context, int64_t set, bool captured) {
 }
 
 /* An empty call, which is the floor where calls are the work. */
-static int nothing(void *user, int64_t set) {
+static int do_nothing(void *user, int64_t set) {
     (void)user, (void)set;
     return 0;
 }
 
-static bw_status read_options(const bwprof_measure_options *given, bw_measure_options *out) {
+static bw_status read_options(const bwprof_measure_options *request, bw_measure_options *out) {
     *out = (bw_measure_options)BW_MEASURE_OPTIONS_DEFAULT;
-    if (given->hot) out->cache = BW_CACHE_HOT;
-    if (given->rel_ci != 0.0 && !(given->rel_ci > 0.0 && given->rel_ci < 1.0)) {
+    if (request->hot) out->cache = BW_CACHE_HOT;
+    if (request->rel_ci != 0.0 && !(request->rel_ci > 0.0 && request->rel_ci < 1.0)) {
         return bw_fail(BW_CODE_INVALID, "rel_ci is %g: allowed is a fraction between 0 and 1, or 0 for %g",
-                       given->rel_ci, out->precision_target);
+                       request->rel_ci, out->precision_target);
     }
-    if (!(isfinite(given->max_seconds) && given->max_seconds >= 0.0)) {
+    if (!(isfinite(request->max_seconds) && request->max_seconds >= 0.0)) {
         return bw_fail(BW_CODE_INVALID, "max_seconds is %g: a number of seconds from 0 on is needed, 0 for %g",
-                       given->max_seconds, out->max_seconds);
+                       request->max_seconds, out->max_seconds);
     }
-    if (given->rel_ci != 0.0) out->precision_target = given->rel_ci;
-    if (given->min_samples) out->min_samples = given->min_samples;
-    if (given->max_seconds != 0.0) out->max_seconds = given->max_seconds;
+    if (request->rel_ci != 0.0) out->precision_target = request->rel_ci;
+    if (request->min_samples) out->min_samples = request->min_samples;
+    if (request->max_seconds != 0.0) out->max_seconds = request->max_seconds;
     return bw_measure_options_check(out);
 }
 
-static int64_t footprint_of(const bwprof_measure_options *given) {
-    uint64_t moved = given->bytes_read + given->bytes_written;
-    bool overflow = moved < given->bytes_read || moved > INT64_MAX;
-    return given->footprint_bytes ? given->footprint_bytes : overflow ? INT64_MAX : (int64_t)moved;
+static int64_t footprint_of(const bwprof_measure_options *request) {
+    uint64_t bytes = request->bytes_read + request->bytes_written;
+    bool overflow = bytes < request->bytes_read || bytes > INT64_MAX;
+    return request->footprint_bytes ? request->footprint_bytes : overflow ? INT64_MAX : (int64_t)bytes;
 }
 
-static void write_result(const bw_session *session, const bwprof_measure_options *given,
+static void write_result(const bw_session *session, const bwprof_measure_options *request,
                          const bw_measure_options *options, const bw_measurement *m, bwprof_measurement *out) {
-    double moved = (double)given->bytes_read + (double)given->bytes_written;
+    double bytes = (double)request->bytes_read + (double)request->bytes_written;
     const bw_statistics *s = &m->statistics;
     *out = (bwprof_measurement){.time_ms = s->median / 1e6,
                                 .time_ms_lo = s->low / 1e6,
                                 .time_ms_hi = s->high / 1e6,
                                 .time_ms_min = s->minimum / 1e6,
                                 .noise = s->noise,
-                                .bandwidth_gb_s = moved > 0 && s->median > 0 ? bw_gb_s(moved, s->median * 1e-9) : NAN,
+                                .bandwidth_gb_s = bytes > 0 && s->median > 0 ? bw_gb_s(bytes, s->median * 1e-9) : NAN,
                                 .timer_floor_us = m->timer_floor_ns / 1e3,
                                 .samples = s->count,
                                 .calls_per_sample = m->launches_per_sample,
@@ -69,50 +69,50 @@ static void write_result(const bw_session *session, const bwprof_measure_options
 }
 
 static bw_status measure_in(bw_session *session, const function *subject, void *stream,
-                            const bwprof_measure_options *given, bwprof_measurement *result) {
-    function empty = {.callback = nothing};
+                            const bwprof_measure_options *request, bwprof_measurement *result) {
+    function empty = {.callback = do_nothing};
     bw_work work = {.run = call, .context = (void *)subject, .stream = stream, .foreign = true};
     bw_work none = {.run = call, .context = &empty, .foreign = true};
-    bw_call of = {session, &work, &none, given->sets ? given->sets : 1, footprint_of(given)};
+    bw_call of = {session, &work, &none, request->sets ? request->sets : 1, footprint_of(request)};
     bw_measure_options options;
-    bw_measurement measured = {0};
-    BW_TRY(read_options(given, &options));
+    bw_measurement measurement = {0};
+    BW_TRY(read_options(request, &options));
     BW_TRY(bw_call_check(&of));
-    if (given->timer) BW_TRY(bw_timer_find(session, given->timer, &options.timer));
+    if (request->timer) BW_TRY(bw_timer_find(session, request->timer, &options.timer));
     BW_TRY(bw_session_enter(session));
-    bw_here here = bw_here_now(session->backend);
-    bw_status status =
-        given->timer ? bw_measure_call(&of, &options, &measured) : bw_measure_call_best(&of, &options, &measured);
-    bw_here_again(&here);
+    bw_current_device current = bw_current_device_save(session->backend);
+    bw_status status = request->timer ? bw_measure_call(&of, &options, &measurement)
+                                      : bw_measure_call_best(&of, &options, &measurement);
+    bw_current_device_restore(&current);
     bw_session_leave(session);
-    if (!status) write_result(session, given, &options, &measured, result);
-    bw_measurement_free(&measured);
+    if (!status) write_result(session, request, &options, &measurement, result);
+    bw_measurement_free(&measurement);
     return status;
 }
 
-static bw_status measure_by_profiler(const function *subject, void *stream, const bwprof_measure_options *given,
+static bw_status measure_by_profiler(const function *subject, void *stream, const bwprof_measure_options *request,
                                      bwprof_measurement *result) {
     bw_profiler *profiler;
-    if (given->backend) {
+    if (request->backend) {
         return bw_fail(BW_CODE_INVALID, "options have a backend and a profiler: the profiler has a device already");
     }
-    BW_TRY(bw_handle_hold(given->profiler, &profiler));
-    bw_status status = measure_in(profiler->session, subject, stream, given, result);
-    bw_handle_let_go(given->profiler);
+    BW_TRY(bw_handle_hold(request->profiler, &profiler));
+    bw_status status = measure_in(profiler->session, subject, stream, request, result);
+    bw_handle_let_go(request->profiler);
     return status;
 }
 
-static bw_status measure(const function *subject, void *stream, const bwprof_measure_options *given,
+static bw_status measure(const function *subject, void *stream, const bwprof_measure_options *request,
                          bwprof_measurement *result) {
     static const bwprof_measure_options defaults;
     bw_session *session = NULL;
     BW_TRY(bw_api_need(result, "result"));
     *result = (bwprof_measurement){NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0, 0, 0, 0, 0, 0, ""};
     if (!subject->callback) return bw_fail(BW_CODE_INVALID, "callback is NULL");
-    if (!given) given = &defaults;
-    if (given->profiler) return measure_by_profiler(subject, stream, given, result);
-    BW_TRY(bw_api_open(given->backend, given->device, &session));
-    bw_status status = measure_in(session, subject, stream, given, result);
+    if (!request) request = &defaults;
+    if (request->profiler) return measure_by_profiler(subject, stream, request, result);
+    BW_TRY(bw_api_open(request->backend, request->device, &session));
+    bw_status status = measure_in(session, subject, stream, request, result);
     bw_api_close(session);
     return status;
 }

@@ -25,8 +25,8 @@ static void profiler_free(bw_profiler *self) {
             track_free(track);
         }
     }
-    bw_names_free(&self->named);
-    free(self->moved);
+    bw_names_free(&self->byte_names);
+    free(self->bytes);
     pthread_mutex_destroy(&self->lock);
     pthread_mutex_destroy(&self->floor_lock);
     bw_api_close(self->session);
@@ -187,21 +187,21 @@ static bw_status name_in(bw_track *track, const char *name, int64_t *id) {
     BW_TRY(bw_names_add(&track->names, name, id));
     bw_status status = bw_ranges_add(track->ranges, &number);
     if (status) bw_names_take_back(&track->names); /* numbers of both stay the same */
-    return status ? status : bw_ranges_call(track->ranges, *id, name);
+    return status ? status : bw_ranges_set_name(track->ranges, *id, name);
 }
 
 /* What was set last for a name. */
-static bw_moved find_bytes(bw_profiler *self, const char *name) {
-    if (!atomic_load_explicit(&self->has_bytes, memory_order_acquire)) return (bw_moved){0};
+static bw_range_bytes find_bytes(bw_profiler *self, const char *name) {
+    if (!atomic_load_explicit(&self->has_bytes, memory_order_acquire)) return (bw_range_bytes){0};
     pthread_mutex_lock(&self->lock);
-    int64_t named = bw_names_find(&self->named, name);
-    bw_moved moved = named < 0 ? (bw_moved){0} : self->moved[named];
+    int64_t id = bw_names_find(&self->byte_names, name);
+    bw_range_bytes bytes = id < 0 ? (bw_range_bytes){0} : self->bytes[id];
     pthread_mutex_unlock(&self->lock);
-    return moved;
+    return bytes;
 }
 
 /* `own`: the range's bytes; NULL: what was set for its name. */
-static bw_status start_moving(bw_profiler *self, const char *name, void *stream, const bw_moved *own) {
+static bw_status start_range(bw_profiler *self, const char *name, void *stream, const bw_range_bytes *own) {
     uint64_t thread = bw_parallel_thread();
     bw_track *track = find_track(self, thread, stream);
     int64_t id;
@@ -212,17 +212,17 @@ static bw_status start_moving(bw_profiler *self, const char *name, void *stream,
     lock_to_mark(track);
     follow(self, track);
     bw_status status = name_in(track, name, &id);
-    if (!status) bw_ranges_move(track->ranges, id, own ? *own : find_bytes(self, name));
+    if (!status) bw_ranges_set_bytes(track->ranges, id, own ? *own : find_bytes(self, name));
     if (!status) status = bw_ranges_start(track->ranges, id);
     pthread_mutex_unlock(&track->lock);
     return status;
 }
 
 static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
-    return start_moving(self, name, stream, NULL);
+    return start_range(self, name, stream, NULL);
 }
 
-static bw_status not_running(const char *name) {
+static bw_status refuse_not_running(const char *name) {
     BW_TRY(bw_name_check(name));
     return bw_fail(BW_CODE_INVALID,
                    "range '%.100s' does not run in this thread on this stream: start it first, and stop it once", name);
@@ -230,21 +230,21 @@ static bw_status not_running(const char *name) {
 
 static bw_status stop_in(bw_profiler *self, const char *name, void *stream) {
     bw_track *track = find_track(self, bw_parallel_thread(), stream);
-    if (!track) return not_running(name);
+    if (!track) return refuse_not_running(name);
     lock_to_mark(track);
     follow(self, track);
     int64_t id = bw_names_find(&track->names, name);
-    bool running = id >= 0 && bw_ranges_running(track->ranges, id);
-    bw_status status = running ? bw_ranges_stop(track->ranges, id) : not_running(name);
+    bool running = id >= 0 && bw_ranges_count_running(track->ranges, id);
+    bw_status status = running ? bw_ranges_stop(track->ranges, id) : refuse_not_running(name);
     pthread_mutex_unlock(&track->lock);
     return status;
 }
 
-typedef bw_status (*marking)(bw_profiler *self, const char *name, void *stream);
+typedef bw_status (*mark_function)(bw_profiler *self, const char *name, void *stream);
 
 /* `other`: marked in that one, while this one is held; NULL: in this one. */
 static bw_status mark_in(const bwprof_profiler *handle, bw_profiler *other, const char *name, void *stream,
-                         marking how) {
+                         mark_function how) {
     bw_profiler *self;
     BW_TRY(bw_handle_hold(handle, &self));
     bw_status status = how(other ? other : self, name, stream);
@@ -252,7 +252,7 @@ static bw_status mark_in(const bwprof_profiler *handle, bw_profiler *other, cons
     return status;
 }
 
-static bwprof_status mark(bwprof_profiler *handle, const char *name, void *stream, marking how) {
+static bwprof_status mark(bwprof_profiler *handle, const char *name, void *stream, mark_function how) {
     if (bw_handle_is_off(handle)) return BWPROF_OK;
     bw_status status = mark_in(handle, NULL, name, stream, how);
     return status ? bw_api_answer(status) : BWPROF_OK;
@@ -293,26 +293,26 @@ cleanup:
 
 /* ---- bytes ---- */
 
-static bw_status set_bytes(bw_profiler *self, const char *name, bw_moved moved) {
-    int64_t before = self->named.count, id;
-    BW_TRY(bw_names_add(&self->named, name, &id));
-    if (self->named.count > before) {
-        bw_moved *grown = realloc(self->moved, (size_t)self->named.capacity * sizeof *grown);
-        if (!grown) {
-            bw_names_take_back(&self->named);
+static bw_status set_bytes(bw_profiler *self, const char *name, bw_range_bytes bytes) {
+    int64_t before = self->byte_names.count, id;
+    BW_TRY(bw_names_add(&self->byte_names, name, &id));
+    if (self->byte_names.count > before) {
+        bw_range_bytes *larger = realloc(self->bytes, (size_t)self->byte_names.capacity * sizeof *larger);
+        if (!larger) {
+            bw_names_take_back(&self->byte_names);
             return bw_fail(BW_CODE_MEMORY, "no host memory for a range's bytes");
         }
-        self->moved = grown;
+        self->bytes = larger;
     }
-    self->moved[id] = moved;
+    self->bytes[id] = bytes;
     atomic_store_explicit(&self->has_bytes, true, memory_order_release);
     return BW_OK;
 }
 
 /* Calls of several threads in turn. */
-static bw_status set_bytes_in_turn(bw_profiler *self, const char *name, bw_moved moved) {
+static bw_status set_bytes_in_turn(bw_profiler *self, const char *name, bw_range_bytes bytes) {
     pthread_mutex_lock(&self->lock);
-    bw_status status = set_bytes(self, name, moved);
+    bw_status status = set_bytes(self, name, bytes);
     pthread_mutex_unlock(&self->lock);
     return status;
 }
@@ -322,7 +322,7 @@ bwprof_status bwprof_profiler_set_bytes(bwprof_profiler *handle, const char *nam
     bw_profiler *self;
     bw_status status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
-    status = set_bytes_in_turn(self, name, (bw_moved){bytes_read, bytes_written, true});
+    status = set_bytes_in_turn(self, name, (bw_range_bytes){bytes_read, bytes_written, true});
     bw_handle_let_go(handle);
     return bw_api_answer(status);
 }
@@ -338,9 +338,9 @@ bwprof_status bwprof_range_begin(bwprof_profiler *handle, const char *name, void
     if (bw_handle_is_off(handle)) return BWPROF_OK;
     status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
-    const bw_moved own = {bytes_read, bytes_written, bytes_read || bytes_written};
+    const bw_range_bytes own = {bytes_read, bytes_written, bytes_read || bytes_written};
     if (own.known) status = set_bytes_in_turn(self, name, own);
-    if (!status) status = start_moving(self, name, stream, own.known ? &own : NULL);
+    if (!status) status = start_range(self, name, stream, own.known ? &own : NULL);
     if (!status) *out = (bwprof_range){handle, name, stream};
     bw_handle_let_go(handle);
     return status ? bw_api_answer(status) : BWPROF_OK;

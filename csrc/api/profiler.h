@@ -29,8 +29,8 @@ typedef struct bw_profiler {
     _Atomic int track_count;
     _Atomic int64_t period; /* one more each time that it is switched */
     pthread_mutex_t lock;   /* of what follows */
-    bw_names named;         /* whose bytes are known */
-    bw_moved *moved;        /* by number of `named`: set last */
+    bw_names byte_names;    /* whose bytes are known */
+    bw_range_bytes *bytes;  /* by number of `byte_names` */
     _Atomic bool has_bytes; /* of any name */
     pthread_mutex_t floor_lock;
     double floor_ms; /* of an empty range; NaN until somebody asks */

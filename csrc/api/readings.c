@@ -15,10 +15,10 @@ enum { READ_AT_ONCE = 64, PAUSE_NS = 20000, FLOOR_FACTOR = 3, MILLION = 1000000 
 typedef struct reading {
     bw_range_totals totals;
     double *ns; /* the times that medians are of */
-    int64_t kept;
+    int64_t time_count;
     double median_ms, gb_s;
     bool has_bytes;
-    bw_moved moved; /* by each; of those that moved different bytes the mean */
+    bw_range_bytes bytes; /* by each; of those that moved different bytes the mean */
 } reading;
 
 typedef struct readings {
@@ -43,10 +43,10 @@ static bw_status settle(bw_track *track) {
     int64_t wanted = -1, left;
     do {
         bw_track_enter(track);
-        if (wanted < 0) wanted = bw_ranges_stopped(track->ranges);
-        int64_t before = bw_ranges_settled(track->ranges);
+        if (wanted < 0) wanted = bw_ranges_count_stopped(track->ranges);
+        int64_t before = bw_ranges_count_settled(track->ranges);
         status = bw_status_first(status, bw_ranges_read_passed(track->ranges, READ_AT_ONCE));
-        int64_t settled = bw_ranges_settled(track->ranges);
+        int64_t settled = bw_ranges_count_settled(track->ranges);
         bw_track_leave(track);
         left = wanted - settled;
         if (left > 0 && settled == before) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
@@ -57,11 +57,11 @@ static bw_status settle(bw_track *track) {
 /* ---- putting together ---- */
 
 static bw_status add_times(reading *to, const double *ns, int64_t count, const bw_range_totals *totals) {
-    double *grown = count ? realloc(to->ns, (size_t)(to->kept + count) * sizeof *grown) : to->ns;
-    if (count && !grown) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld times", (long long)count);
-    to->ns = grown;
-    if (count) memcpy(to->ns + to->kept, ns, (size_t)count * sizeof *ns);
-    to->kept += count;
+    double *larger = count ? realloc(to->ns, (size_t)(to->time_count + count) * sizeof *larger) : to->ns;
+    if (count && !larger) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld times", (long long)count);
+    to->ns = larger;
+    if (count) memcpy(to->ns + to->time_count, ns, (size_t)count * sizeof *ns);
+    to->time_count += count;
     bw_range_totals_add(&to->totals, totals);
     return BW_OK;
 }
@@ -70,12 +70,12 @@ static bw_status new_reading(readings *self, const char *name, reading **out) {
     int64_t before = self->names.count, id;
     BW_TRY(bw_names_add(&self->names, name, &id));
     if (self->names.count > before) {
-        reading *grown = realloc(self->of, (size_t)self->names.capacity * sizeof *grown);
-        if (!grown) {
+        reading *larger = realloc(self->of, (size_t)self->names.capacity * sizeof *larger);
+        if (!larger) {
             bw_names_take_back(&self->names);
             return bw_fail(BW_CODE_MEMORY, "no host memory for a range's times");
         }
-        self->of = grown;
+        self->of = larger;
         self->of[id] = (reading){.totals = {.least_ns = NAN, .most_ns = NAN}, .median_ms = NAN, .gb_s = NAN};
     }
     *out = &self->of[id];
@@ -108,9 +108,9 @@ static bw_status gather(bw_track *track, const char *only, readings *to) {
 /* Ranges that began before their bytes were set have those that are set now. */
 static void add_bytes(bw_profiler *self, const char *name, reading *to) {
     pthread_mutex_lock(&self->lock);
-    int64_t id = bw_names_find(&self->named, name);
+    int64_t id = bw_names_find(&self->byte_names, name);
     to->has_bytes = id >= 0;
-    if (to->has_bytes) to->moved = self->moved[id];
+    if (to->has_bytes) to->bytes = self->bytes[id];
     pthread_mutex_unlock(&self->lock);
     bw_range_totals *totals = &to->totals;
     double unset = (double)(totals->count - totals->known);
@@ -118,14 +118,14 @@ static void add_bytes(bw_profiler *self, const char *name, reading *to) {
     const bw_range_totals rest = {.least_ns = NAN,
                                   .most_ns = NAN,
                                   .known = totals->count - totals->known,
-                                  .bytes_read = unset * (double)to->moved.bytes_read,
-                                  .bytes_written = unset * (double)to->moved.bytes_written,
-                                  .moved = to->moved};
+                                  .bytes_read = unset * (double)to->bytes.bytes_read,
+                                  .bytes_written = unset * (double)to->bytes.bytes_written,
+                                  .bytes = to->bytes};
     bw_range_totals_add(totals, &rest);
-    to->moved = totals->moved;
+    to->bytes = totals->bytes;
     if (!totals->varied) return;
-    to->moved.bytes_read = (uint64_t)(totals->bytes_read / (double)totals->count + 0.5);
-    to->moved.bytes_written = (uint64_t)(totals->bytes_written / (double)totals->count + 0.5);
+    to->bytes.bytes_read = (uint64_t)(totals->bytes_read / (double)totals->count + 0.5);
+    to->bytes.bytes_written = (uint64_t)(totals->bytes_written / (double)totals->count + 0.5);
 }
 
 /* All bytes over all time where they vary, else those of a range over the median time. NaN where there are no bytes, no
@@ -133,9 +133,9 @@ static void add_bytes(bw_profiler *self, const char *name, reading *to) {
 static double bandwidth_of(const reading *self) {
     const bw_range_totals *all = &self->totals;
     if (all->varied) return all->sum_ns > 0.0 ? bw_gb_s(all->bytes_read + all->bytes_written, all->sum_ns / 1e9) : NAN;
-    double moved = (double)self->moved.bytes_read + (double)self->moved.bytes_written;
-    bool known = self->has_bytes && moved > 0.0 && self->median_ms > 0.0;
-    return known ? bw_gb_s(moved, self->median_ms / 1e3) : NAN;
+    double bytes = (double)self->bytes.bytes_read + (double)self->bytes.bytes_written;
+    bool known = self->has_bytes && bytes > 0.0 && self->median_ms > 0.0;
+    return known ? bw_gb_s(bytes, self->median_ms / 1e3) : NAN;
 }
 
 /* What cannot be read is left out, and the first such failure returned, with the rest in *to. */
@@ -153,7 +153,7 @@ static bw_status read_ranges(bw_profiler *self, const char *only, readings *to) 
     for (int64_t i = 0; i < to->names.count; i++) {
         reading *one = &to->of[i];
         add_bytes(self, to->names.name[i], one);
-        one->median_ms = bw_median(one->ns, one->kept) / 1e6;
+        one->median_ms = bw_median(one->ns, one->time_count) / 1e6;
         one->gb_s = bandwidth_of(one);
     }
     return unread;
@@ -165,11 +165,11 @@ static bw_status measure_marks(bw_session *session, double *ns) {
     void *stream = backend->context ? backend->context->stream(session->device) : NULL;
     bw_ranges *ranges = NULL;
     BW_TRY(bw_session_enter(session));
-    bw_here here = bw_here_now(backend);
+    bw_current_device current = bw_current_device_save(backend);
     bw_status status = bw_ranges_create(session, stream, 1, &ranges);
     if (!status) status = bw_ranges_floor(ranges, ns);
     bw_ranges_free(ranges);
-    bw_here_again(&here);
+    bw_current_device_restore(&current);
     bw_session_leave(session);
     return status;
 }
@@ -268,15 +268,15 @@ static void write_report(const bw_profiler *self, const readings *all, bw_text *
     (void)self;
     for (int64_t i = 0; i < all->names.count; i++) {
         const reading *one = &all->of[i];
-        const uint64_t bytes[] = {one->moved.bytes_read, one->moved.bytes_written};
+        const uint64_t bytes[] = {one->bytes.bytes_read, one->bytes.bytes_written};
         bw_text_add(to, "=== Bandwidth Profile: ");
         bw_text_plain(to, all->names.name[i]);
         bw_text_add(to, " ===\nElapsed time: ");
         bw_text_number(to, one->median_ms, 3, "unknown");
         bw_text_add(to, " ms");
-        long long count = one->totals.count, kept = one->kept;
-        if (count > kept) {
-            bw_text_add(to, " (median of the latest %lld of %lld)", kept, count);
+        long long count = one->totals.count, time_count = one->time_count;
+        if (count > time_count) {
+            bw_text_add(to, " (median of the latest %lld of %lld)", time_count, count);
         } else if (count > 1) {
             bw_text_add(to, " (median of %lld)", count);
         }
@@ -312,8 +312,8 @@ static void write_csv(const bw_profiler *self, const readings *all, bw_text *to)
         add_number(to, ",", one->totals.least_ns / 1e6, "");
         add_number(to, ",", one->totals.most_ns / 1e6, "");
         if (one->has_bytes) {
-            bw_text_add(to, ",%llu,%llu", (unsigned long long)one->moved.bytes_read,
-                        (unsigned long long)one->moved.bytes_written);
+            bw_text_add(to, ",%llu,%llu", (unsigned long long)one->bytes.bytes_read,
+                        (unsigned long long)one->bytes.bytes_written);
         } else {
             bw_text_add(to, ",,");
         }
@@ -343,7 +343,7 @@ static void write_json(const bw_profiler *self, const readings *all, bw_text *to
         add_number(to, ", \"time_ms_max\": ", one->totals.most_ns / 1e6, "null");
         if (one->has_bytes) {
             bw_text_add(to, ", \"bytes_read\": %llu, \"bytes_written\": %llu",
-                        (unsigned long long)one->moved.bytes_read, (unsigned long long)one->moved.bytes_written);
+                        (unsigned long long)one->bytes.bytes_read, (unsigned long long)one->bytes.bytes_written);
         } else {
             bw_text_add(to, ", \"bytes_read\": null, \"bytes_written\": null");
         }
@@ -354,8 +354,8 @@ static void write_json(const bw_profiler *self, const readings *all, bw_text *to
 }
 
 /* What could be read is told even where something could not; where memory ends, nothing. */
-static bw_status tell(bwprof_profiler *handle, void (*how)(const bw_profiler *, const readings *, bw_text *),
-                      bw_text *to) {
+static bw_status describe(bwprof_profiler *handle, void (*how)(const bw_profiler *, const readings *, bw_text *),
+                          bw_text *to) {
     bw_profiler *self;
     readings all = {.floor_ms = NAN};
     BW_TRY(bw_handle_hold(handle, &self));
@@ -373,7 +373,7 @@ static bwprof_status write_file(bwprof_profiler *handle, const char *path,
     bw_text text = {0};
     bw_status status = bw_api_need(path, "path");
     if (!status) {
-        status = tell(handle, how, &text);
+        status = describe(handle, how, &text);
         if (text.bytes && !text.failed) status = bw_status_first(status, bw_file_write(path, &text));
     }
     bw_text_free(&text);
@@ -398,7 +398,7 @@ static bw_status print(const bw_text *text, FILE *stream) {
 bwprof_status bwprof_profiler_print_report(bwprof_profiler *handle, FILE *stream) {
     bw_text text = {0};
     bw_status status = bw_api_need(stream, "stream");
-    if (!status) status = tell(handle, write_report, &text);
+    if (!status) status = describe(handle, write_report, &text);
     if (text.bytes && !text.failed) status = bw_status_first(status, print(&text, stream));
     bw_text_free(&text);
     return bw_api_answer(status);

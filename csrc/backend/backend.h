@@ -126,22 +126,21 @@ typedef struct bw_kernels {
     bw_kernel kernel[BW_KERNELS_MAX]; /* one after the other */
 } bw_kernels;
 
-/* A variant's place in its ladder. What it should bring is written down before it is measured, and stays: where the
- * measurement differs, that is a finding. Predictions are for an H200, and for two threads with AVX-512. */
-typedef struct bw_rung {
-    const char *changes; /* what it changes against the rung before; one line */
-    double predicted;    /* the rung before's time / its own, that rung being the last before it that takes the shape;
-                            0 = no prediction: there is none before it */
+/* What a variant changes and how much that should save. A prediction is written before its measurement and stays when
+ * they differ. Predictions are for an H200, and for two threads with AVX-512. */
+typedef struct bw_variant_prediction {
+    const char *changes; /* what it changes against the variant before it; one line */
+    double predicted;    /* speedup over the last variant before it that takes the shape; 0 = there is none before it */
     const char *because; /* why so much; one line */
     const char *at;      /* the precision and the shape that this is about; NULL: the table's `at` */
-} bw_rung;
+} bw_variant_prediction;
 
-/* A variant: a rung of a kernel ladder, or a library. A family's rows stand cheapest rung first; the last row that
+/* A variant: one kernel of a ladder, or a library. A family's rows stand cheapest variant first; the last row that
  * is supported is the default, unless an earlier supported row `prefers` the shape. */
 typedef struct bw_variant {
     const char *name;
     const char *text; /* one line */
-    bw_rung rung;
+    bw_variant_prediction prediction;
     unsigned precisions;
     /* Everything between the inputs and the result is FP32: it is held to the result's rounding alone. Otherwise
      * intermediate results may be rounded to the precision, too (bw_op.tolerance). */
@@ -167,7 +166,7 @@ typedef struct bw_variant {
 typedef struct bw_variant_table {
     const bw_variant *rows;
     int count;
-    const char *at; /* the precision and the shape that its rungs are predicted for: "fp16 M=1 N=4096" */
+    const char *at; /* the precision and the shape that its variants are predicted for: "fp16 M=1 N=4096" */
 } bw_variant_table;
 
 extern const bw_variant_table bw_no_variants; /* of an operation that a backend has no kernel for */
@@ -222,13 +221,13 @@ typedef struct bw_annotation {
     int64_t bytes;        /* that a launch moves; < 0: not known */
 } bw_annotation;
 
-enum { BW_ANNOTATED_MOST = 2 };
+enum { BW_ANNOTATIONS_MOST = 2 };
 
 /* The ranges that timed launches lie in, the outermost first; what is in it may change between replays. */
-typedef struct bw_annotated {
-    bw_annotation range[BW_ANNOTATED_MOST];
+typedef struct bw_annotation_stack {
+    bw_annotation range[BW_ANNOTATIONS_MOST];
     int count;
-} bw_annotated;
+} bw_annotation_stack;
 
 typedef struct bw_plan_spec {
     bw_work work;        /* its context outlives the plan */
@@ -237,8 +236,8 @@ typedef struct bw_plan_spec {
     int64_t flush_bytes; /* before each replay, outside the timing, go through this much other memory; 0 = no flush. Of
                             foreign work: before each launch. */
     bw_flush flush;
-    int timer;                     /* an index into the backend's `timers`; 0 = its own */
-    const bw_annotated *annotated; /* for tools that watch; outlives the plan. NULL: none */
+    int timer;                                   /* an index into the backend's `timers`; 0 = its own */
+    const bw_annotation_stack *annotation_stack; /* for tools that watch; outlives the plan. NULL: none */
     bool trace; /* take the kernels' timestamps beside the timer's: BW_CODE_UNAVAILABLE where that cannot be */
 } bw_plan_spec;
 
@@ -341,10 +340,10 @@ typedef struct bw_sensor_calls {
 } bw_sensor_calls;
 
 /* Programs beside this one that use the same device. */
-typedef struct bw_neighbour_calls {
+typedef struct bw_disturbance_calls {
     void (*look)(bw_device *device, bw_disturbance *out); /* what they took since the last look, but for `slowed` ... */
     bw_status (*reference)(bw_device *device, double *ns); /* ... which is worked out from this stream's times */
-} bw_neighbour_calls;
+} bw_disturbance_calls;
 
 /* Counters that cannot be had are no failure: NaN and a status text. The first call on a device takes about a second.
  */
@@ -356,7 +355,7 @@ typedef struct bw_counter_calls {
     bw_status (*metrics)(bw_device *device, const bw_plan_spec *spec, unsigned groups, bw_metrics *out);
     /* Gives back what a handle keeps between two calls of `count` or `metrics`, which makes every kernel start later
      * and keeps other tools from counting. Making a plan does so too: what is timed runs without it. */
-    void (*rest)(bw_device *device);
+    void (*release_profilers)(bw_device *device);
     const char *const *groups; /* names of metrics, NULL-terminated, at most 32 */
 } bw_counter_calls;
 
@@ -408,7 +407,7 @@ typedef struct bw_backend {
     /* NULL: the backend has no such thing. */
     const bw_mark_calls *marks;
     const bw_sensor_calls *sensors;
-    const bw_neighbour_calls *neighbours;
+    const bw_disturbance_calls *disturbance;
     const bw_counter_calls *counters;
     const bw_context_calls *context;
     const bw_fault_calls *faults;

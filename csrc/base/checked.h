@@ -8,44 +8,44 @@
 
 /* A running value that remembers whether anything overflowed: build an expression from bw_mul and bw_add, then look
  * at `overflow` once. */
-typedef struct bw_checked {
+typedef struct bw_checked_int {
     int64_t value;
     bool overflow;
-} bw_checked;
+} bw_checked_int;
 
-static inline bw_checked bw_num(int64_t value) {
-    bw_checked result = {value, false};
+static inline bw_checked_int bw_num(int64_t value) {
+    bw_checked_int result = {value, false};
     return result;
 }
 
-static inline bw_checked bw_mul(bw_checked a, bw_checked b) {
-    bw_checked result = {0, a.overflow || b.overflow};
+static inline bw_checked_int bw_mul(bw_checked_int a, bw_checked_int b) {
+    bw_checked_int result = {0, a.overflow || b.overflow};
     if (__builtin_mul_overflow(a.value, b.value, &result.value)) result.overflow = true;
     return result;
 }
 
-static inline bw_checked bw_add(bw_checked a, bw_checked b) {
-    bw_checked result = {0, a.overflow || b.overflow};
+static inline bw_checked_int bw_add(bw_checked_int a, bw_checked_int b) {
+    bw_checked_int result = {0, a.overflow || b.overflow};
     if (__builtin_add_overflow(a.value, b.value, &result.value)) result.overflow = true;
     return result;
 }
 
-static inline bw_checked bw_sub(bw_checked a, bw_checked b) {
-    bw_checked result = {0, a.overflow || b.overflow};
+static inline bw_checked_int bw_sub(bw_checked_int a, bw_checked_int b) {
+    bw_checked_int result = {0, a.overflow || b.overflow};
     if (__builtin_sub_overflow(a.value, b.value, &result.value)) result.overflow = true;
     return result;
 }
 
 /* The product of up to five factors, as shapes need it. */
-static inline bw_checked bw_mul3(int64_t a, int64_t b, int64_t c) {
+static inline bw_checked_int bw_mul3(int64_t a, int64_t b, int64_t c) {
     return bw_mul(bw_mul(bw_num(a), bw_num(b)), bw_num(c));
 }
 
-static inline bw_checked bw_mul4(int64_t a, int64_t b, int64_t c, int64_t d) {
+static inline bw_checked_int bw_mul4(int64_t a, int64_t b, int64_t c, int64_t d) {
     return bw_mul(bw_mul3(a, b, c), bw_num(d));
 }
 
-static inline bw_checked bw_mul5(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e) {
+static inline bw_checked_int bw_mul5(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e) {
     return bw_mul(bw_mul4(a, b, c, d), bw_num(e));
 }
 

@@ -124,7 +124,7 @@ static int64_t reference_bytes(const bw_device *device) {
 
 static void device_close(bw_device *device) {
     if (!device) return;
-    bw_neighbours_free(device->neighbours);
+    bw_busy_free(device->busy);
     release(device, device->reference, reference_bytes(device));
     bw_pool_free(device->pool);
     bw_memory_close(&device->memory);
@@ -135,15 +135,15 @@ static void device_close(bw_device *device) {
 static bw_status start_threads(bw_device *device, int threads) {
     bw_status status = BW_OK;
     bw_pool *pool = NULL;
-    bw_neighbours *neighbours = NULL;
+    bw_busy *busy = NULL;
     BW_GOTO(bw_pool_create(threads, &pool));
-    BW_GOTO(bw_neighbours_create(pool, &neighbours));
-    bw_neighbours_free(device->neighbours);
+    BW_GOTO(bw_busy_create(pool, &busy));
+    bw_busy_free(device->busy);
     bw_pool_free(device->pool);
-    device->neighbours = neighbours;
+    device->busy = busy;
     device->pool = pool;
     device->walks = (bw_walks){0};
-    neighbours = NULL;
+    busy = NULL;
     pool = NULL;
     find_facts(device);
     measure_peak(device);
@@ -151,7 +151,7 @@ static bw_status start_threads(bw_device *device, int threads) {
     device->memory.cached_limit = nodes > 1 ? 0 : device->facts.memory_bytes / CACHED_SHARE;
 
 cleanup:
-    bw_neighbours_free(neighbours);
+    bw_busy_free(busy);
     bw_pool_free(pool);
     return status;
 }
@@ -441,8 +441,8 @@ static bw_status reference(bw_device *device, double *ns) {
     return BW_OK;
 }
 
-static void neighbours(bw_device *device, bw_disturbance *out) {
-    bw_neighbours_look(device->neighbours, out);
+static void look_at_disturbance(bw_device *device, bw_disturbance *out) {
+    bw_busy_look(device->busy, out);
 }
 
 static const bw_device_calls device_calls = {
@@ -478,7 +478,7 @@ static const bw_plan_calls plan_calls = {
     .free = plan_free,
 };
 
-static const bw_neighbour_calls neighbour_calls = {.look = neighbours, .reference = reference};
+static const bw_disturbance_calls disturbance_calls = {.look = look_at_disturbance, .reference = reference};
 
 static const char *const timers[] = {"monotonic", NULL};
 
@@ -503,5 +503,5 @@ const bw_backend bw_cpu_backend = {
     .memory = &memory_calls,
     .plans = &plan_calls,
     .marks = &bw_cpu_marks,
-    .neighbours = &neighbour_calls,
+    .disturbance = &disturbance_calls,
 };

@@ -2,9 +2,9 @@
 #ifndef BW_CPU_DEVICE_H
 #define BW_CPU_DEVICE_H
 
+#include "cpu/busy.h"
 #include "cpu/isa.h"
 #include "cpu/memory.h"
-#include "cpu/neighbours.h"
 #include "cpu/threads.h"
 
 /* In what order a thread goes through memory: line by line; or through a window of several pages, one line of each in
@@ -23,7 +23,7 @@ struct bw_device {
     const bw_cpu_kernels *kernels;
     bw_pool *pool;
     bw_memory memory;
-    bw_neighbours *neighbours;
+    bw_busy *busy;
     bw_walks walks;  /* linear until they are known */
     int cache_mib;   /* the last-level cache, as the environment says it; 0 = as the system does */
     void *reference; /* what the reference stream reads; NULL until it is asked for */

@@ -57,14 +57,14 @@ static bw_mapping *take_cached(bw_memory *memory, int64_t bytes) {
 static int64_t size_class(int64_t bytes, int64_t free_bytes) {
     int64_t step = HUGE_BYTES;
     while (step <= bytes / 8) step *= 2;
-    bw_checked rounded = bw_mul(bw_num(bw_ceil_div(bytes, step)), bw_num(step));
+    bw_checked_int rounded = bw_mul(bw_num(bw_ceil_div(bytes, step)), bw_num(step));
     return bytes < HUGE_BYTES || rounded.overflow || rounded.value > free_bytes / 2 ? bytes : rounded.value;
 }
 
 static bw_status map_fresh(int64_t bytes, bw_mapping **out) {
     int64_t unit = bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
-    bw_checked rounded = bw_mul(bw_num(bw_ceil_div(bytes, unit)), bw_num(unit));
-    bw_checked padded = bw_add(rounded, bw_num(unit == HUGE_BYTES ? HUGE_BYTES : 0));
+    bw_checked_int rounded = bw_mul(bw_num(bw_ceil_div(bytes, unit)), bw_num(unit));
+    bw_checked_int padded = bw_add(rounded, bw_num(unit == HUGE_BYTES ? HUGE_BYTES : 0));
     if (padded.overflow) return bw_fail(BW_CODE_MEMORY, "%lld bytes are more than can be addressed", (long long)bytes);
     bw_mapping *mapping = calloc(1, sizeof *mapping);
     if (!mapping) return bw_fail(BW_CODE_MEMORY, "no memory for a mapping's record");

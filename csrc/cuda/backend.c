@@ -56,7 +56,7 @@ static const bw_device_calls device_calls = {
 static const bw_counter_calls counter_calls = {
     .count = bw_cuda_counters,
     .metrics = bw_cuda_metrics,
-    .rest = bw_cuda_rest,
+    .release_profilers = bw_cuda_release_profilers,
     .groups = bw_cuda_metric_groups,
 };
 

@@ -41,12 +41,12 @@ void bw_watch_begin(bw_watch *watch, bw_session *session, double now_s) {
 
 /* Full: every second reading goes, and from here on they are taken half as often. */
 static void keep(bw_watch *watch, const bw_conditions *reading) {
-    if (watch->kept_count == BW_READINGS_KEPT) {
-        watch->kept_count /= 2;
-        for (int64_t i = 1; i < watch->kept_count; i++) watch->kept[i] = watch->kept[2 * i];
+    if (watch->sample_count == BW_READINGS_MOST) {
+        watch->sample_count /= 2;
+        for (int64_t i = 1; i < watch->sample_count; i++) watch->samples[i] = watch->samples[2 * i];
         watch->interval_s *= 2.0;
     }
-    watch->kept[watch->kept_count++] = *reading;
+    watch->samples[watch->sample_count++] = *reading;
     bw_measured_conditions *found = &watch->found;
     found->readings++;
     if (!(reading->throttle & BW_THROTTLE_UNKNOWN)) {
@@ -98,11 +98,11 @@ void bw_watch_look(bw_watch *watch, double now_s, int64_t launches, double busy_
 
 /* Of what is known; NaN when nothing is. */
 static double median_of(const bw_watch *watch, size_t member) {
-    double known[BW_READINGS_KEPT];
+    double known[BW_READINGS_MOST];
     int64_t count = 0;
-    for (int64_t i = 0; i < watch->kept_count; i++) {
+    for (int64_t i = 0; i < watch->sample_count; i++) {
         double value;
-        memcpy(&value, (const char *)&watch->kept[i] + member, sizeof value);
+        memcpy(&value, (const char *)&watch->samples[i] + member, sizeof value);
         if (!isnan(value)) known[count++] = value;
     }
     return bw_median(known, count);
@@ -123,8 +123,8 @@ void bw_watch_end(const bw_watch *watch, bw_measured_conditions *out) {
     out->power_w = median_of(watch, offsetof(bw_conditions, power_w));
     out->energy_j = energy_of_launch(watch);
     out->temperature_c = NAN;
-    for (int64_t i = 0; i < watch->kept_count; i++) {
-        out->temperature_c = fmax(out->temperature_c, watch->kept[i].temperature_c); /* fmax passes NaN over */
+    for (int64_t i = 0; i < watch->sample_count; i++) {
+        out->temperature_c = fmax(out->temperature_c, watch->samples[i].temperature_c); /* fmax passes NaN over */
     }
 }
 

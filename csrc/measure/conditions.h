@@ -16,7 +16,7 @@
 
 #include "measure/session.h"
 
-enum { BW_READINGS_KEPT = 128 };
+enum { BW_READINGS_MOST = 128 };
 
 /* What is known in the end. NaN = not known. */
 typedef struct bw_measured_conditions {
@@ -40,8 +40,8 @@ typedef struct bw_watch {
     bw_session *session;
     double begin_s, interval_s;
     double next_s, next_energy_s; /* when the next reading is due */
-    bw_conditions kept[BW_READINGS_KEPT];
-    int64_t kept_count;
+    bw_conditions samples[BW_READINGS_MOST];
+    int64_t sample_count;
     bw_energy_mark first, last;  /* readings at which the counter had moved; energy_j is NaN where there was none */
     double counter_j, counter_s; /* at the last reading of the counter, and when that was */
     bool over;                   /* reading failed: no more of it */

@@ -51,85 +51,85 @@ double bw_case_seconds(double seconds_left, int64_t cases_left, double most) {
     return fmin(most, fmax(case_least_s, seconds_left / (double)cases_left * sampling_share));
 }
 
-static bool stop_asked(const bw_measure_options *options) {
+static bool should_stop(const bw_measure_options *options) {
     return options->poll && options->poll(options->poll_context);
 }
 
-static bw_status interrupted(void) {
+static bw_status fail_interrupted(void) {
     return bw_fail(BW_CODE_INTERRUPTED, "interrupted");
 }
 
 /* What is timed: a case, or a function of the caller's. */
-typedef struct timed {
+typedef struct subject {
     bw_session *session;
     const bw_backend *backend;
     bw_case *content;  /* whose outputs are checked; NULL for a function */
     bw_plan_spec spec; /* of the plan */
     bw_plan *plan;
-    bw_annotated annotated; /* the plan's: what samples' launches lie in, and nothing before them */
-    int64_t run;            /* launches of this plan so far; it began with set 0 */
-    int64_t watched;        /* of these, the ones before `watch` */
-} timed;
+    bw_annotation_stack annotation_stack; /* the plan's: what samples' launches lie in, and nothing before them */
+    int64_t run;                          /* launches of this plan so far; it began with set 0 */
+    int64_t watched;                      /* of these, the ones before `watch` */
+} subject;
 
-static bool replays_are_fixed(const timed *timed) {
-    return timed->backend->devices->facts(timed->session->device)->fixed_replay;
+static bool replays_are_fixed(const subject *subject) {
+    return subject->backend->devices->facts(subject->session->device)->fixed_replay;
 }
 
 /* Launches per replay: long enough to time well; where a replay repeats the same launches it holds every set equally
  * often, and with a flush each set just once (a second use would find it warm). A function has its flush before every
  * call, which says how many are worth while: on a CPU it takes long. */
-static int64_t launches_for(const timed *timed, double launch_ns) {
+static int64_t launches_for(const subject *subject, double launch_ns) {
     int64_t wanted = (int64_t)fmin(LAUNCHES_MOST, ceil(replay_least_ns / fmax(launch_ns, 1.0)));
-    bool fixed = replays_are_fixed(timed);
-    if (timed->spec.flush_bytes && timed->spec.work.foreign) {
-        return fixed ? bw_max64(timed->spec.set_count, bw_min64(wanted, FLUSHED_CALLS)) : 1;
+    bool fixed = replays_are_fixed(subject);
+    if (subject->spec.flush_bytes && subject->spec.work.foreign) {
+        return fixed ? bw_max64(subject->spec.set_count, bw_min64(wanted, FLUSHED_CALLS)) : 1;
     }
-    if (timed->spec.flush_bytes) return timed->spec.set_count;
+    if (subject->spec.flush_bytes) return subject->spec.set_count;
     if (!fixed) return bw_max64(1, wanted);
-    return bw_ceil_div(bw_max64(1, wanted), timed->spec.set_count) * timed->spec.set_count;
+    return bw_ceil_div(bw_max64(1, wanted), subject->spec.set_count) * subject->spec.set_count;
 }
 
-static bw_status replay(timed *timed, double *launch_ns) {
+static bw_status replay(subject *subject, double *launch_ns) {
     double elapsed;
-    BW_TRY(timed->backend->plans->run(timed->plan, &elapsed));
-    timed->run += timed->spec.launches;
-    *launch_ns = elapsed / (double)timed->spec.launches;
+    BW_TRY(subject->backend->plans->run(subject->plan, &elapsed));
+    subject->run += subject->spec.launches;
+    *launch_ns = elapsed / (double)subject->spec.launches;
     return BW_OK;
 }
 
-static bw_status create_plan(timed *timed, int64_t launches) {
-    timed->backend->plans->free(timed->plan);
-    timed->plan = NULL;
-    timed->spec.launches = launches;
-    timed->run = timed->watched = 0;
-    return timed->backend->plans->create(timed->session->device, &timed->spec, &timed->plan);
+static bw_status create_plan(subject *subject, int64_t launches) {
+    subject->backend->plans->free(subject->plan);
+    subject->plan = NULL;
+    subject->spec.launches = launches;
+    subject->run = subject->watched = 0;
+    return subject->backend->plans->create(subject->session->device, &subject->spec, &subject->plan);
 }
 
 /* A first plan tells how long a launch takes, a second one has the right number of them. */
-static bw_status size_plan(timed *timed) {
-    int64_t first = replays_are_fixed(timed) || timed->spec.flush_bytes ? timed->spec.set_count : 1;
+static bw_status size_plan(subject *subject) {
+    int64_t first = replays_are_fixed(subject) || subject->spec.flush_bytes ? subject->spec.set_count : 1;
     double launch_ns = INFINITY;
-    BW_TRY(create_plan(timed, first));
+    BW_TRY(create_plan(subject, first));
     for (int i = 0; i < 2; i++) {
         double ns;
-        BW_TRY(replay(timed, &ns));
+        BW_TRY(replay(subject, &ns));
         launch_ns = fmin(launch_ns, ns);
     }
-    int64_t launches = launches_for(timed, launch_ns);
-    return launches == first ? BW_OK : create_plan(timed, launches);
+    int64_t launches = launches_for(subject, launch_ns);
+    return launches == first ? BW_OK : create_plan(subject, launches);
 }
 
 /* Replays until the last few agree, so that clocks, caches and pages are as they will stay. Adds to *spent_ns. */
-static bw_status warm_up(const bw_measure_options *options, timed *timed, double deadline, double *spent_ns,
+static bw_status warm_up(const bw_measure_options *options, subject *subject, double deadline, double *spent_ns,
                          double *launch_ns) {
     double window[WARMUP_WINDOW];
     double least_ns = fmin(warmup_least_ns, options->max_seconds * 1e9);
     for (int64_t i = 0;; i++) {
-        if (stop_asked(options)) return interrupted();
+        if (should_stop(options)) return fail_interrupted();
         double ns;
-        BW_TRY(replay(timed, &ns));
+        BW_TRY(replay(subject, &ns));
         window[i % WARMUP_WINDOW] = *launch_ns = ns;
-        *spent_ns += ns * (double)timed->spec.launches;
+        *spent_ns += ns * (double)subject->spec.launches;
         if (i + 1 < (options->settled ? 1 : WARMUP_LEAST)) continue;
         if (options->settled || *spent_ns >= warmup_most_ns || bw_now_s() >= deadline) return BW_OK;
         if (i + 1 < WARMUP_WINDOW || *spent_ns < least_ns) continue;
@@ -144,11 +144,11 @@ static bw_status warm_up(const bw_measure_options *options, timed *timed, double
 
 /* Outputs as never written in the sets that verify_after looks at: the timed launches must write them. (A plan may have
  * launched on every set when it was made.) */
-static bw_status watch(timed *timed) {
-    bw_case *self = timed->content;
+static bw_status watch(subject *subject) {
+    bw_case *self = subject->content;
     if (!self) return BW_OK;
-    int64_t sets = self->buffers.set_count, first = timed->run % sets, last = sets - 1;
-    timed->watched = timed->run;
+    int64_t sets = self->buffers.set_count, first = subject->run % sets, last = sets - 1;
+    subject->watched = subject->run;
     BW_TRY(bw_buffers_reset(&self->buffers, first));
     return first == last ? BW_OK : bw_buffers_reset(&self->buffers, last);
 }
@@ -166,55 +166,55 @@ static bw_status verify_before(bw_case *self, const bw_measure_options *options,
 }
 
 /* After timing, the first set that was launched on and the last one must hold the right result. */
-static bw_status verify_sets(bw_case *self, const bw_measure_options *options, const timed *timed,
+static bw_status verify_sets(bw_case *self, const bw_measure_options *options, const subject *subject,
                              bw_measurement *out) {
-    int64_t sets = self->buffers.set_count, first = timed->watched % sets;
-    bool all_sets = timed->run - timed->watched >= sets;
-    int64_t last = all_sets ? sets - 1 : (timed->run - 1) % sets;
+    int64_t sets = self->buffers.set_count, first = subject->watched % sets;
+    bool all_sets = subject->run - subject->watched >= sets;
+    int64_t last = all_sets ? sets - 1 : (subject->run - 1) % sets;
     const bw_budget budget = verify_budget(options);
     BW_TRY(bw_case_verify_set(self, first, &budget, &out->verdict));
     if (!out->verdict.verified || last == first) return BW_OK;
     return bw_case_verify_set(self, last, &budget, &out->verdict);
 }
 
-static bw_status verify_after(bw_case *self, const bw_measure_options *options, const timed *timed,
+static bw_status verify_after(bw_case *self, const bw_measure_options *options, const subject *subject,
                               bw_measurement *out) {
     bw_case_push(self, "verify");
-    bw_status status = verify_sets(self, options, timed, out);
+    bw_status status = verify_sets(self, options, subject, out);
     bw_case_pop(self);
     return status;
 }
 
 /* Warms up; a plan that was made while the clock was still low, or pages were missing, is too short after that. */
-static bw_status settle(const bw_measure_options *options, timed *timed, bw_measurement *out) {
+static bw_status settle(const bw_measure_options *options, subject *subject, bw_measurement *out) {
     double launch_ns = INFINITY,
            deadline = bw_now_s() + fmin(warmup_most_s, fmax(warmup_least_s, options->max_seconds));
     out->warmup_ns = 0.0;
-    BW_TRY(watch(timed));
-    BW_TRY(warm_up(options, timed, deadline, &out->warmup_ns, &launch_ns));
-    int64_t launches = launches_for(timed, launch_ns);
-    if (launches <= timed->spec.launches + timed->spec.launches / 4) return BW_OK;
-    BW_TRY(create_plan(timed, launches));
-    BW_TRY(watch(timed));
-    return warm_up(options, timed, deadline, &out->warmup_ns, &launch_ns);
+    BW_TRY(watch(subject));
+    BW_TRY(warm_up(options, subject, deadline, &out->warmup_ns, &launch_ns));
+    int64_t launches = launches_for(subject, launch_ns);
+    if (launches <= subject->spec.launches + subject->spec.launches / 4) return BW_OK;
+    BW_TRY(create_plan(subject, launches));
+    BW_TRY(watch(subject));
+    return warm_up(options, subject, deadline, &out->warmup_ns, &launch_ns);
 }
 
 /* One sample; `busy_ns` adds up the timed launches for whoever watches the conditions. */
-static bw_status sample_once(timed *timed, bw_watch *watch, double *busy_ns, double *launch_ns) {
-    bw_watch_look(watch, bw_now_s(), timed->run, *busy_ns, false);
-    BW_TRY(replay(timed, launch_ns));
-    *busy_ns += *launch_ns * (double)timed->spec.launches;
+static bw_status sample_once(subject *subject, bw_watch *watch, double *busy_ns, double *launch_ns) {
+    bw_watch_look(watch, bw_now_s(), subject->run, *busy_ns, false);
+    BW_TRY(replay(subject, launch_ns));
+    *busy_ns += *launch_ns * (double)subject->spec.launches;
     return BW_OK;
 }
 
 /* What sampling keeps; both grow together. */
-typedef struct sampled {
+typedef struct sample_set {
     double *ns, *scratch;
     bw_kernel_times *kernels; /* NULL where the backend takes none */
     int64_t count, capacity;
-} sampled;
+} sample_set;
 
-static void sampled_free(sampled *self) {
+static void sample_set_free(sample_set *self) {
     free(self->ns);
     free(self->scratch);
     free(self->kernels);
@@ -227,7 +227,7 @@ static bw_status enlarge(void **memory, int64_t count, size_t size) {
     return BW_OK;
 }
 
-static bw_status make_room(sampled *self, bool with_kernels) {
+static bw_status make_room(sample_set *self, bool with_kernels) {
     if (self->count < self->capacity) return BW_OK;
     int64_t capacity = bw_min64(BW_SAMPLES_MOST, bw_max64(SAMPLES_AT_FIRST, 2 * self->capacity));
     BW_TRY(enlarge((void **)&self->ns, capacity, sizeof *self->ns));
@@ -238,7 +238,7 @@ static bw_status make_room(sampled *self, bool with_kernels) {
 }
 
 /* The median of one member over the samples, per launch. */
-static double median_kernels(const sampled *samples, size_t member, int64_t launches) {
+static double median_kernels(const sample_set *samples, size_t member, int64_t launches) {
     for (int64_t i = 0; samples->kernels && i < samples->count; i++) {
         memcpy(&samples->scratch[i], (const char *)&samples->kernels[i] + member, sizeof *samples->scratch);
         if (isnan(samples->scratch[i])) return NAN;
@@ -247,35 +247,36 @@ static double median_kernels(const sampled *samples, size_t member, int64_t laun
 }
 
 /* What other programs took of the device since the last call. */
-static void look_at_neighbours(bw_session *session, bw_disturbance *out) {
+static void read_disturbance(bw_session *session, bw_disturbance *out) {
     *out = not_disturbed;
-    if (session->backend->neighbours) session->backend->neighbours->look(session->device, out);
+    if (session->backend->disturbance) session->backend->disturbance->look(session->device, out);
 }
 
 /* A reference stream leaves the caches as no launch would: a replay that is no sample follows it. */
-static bw_status refer(bw_reference_stream *reference, timed *timed) {
+static bw_status take_reference_sample_if_due(bw_reference_stream *reference, subject *subject) {
     double unused;
     if (!bw_reference_stream_take(reference, bw_now_s(), false)) return BW_OK;
-    const int ranges = timed->annotated.count;
-    timed->annotated.count = 0;
-    bw_status status = replay(timed, &unused);
-    timed->annotated.count = ranges;
+    const int ranges = subject->annotation_stack.count;
+    subject->annotation_stack.count = 0;
+    bw_status status = replay(subject, &unused);
+    subject->annotation_stack.count = ranges;
     return status;
 }
 
-static bw_status take_sample(timed *timed, bw_watch *watch, double *busy_ns, sampled *samples, bw_measurement *out) {
-    const bw_backend *backend = timed->backend;
+static bw_status take_sample(subject *subject, bw_watch *watch, double *busy_ns, sample_set *samples,
+                             bw_measurement *out) {
+    const bw_backend *backend = subject->backend;
     BW_TRY(make_room(samples, backend->plans->kernels != NULL));
-    BW_TRY(sample_once(timed, watch, busy_ns, &samples->ns[samples->count]));
-    if (samples->kernels) samples->kernels[samples->count] = backend->plans->kernels(timed->plan);
-    if (backend->plans->late && backend->plans->late(timed->plan)) out->late_samples++;
+    BW_TRY(sample_once(subject, watch, busy_ns, &samples->ns[samples->count]));
+    if (samples->kernels) samples->kernels[samples->count] = backend->plans->kernels(subject->plan);
+    if (backend->plans->late && backend->plans->late(subject->plan)) out->late_samples++;
     samples->count++;
     return BW_OK;
 }
 
 /* Whether the samples are enough, or time is over: out->statistics are then theirs. Looking at them costs time, too:
  * the next look is a while after this one. */
-static bool enough(const bw_measure_options *options, const sampled *samples, double elapsed_s, int64_t *next_look,
+static bool enough(const bw_measure_options *options, const sample_set *samples, double elapsed_s, int64_t *next_look,
                    bw_measurement *out) {
     double least_s = fmin(sampling_least_s, options->max_seconds);
     bool full = samples->count == BW_SAMPLES_MOST, over = full || elapsed_s >= options->max_seconds;
@@ -287,55 +288,55 @@ static bool enough(const bw_measure_options *options, const sampled *samples, do
     return over || out->converged;
 }
 
-static bw_status sample(const bw_measure_options *options, timed *timed, bw_measurement *out) {
+static bw_status sample(const bw_measure_options *options, subject *subject, bw_measurement *out) {
     bw_watch watch;
     bw_reference_stream reference;
-    sampled samples = {0};
+    sample_set samples = {0};
     double busy_ns = 0.0;
     int64_t next_look = 0;
     bw_status status = BW_OK;
     double start_s = bw_now_s();
-    bw_watch_begin(&watch, timed->session, start_s);
-    bw_reference_stream_begin(&reference, timed->session, options->max_seconds);
-    look_at_neighbours(timed->session, &out->disturbance);
+    bw_watch_begin(&watch, subject->session, start_s);
+    bw_reference_stream_begin(&reference, subject->session, options->max_seconds);
+    read_disturbance(subject->session, &out->disturbance);
     do {
-        if (stop_asked(options)) BW_GOTO(interrupted());
-        BW_GOTO(refer(&reference, timed));
-        BW_GOTO(take_sample(timed, &watch, &busy_ns, &samples, out));
+        if (should_stop(options)) BW_GOTO(fail_interrupted());
+        BW_GOTO(take_reference_sample_if_due(&reference, subject));
+        BW_GOTO(take_sample(subject, &watch, &busy_ns, &samples, out));
     } while (!enough(options, &samples, bw_now_s() - start_s, &next_look, out));
     bw_reference_stream_take(&reference, bw_now_s(), true);
-    look_at_neighbours(timed->session, &out->disturbance);
+    read_disturbance(subject->session, &out->disturbance);
     out->references = bw_reference_stream_end(&reference);
     out->disturbance.slowed = out->references.slowed;
-    bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
+    bw_watch_look(&watch, bw_now_s(), subject->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
-    out->kernels.sum_ns = median_kernels(&samples, offsetof(bw_kernel_times, sum_ns), timed->spec.launches);
-    out->kernels.span_ns = median_kernels(&samples, offsetof(bw_kernel_times, span_ns), timed->spec.launches);
-    out->kernels.elsewhere = median_kernels(&samples, offsetof(bw_kernel_times, elsewhere), timed->spec.launches);
+    out->kernels.sum_ns = median_kernels(&samples, offsetof(bw_kernel_times, sum_ns), subject->spec.launches);
+    out->kernels.span_ns = median_kernels(&samples, offsetof(bw_kernel_times, span_ns), subject->spec.launches);
+    out->kernels.elsewhere = median_kernels(&samples, offsetof(bw_kernel_times, elsewhere), subject->spec.launches);
     out->samples_ns = samples.ns;
     samples.ns = NULL;
 cleanup:
-    sampled_free(&samples);
+    sample_set_free(&samples);
     return status;
 }
 
-static bw_status make_ready(const bw_measure_options *options, timed *timed, bw_measurement *out) {
-    if (timed->content) bw_case_push(timed->content, "warmup");
-    bw_status status = size_plan(timed);
-    if (!status) status = settle(options, timed, out);
-    if (timed->content) bw_case_pop(timed->content);
+static bw_status make_ready(const bw_measure_options *options, subject *subject, bw_measurement *out) {
+    if (subject->content) bw_case_push(subject->content, "warmup");
+    bw_status status = size_plan(subject);
+    if (!status) status = settle(options, subject, out);
+    if (subject->content) bw_case_pop(subject->content);
     return status;
 }
 
-static bw_status measure_timed(const bw_measure_options *options, timed *timed, const bw_annotated *told,
-                               bw_measurement *out) {
-    if (stop_asked(options)) return interrupted();
-    bw_watch_prepare(timed->session);
-    BW_TRY(make_ready(options, timed, out));
-    timed->annotated = *told;
-    BW_TRY(sample(options, timed, out));
-    out->launches_per_sample = timed->spec.launches;
-    out->host_launch_ns = timed->backend->plans->host_ns(timed->plan);
+static bw_status measure_subject(const bw_measure_options *options, subject *subject,
+                                 const bw_annotation_stack *annotations, bw_measurement *out) {
+    if (should_stop(options)) return fail_interrupted();
+    bw_watch_prepare(subject->session);
+    BW_TRY(make_ready(options, subject, out));
+    subject->annotation_stack = *annotations;
+    BW_TRY(sample(options, subject, out));
+    out->launches_per_sample = subject->spec.launches;
+    out->host_launch_ns = subject->backend->plans->host_ns(subject->plan);
     return BW_OK;
 }
 
@@ -348,26 +349,26 @@ static void begin_measurement(bw_measurement *out) {
 }
 
 static bw_status measure_case(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
-    timed timed = {.session = self->session, .backend = self->session->backend, .content = self};
+    subject subject = {.session = self->session, .backend = self->session->backend, .content = self};
     bw_status status = BW_OK;
-    bw_case_told told;
+    bw_case_annotation annotations;
     begin_measurement(out);
     BW_TRY(bw_session_floor(self->session, options->timer, &out->timer_floor_ns));
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
     BW_TRY(verify_before(self, options, out));
     if (!out->verdict.verified) return BW_OK;
-    bw_case_tell(self, &told);
-    timed.spec = (bw_plan_spec){.work = bw_buffers_work(&self->buffers),
-                                .annotated = &timed.annotated,
-                                .set_count = self->buffers.set_count,
-                                .flush_bytes = out->rotation.flush_bytes,
-                                .flush = options->flush,
-                                .timer = options->timer,
-                                .trace = options->trace};
-    BW_GOTO(measure_timed(options, &timed, &told.ranges, out));
-    BW_GOTO(verify_after(self, options, &timed, out));
+    bw_case_annotate(self, &annotations);
+    subject.spec = (bw_plan_spec){.work = bw_buffers_work(&self->buffers),
+                                  .annotation_stack = &subject.annotation_stack,
+                                  .set_count = self->buffers.set_count,
+                                  .flush_bytes = out->rotation.flush_bytes,
+                                  .flush = options->flush,
+                                  .timer = options->timer,
+                                  .trace = options->trace};
+    BW_GOTO(measure_subject(options, &subject, &annotations.ranges, out));
+    BW_GOTO(verify_after(self, options, &subject, out));
 cleanup:
-    timed.backend->plans->free(timed.plan);
+    subject.backend->plans->free(subject.plan);
     if (status || !out->verdict.verified) {
         bw_measurement_free(out);
         out->converged = false;
@@ -409,22 +410,22 @@ static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *o
     return BW_OK;
 }
 
-static const bw_annotated function_told = {.range = {{.name = "measure", .bytes = -1}}, .count = 1};
+static const bw_annotation_stack function_annotations = {.range = {{.name = "measure", .bytes = -1}}, .count = 1};
 
 bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options, bw_measurement *out) {
-    timed timed = {.session = self->session, .backend = self->session->backend};
+    subject subject = {.session = self->session, .backend = self->session->backend};
     begin_measurement(out);
     if (!options->settled) {
         BW_TRY(bw_session_call_floor(self->session, self->nothing, options->timer, &out->timer_floor_ns));
     }
     BW_TRY(rotate_call(self, options->cache, &out->rotation));
-    timed.spec = (bw_plan_spec){.work = *self->work,
-                                .annotated = &timed.annotated,
-                                .set_count = out->rotation.sets,
-                                .flush_bytes = out->rotation.flush_bytes,
-                                .timer = options->timer};
-    bw_status status = measure_timed(options, &timed, &function_told, out);
-    timed.backend->plans->free(timed.plan);
+    subject.spec = (bw_plan_spec){.work = *self->work,
+                                  .annotation_stack = &subject.annotation_stack,
+                                  .set_count = out->rotation.sets,
+                                  .flush_bytes = out->rotation.flush_bytes,
+                                  .timer = options->timer};
+    bw_status status = measure_subject(options, &subject, &function_annotations, out);
+    subject.backend->plans->free(subject.plan);
     if (status) bw_measurement_free(out);
     return status;
 }

@@ -15,15 +15,15 @@ typedef struct range {
     int64_t id, start, stop; /* marks */
     int64_t number;          /* of all ranges, in the order of their starts */
     uint64_t thread;
-    bw_moved moved;
+    bw_range_bytes bytes;
     uint64_t annotation; /* for a tool that watches */
 } range;
 
 typedef struct times {
     double *ns, *begins_ns;
-    bw_moved *moved;
-    char *name;    /* for a tool that watches; NULL: none does, or it has none */
-    bw_moved next; /* what its next ranges move */
+    bw_range_bytes *bytes;
+    char *name;          /* for a tool that watches; NULL: none does, or it has none */
+    bw_range_bytes next; /* what its next ranges move */
     int64_t count, capacity;
     int64_t oldest; /* of a limit's times: the next one takes its place */
     bw_range_totals totals;
@@ -63,9 +63,9 @@ static const bw_backend *backend_of(const bw_ranges *self) {
 }
 
 static bw_status resize(void **memory, int64_t count, size_t size) {
-    void *grown = realloc(*memory, (size_t)count * size);
-    if (!grown) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld marks of ranges", (long long)count);
-    *memory = grown;
+    void *larger = realloc(*memory, (size_t)count * size);
+    if (!larger) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld marks of ranges", (long long)count);
+    *memory = larger;
     return BW_OK;
 }
 
@@ -116,7 +116,7 @@ void bw_ranges_free(bw_ranges *self) {
     for (int64_t i = 0; i < self->name_count; i++) {
         free(self->names[i].ns);
         free(self->names[i].begins_ns);
-        free(self->names[i].moved);
+        free(self->names[i].bytes);
         free(self->names[i].name);
     }
     free(self->names);
@@ -137,7 +137,7 @@ bw_status bw_ranges_add(bw_ranges *self, int64_t *id) {
     return BW_OK;
 }
 
-bw_status bw_ranges_call(bw_ranges *self, int64_t id, const char *name) {
+bw_status bw_ranges_set_name(bw_ranges *self, int64_t id, const char *name) {
     size_t size = strlen(name) + 1;
     if (!self->annotations) return BW_OK;
     char *copy = NULL;
@@ -155,20 +155,20 @@ static int64_t find_running(const bw_ranges *self, int64_t id) {
     return at;
 }
 
-void bw_ranges_move(bw_ranges *self, int64_t id, bw_moved moved) {
-    self->names[id].next = moved;
+void bw_ranges_set_bytes(bw_ranges *self, int64_t id, bw_range_bytes bytes) {
+    self->names[id].next = bytes;
 }
 
-void bw_ranges_move_running(bw_ranges *self, int64_t id, bw_moved moved) {
+void bw_ranges_set_running_bytes(bw_ranges *self, int64_t id, bw_range_bytes bytes) {
     int64_t at = find_running(self, id);
-    if (at >= 0) self->running[at].moved = moved;
+    if (at >= 0) self->running[at].bytes = bytes;
 }
 
 void bw_ranges_switch_thread(bw_ranges *self, uint64_t thread) {
     self->thread = thread;
 }
 
-bool bw_ranges_watched(const bw_ranges *self) {
+bool bw_ranges_are_watched(const bw_ranges *self) {
     return self->annotations != NULL;
 }
 
@@ -177,13 +177,13 @@ void bw_ranges_hide(bw_ranges *self) {
 }
 
 static void annotate(const bw_ranges *self, range *started) {
-    const times *named = &self->names[started->id];
-    const bw_moved *moved = &started->moved;
+    const times *times_of_name = &self->names[started->id];
+    const bw_range_bytes *bytes = &started->bytes;
     const uint64_t most = INT64_MAX; /* that a payload holds */
-    bool fits = moved->known && moved->bytes_read <= most && moved->bytes_written <= most - moved->bytes_read;
-    const bw_annotation what = {.name = named->name ? named->name : "range",
+    bool fits = bytes->known && bytes->bytes_read <= most && bytes->bytes_written <= most - bytes->bytes_read;
+    const bw_annotation what = {.name = times_of_name->name ? times_of_name->name : "range",
                                 .category = "range",
-                                .bytes = fits ? (int64_t)(moved->bytes_read + moved->bytes_written) : -1};
+                                .bytes = fits ? (int64_t)(bytes->bytes_read + bytes->bytes_written) : -1};
     started->annotation = self->annotations->start(self->session->device, &what);
 }
 
@@ -199,24 +199,24 @@ void bw_range_totals_add(bw_range_totals *to, const bw_range_totals *other) {
     to->bytes_read += other->bytes_read;
     to->bytes_written += other->bytes_written;
     bool differ =
-        to->moved.bytes_read != other->moved.bytes_read || to->moved.bytes_written != other->moved.bytes_written;
+        to->bytes.bytes_read != other->bytes.bytes_read || to->bytes.bytes_written != other->bytes.bytes_written;
     to->varied = to->varied || other->varied || (to->known && other->known && differ);
-    if (!to->known) to->moved = other->moved;
+    if (!to->known) to->bytes = other->bytes;
     to->known += other->known;
 }
 
-static bw_status keep(times *times, int64_t most, double begin_ns, double ns, const bw_moved *moved) {
+static bw_status keep(times *times, int64_t most, double begin_ns, double ns, const bw_range_bytes *bytes) {
     const bw_range_totals one = {.count = 1,
                                  .sum_ns = ns,
                                  .least_ns = ns,
                                  .most_ns = ns,
-                                 .known = moved->known,
-                                 .bytes_read = (double)moved->bytes_read,
-                                 .bytes_written = (double)moved->bytes_written,
-                                 .moved = *moved};
+                                 .known = bytes->known,
+                                 .bytes_read = (double)bytes->bytes_read,
+                                 .bytes_written = (double)bytes->bytes_written,
+                                 .bytes = *bytes};
     bw_range_totals_add(&times->totals, &one);
     if (most && times->count == most) {
-        times->moved[times->oldest] = *moved;
+        times->bytes[times->oldest] = *bytes;
         times->begins_ns[times->oldest] = begin_ns;
         times->ns[times->oldest] = ns;
         times->oldest = (times->oldest + 1) % most;
@@ -226,10 +226,10 @@ static bw_status keep(times *times, int64_t most, double begin_ns, double ns, co
         int64_t capacity = bw_max64(64, 2 * times->capacity);
         BW_TRY(resize((void **)&times->ns, capacity, sizeof *times->ns));
         BW_TRY(resize((void **)&times->begins_ns, capacity, sizeof *times->begins_ns));
-        BW_TRY(resize((void **)&times->moved, capacity, sizeof *times->moved));
+        BW_TRY(resize((void **)&times->bytes, capacity, sizeof *times->bytes));
         times->capacity = capacity;
     }
-    times->moved[times->count] = *moved;
+    times->bytes[times->count] = *bytes;
     times->begins_ns[times->count] = begin_ns;
     times->ns[times->count++] = ns;
     return BW_OK;
@@ -275,7 +275,7 @@ static bw_status read_oldest(bw_ranges *self) {
     } else {
         release_start(self, &oldest, begin_ns);
     }
-    return keep(&self->names[oldest.id], self->limits.times, begin_ns, ns, &oldest.moved);
+    return keep(&self->names[oldest.id], self->limits.times, begin_ns, ns, &oldest.bytes);
 }
 
 static int64_t limited(const bw_ranges *self, int64_t marks) {
@@ -316,7 +316,7 @@ static bw_status take_mark(bw_ranges *self, int64_t *out) {
 }
 
 bw_status bw_ranges_start(bw_ranges *self, int64_t id) {
-    range started = {.id = id, .number = self->started++, .thread = self->thread, .moved = self->names[id].next};
+    range started = {.id = id, .number = self->started++, .thread = self->thread, .bytes = self->names[id].next};
     BW_TRY(take_mark(self, &started.start));
     if (self->annotations) annotate(self, &started);
     self->running[self->running_count++] = started;
@@ -342,7 +342,7 @@ bw_status bw_ranges_stop(bw_ranges *self, int64_t id) {
     return BW_OK;
 }
 
-int64_t bw_ranges_running(const bw_ranges *self, int64_t id) {
+int64_t bw_ranges_count_running(const bw_ranges *self, int64_t id) {
     int64_t found = 0;
     for (int64_t i = 0; i < self->running_count; i++) {
         found += self->running[i].id == id && self->running[i].thread == self->thread;
@@ -374,11 +374,11 @@ bw_status bw_ranges_read_passed(bw_ranges *self, int64_t most) {
     return BW_OK;
 }
 
-int64_t bw_ranges_stopped(const bw_ranges *self) {
+int64_t bw_ranges_count_stopped(const bw_ranges *self) {
     return self->stopped;
 }
 
-int64_t bw_ranges_settled(const bw_ranges *self) {
+int64_t bw_ranges_count_settled(const bw_ranges *self) {
     return self->settled;
 }
 
@@ -391,9 +391,9 @@ const double *bw_ranges_times(const bw_ranges *self, int64_t id, int64_t *count)
     return self->names[id].ns;
 }
 
-const bw_moved *bw_ranges_moved(const bw_ranges *self, int64_t id, int64_t *count) {
+const bw_range_bytes *bw_ranges_bytes(const bw_ranges *self, int64_t id, int64_t *count) {
     *count = self->names[id].count;
-    return self->names[id].moved;
+    return self->names[id].bytes;
 }
 
 void bw_ranges_keep_begins(bw_ranges *self) {

@@ -11,10 +11,10 @@
 typedef struct bw_ranges bw_ranges;
 
 /* What one range moves. */
-typedef struct bw_moved {
+typedef struct bw_range_bytes {
     uint64_t bytes_read, bytes_written;
     bool known;
-} bw_moved;
+} bw_range_bytes;
 
 /* Marks for `capacity` ranges are made at once. `stream` as in bw_work. */
 bw_status bw_ranges_create(bw_session *session, void *stream, int64_t capacity, bw_ranges **out);
@@ -33,13 +33,13 @@ bw_status bw_ranges_add(bw_ranges *ranges, int64_t *id);
 
 /* For tools that watch the process: whether one is told of ranges; no more from now on, before the first of them; and
  * what a name is called, which is copied. */
-bool bw_ranges_watched(const bw_ranges *ranges);
+bool bw_ranges_are_watched(const bw_ranges *ranges);
 void bw_ranges_hide(bw_ranges *ranges);
-bw_status bw_ranges_call(bw_ranges *ranges, int64_t id, const char *name);
+bw_status bw_ranges_set_name(bw_ranges *ranges, int64_t id, const char *name);
 
 /* What the next ranges of a name move; and what the latest one that runs moves, if one does. */
-void bw_ranges_move(bw_ranges *ranges, int64_t id, bw_moved moved);
-void bw_ranges_move_running(bw_ranges *ranges, int64_t id, bw_moved moved);
+void bw_ranges_set_bytes(bw_ranges *ranges, int64_t id, bw_range_bytes bytes);
+void bw_ranges_set_running_bytes(bw_ranges *ranges, int64_t id, bw_range_bytes bytes);
 
 /* Which thread starts and stops from now on, by any number: a range is stopped by the thread that started it. */
 void bw_ranges_switch_thread(bw_ranges *ranges, uint64_t thread);
@@ -48,7 +48,7 @@ void bw_ranges_switch_thread(bw_ranges *ranges, uint64_t thread);
  */
 bw_status bw_ranges_start(bw_ranges *ranges, int64_t id);
 bw_status bw_ranges_stop(bw_ranges *ranges, int64_t id);
-int64_t bw_ranges_running(const bw_ranges *ranges, int64_t id);
+int64_t bw_ranges_count_running(const bw_ranges *ranges, int64_t id);
 void bw_ranges_drop(bw_ranges *ranges); /* those that run: they never were */
 
 /* Waits until every stopped range has its time. A range that cannot be read is dropped, and the first such failure
@@ -57,13 +57,13 @@ bw_status bw_ranges_read(bw_ranges *ranges);
 /* Reads at most `most` of them, those that the stream has passed, and waits for nothing. */
 bw_status bw_ranges_read_passed(bw_ranges *ranges, int64_t most);
 /* How many were stopped so far, and how many of these have been read or dropped. */
-int64_t bw_ranges_stopped(const bw_ranges *ranges);
-int64_t bw_ranges_settled(const bw_ranges *ranges);
+int64_t bw_ranges_count_stopped(const bw_ranges *ranges);
+int64_t bw_ranges_count_settled(const bw_ranges *ranges);
 
 /* The times read so far, ns, in the order of their ends, or, where a limit left some out, in no order; valid until the
  * next call. */
 const double *bw_ranges_times(const bw_ranges *ranges, int64_t id, int64_t *count);
-const bw_moved *bw_ranges_moved(const bw_ranges *ranges, int64_t id, int64_t *count); /* by them */
+const bw_range_bytes *bw_ranges_bytes(const bw_ranges *ranges, int64_t id, int64_t *count); /* by them */
 /* When they began, ns since a moment that stays the same: the first one that was read. NaN unless they are kept from
  * before: on a GPU that is one more question to the driver for each range. */
 void bw_ranges_keep_begins(bw_ranges *ranges);
@@ -77,8 +77,8 @@ typedef struct bw_range_totals {
     double sum_ns, least_ns, most_ns;
     int64_t known; /* whose bytes are */
     double bytes_read, bytes_written;
-    bw_moved moved; /* the first of those that are known */
-    bool varied;    /* not all of those moved the same */
+    bw_range_bytes bytes; /* the first of those that are known */
+    bool varied;          /* not all of those moved the same */
 } bw_range_totals;
 void bw_range_totals_add(bw_range_totals *totals, const bw_range_totals *other);
 bw_range_totals bw_ranges_totals(const bw_ranges *ranges, int64_t id);

@@ -11,12 +11,12 @@ static const double intervals_per_reference = 15.0; /* of one's own length: unde
 
 void bw_reference_stream_begin(bw_reference_stream *self, bw_session *session, double max_seconds) {
     *self = (bw_reference_stream){.session = session, .interval_s = interval_least_s};
-    self->over = !session->backend->neighbours || max_seconds < sampling_least_s;
+    self->over = !session->backend->disturbance || max_seconds < sampling_least_s;
 }
 
 /* Full: every second one goes, and from here on they are taken half as often. */
 static void keep(bw_reference_stream *self, double ns) {
-    if (self->count == BW_REFERENCES_KEPT) {
+    if (self->count == BW_REFERENCES_MOST) {
         self->count /= 2;
         for (int64_t i = 1; i < self->count; i++) self->ns[i] = self->ns[2 * i];
         self->interval_s *= 2.0;
@@ -27,7 +27,7 @@ static void keep(bw_reference_stream *self, double ns) {
 bool bw_reference_stream_take(bw_reference_stream *self, double now_s, bool always) {
     double ns;
     if (self->over || (!always && now_s < self->next_s)) return false;
-    bw_status status = self->session->backend->neighbours->reference(self->session->device, &ns);
+    bw_status status = self->session->backend->disturbance->reference(self->session->device, &ns);
     if (status) {
         bw_status_free(status);
         self->over = true;
@@ -39,7 +39,7 @@ bool bw_reference_stream_take(bw_reference_stream *self, double now_s, bool alwa
 }
 
 bw_references bw_reference_stream_end(const bw_reference_stream *self) {
-    double sorted[BW_REFERENCES_KEPT];
+    double sorted[BW_REFERENCES_MOST];
     if (self->count == 0) return (bw_references){NAN, NAN, NAN};
     memcpy(sorted, self->ns, sizeof sorted);
     bw_sort(sorted, self->count);

@@ -5,11 +5,11 @@
 
 #include "measure/session.h"
 
-enum { BW_REFERENCES_KEPT = 64 };
+enum { BW_REFERENCES_MOST = 64 };
 
 typedef struct bw_reference_stream {
     bw_session *session;
-    double ns[BW_REFERENCES_KEPT];
+    double ns[BW_REFERENCES_MOST];
     int64_t count;
     double next_s, interval_s; /* when the next one is due */
     bool over;                 /* there are none, or one failed: no more of it */

@@ -147,7 +147,7 @@ int bw_op_param_index(const bw_op *op, const char *name); /* -1: no such paramet
 
 /* Defaults for the parameters that `given` (a bit per parameter) leaves out, then every check: ranges, the list, the
  * operation's own rules, sizes that would overflow. */
-bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigned given, bw_dims *dims);
+bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigned present, bw_dims *dims);
 
 /* Of the present ones; -1: there is none of this name. */
 int bw_operand_find(const bw_operand *operands, int count, const char *name);

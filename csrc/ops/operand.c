@@ -30,14 +30,14 @@ static int64_t rows_of(const bw_operand *operand) {
 }
 
 bw_status bw_operand_measure(const char *op_name, bw_operand *operands, int count) {
-    bw_checked total = bw_num(0);
+    bw_checked_int total = bw_num(0);
     for (int i = 0; i < count; i++) {
         bw_operand *operand = &operands[i];
-        bw_checked elems = bw_num(operand->present ? 1 : 0);
+        bw_checked_int elems = bw_num(operand->present ? 1 : 0);
         for (int axis = 0; axis < operand->rank; axis++) elems = bw_mul(elems, bw_num(operand->shape[axis]));
         operand->elems = elems.value;
         int64_t row = operand->row_elems ? operand->row_elems : elems.value;
-        bw_checked bytes = elems.overflow ? elems : bw_num(bw_dtype_bytes(operand->dtype, row));
+        bw_checked_int bytes = elems.overflow ? elems : bw_num(bw_dtype_bytes(operand->dtype, row));
         if (!bytes.overflow) bytes = bytes.value < 0 ? bw_num(-1) : bw_mul(bytes, bw_num(rows_of(operand)));
         total = bw_add(total, bytes);
         if (bytes.overflow || bytes.value < 0 || total.overflow) {

@@ -83,14 +83,14 @@ static int64_t default_of(const bw_op *op, const bw_param *param, const bw_dims 
     return param->fallback_from ? dims->value[bw_op_param_index(op, param->fallback_from)] : param->fallback;
 }
 
-bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigned given, bw_dims *dims) {
+bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigned present, bw_dims *dims) {
     if (!bw_precision_in(op->precisions, precision)) {
         return bw_fail(BW_CODE_UNSUPPORTED, "%s has no precision %s", op->name, precision->name);
     }
     if (dims->list && !op->list) return bw_fail(BW_CODE_INVALID, "%s takes no list of lengths", op->name);
     for (int i = 0; i < op->param_count; i++) {
         const bw_param *param = &op->params[i];
-        if (!(given & (1u << i))) dims->value[i] = default_of(op, param, dims);
+        if (!(present & (1u << i))) dims->value[i] = default_of(op, param, dims);
         if (dims->value[i] >= param->minimum && dims->value[i] <= param->maximum) continue;
         return bw_fail(BW_CODE_INVALID, "%s: %s = %" PRId64 ": allowed is %" PRId64 " to %" PRId64, op->name,
                        param->name, dims->value[i], param->minimum, param->maximum);

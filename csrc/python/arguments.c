@@ -15,10 +15,6 @@ int core_append(PyObject *list, PyObject *item) {
     return result;
 }
 
-PyObject *core_text(const char *text) {
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
-}
-
 PyObject *core_dict_of(const char *argument, PyObject *mapping) {
     PyObject *keys = PyObject_GetAttrString(mapping, "keys"), *dict = keys ? PyDict_New() : NULL;
     if (!keys && PyErr_ExceptionMatches(PyExc_AttributeError)) {
@@ -130,8 +126,8 @@ static int64_t index_at(bw_dtype dtype, const char *data, int64_t i) {
 
 /* A caller's page and slot ids index memory: they are held to the operand's range. Lengths are the case's own: variants
  * divide the work by them before there are arrays. */
-static bw_status check_indices(const bw_problem *problem, const bw_operand *operand, const void *data) {
-    const int64_t *list = operand->recipe == BW_RECIPE_LIST ? problem->dims.list : NULL;
+static bw_status check_indices(const bw_case_spec *spec, const bw_operand *operand, const void *data) {
+    const int64_t *list = operand->recipe == BW_RECIPE_LIST ? spec->dims.list : NULL;
     for (int64_t i = 0; i < operand->elems; i++) {
         int64_t value = index_at(operand->dtype, data, i);
         if (list && value == list[i]) continue;
@@ -148,36 +144,34 @@ static bw_status check_indices(const bw_problem *problem, const bw_operand *oper
 }
 
 /* 0, or -1 with an exception. */
-static int take_one(core_state *state, const bw_problem *problem, bool outputs, PyObject *key, PyObject *array,
+static int take_one(core_state *state, const bw_case_spec *spec, bool outputs, PyObject *key, PyObject *array,
                     core_arrays *out) {
     const char *name = core_name(key);
-    int index = name ? bw_operand_find(problem->operands, problem->operand_count, name) : -1;
-    if (index < 0 || problem->operands[index].role == (outputs ? BW_IN : BW_OUT)) {
-        PyErr_Format(PyExc_ValueError, "%s has no %s array %.200R", problem->op->name, outputs ? "output" : "input",
-                     key);
+    int index = name ? bw_operand_find(spec->operands, spec->operand_count, name) : -1;
+    if (index < 0 || spec->operands[index].role == (outputs ? BW_IN : BW_OUT)) {
+        PyErr_Format(PyExc_ValueError, "%s has no %s array %.200R", spec->op->name, outputs ? "output" : "input", key);
         return -1;
     }
     if (out->views[index].obj) { /* keys of a subclass of str can be of one text, and differ */
-        PyErr_Format(PyExc_ValueError, "%s: %s is given twice", problem->op->name, name);
+        PyErr_Format(PyExc_ValueError, "%s: %s is given twice", spec->op->name, name);
         return -1;
     }
-    const bw_operand *operand = &problem->operands[index];
+    const bw_operand *operand = &spec->operands[index];
     if (take_view(operand, array, &out->views[index]) < 0) return -1;
     out->data[index] = out->views[index].buf;
-    bw_status status =
-        outputs || !bw_operand_ranged(operand) ? BW_OK : check_indices(problem, operand, out->data[index]);
+    bw_status status = outputs || !bw_operand_ranged(operand) ? BW_OK : check_indices(spec, operand, out->data[index]);
     if (status) core_raise(state, status);
     return status ? -1 : 0;
 }
 
-int core_arrays_take(core_state *state, const bw_problem *problem, bool outputs, PyObject *mapping, core_arrays *out) {
-    PyObject *given = core_dict_of(outputs ? "outputs" : "arrays", mapping), *key, *array;
+int core_arrays_take(core_state *state, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out) {
+    PyObject *arrays = core_dict_of(outputs ? "outputs" : "arrays", mapping), *key, *array;
     Py_ssize_t position = 0;
-    int result = given ? 0 : -1;
-    while (result == 0 && PyDict_Next(given, &position, &key, &array)) {
-        result = take_one(state, problem, outputs, key, array, out);
+    int result = arrays ? 0 : -1;
+    while (result == 0 && PyDict_Next(arrays, &position, &key, &array)) {
+        result = take_one(state, spec, outputs, key, array, out);
     }
-    Py_XDECREF(given);
+    Py_XDECREF(arrays);
     return result;
 }
 
@@ -197,7 +191,7 @@ static void unknown_param(const bw_op *op, PyObject *key) {
                  op->list ? " and " : "", op->list ? op->list : "");
 }
 
-static int read_params(const bw_op *op, PyObject *params, unsigned *given, bw_dims *dims) {
+static int read_params(const bw_op *op, PyObject *params, unsigned *present, bw_dims *dims) {
     PyObject *dict = core_dict_of("params", params), *key, *value;
     Py_ssize_t position = 0;
     int result = dict ? 0 : -1;
@@ -207,12 +201,12 @@ static int read_params(const bw_op *op, PyObject *params, unsigned *given, bw_di
         if (index < 0) {
             unknown_param(op, key);
             result = -1;
-        } else if (*given & 1u << index) { /* keys of a subclass of str can be of one text, and differ */
+        } else if (*present & 1u << index) { /* keys of a subclass of str can be of one text, and differ */
             PyErr_Format(PyExc_ValueError, "%s: %s is given twice", op->name, name);
             result = -1;
         } else {
             result = core_read_int64(op->name, name, value, &dims->value[index]);
-            *given |= 1u << index;
+            *present |= 1u << index;
         }
     }
     Py_XDECREF(dict);
@@ -220,13 +214,13 @@ static int read_params(const bw_op *op, PyObject *params, unsigned *given, bw_di
 }
 
 /* A tuple of its own, which Python code cannot change while it is read. */
-static PyObject *lengths_tuple(const bw_op *op, PyObject *given) {
-    bool listed = PySequence_Check(given) || PyIter_Check(given);
-    if (!listed || PyUnicode_Check(given) || PyBytes_Check(given)) {
-        PyErr_Format(PyExc_TypeError, "%s: %s must be a sequence of lengths, not %.200R", op->name, op->list, given);
+static PyObject *lengths_tuple(const bw_op *op, PyObject *lengths) {
+    bool is_list = PySequence_Check(lengths) || PyIter_Check(lengths);
+    if (!is_list || PyUnicode_Check(lengths) || PyBytes_Check(lengths)) {
+        PyErr_Format(PyExc_TypeError, "%s: %s must be a sequence of lengths, not %.200R", op->name, op->list, lengths);
         return NULL;
     }
-    PyObject *tuple = PySequence_Tuple(given);
+    PyObject *tuple = PySequence_Tuple(lengths);
     if (tuple && PyTuple_GET_SIZE(tuple) == 0) {
         PyErr_Format(PyExc_ValueError, "%s: %s is empty: allowed is one length per batch entry", op->name, op->list);
         Py_CLEAR(tuple);
@@ -246,12 +240,12 @@ static int read_lengths(const bw_op *op, PyObject *tuple, int64_t *lengths) {
 }
 
 /* The operation's list, which every caller's argument calls kv_lens. */
-static int read_list(const bw_op *op, PyObject *given, core_dims *out) {
+static int read_list(const bw_op *op, PyObject *lengths, core_dims *out) {
     if (!op->list) {
         PyErr_Format(PyExc_ValueError, "%s takes no kv_lens: its sequences are all of one length", op->name);
         return -1;
     }
-    PyObject *tuple = lengths_tuple(op, given);
+    PyObject *tuple = lengths_tuple(op, lengths);
     if (!tuple) return -1;
     Py_ssize_t count = PyTuple_GET_SIZE(tuple);
     out->list = PyMem_Malloc((size_t)count * sizeof *out->list);
@@ -265,14 +259,14 @@ static int read_list(const bw_op *op, PyObject *given, core_dims *out) {
 
 int core_dims_read(core_state *state, const bw_op *op, const bw_precision *precision, PyObject *params,
                    PyObject *kv_lens, core_dims *out) {
-    unsigned given = 0;
+    unsigned present = 0;
     memset(out, 0, sizeof *out);
-    if (read_params(op, params, &given, &out->dims) < 0) return -1;
+    if (read_params(op, params, &present, &out->dims) < 0) return -1;
     if (kv_lens && kv_lens != Py_None && read_list(op, kv_lens, out) < 0) {
         core_dims_free(out);
         return -1;
     }
-    bw_status status = bw_op_complete(op, precision, given, &out->dims);
+    bw_status status = bw_op_complete(op, precision, present, &out->dims);
     if (status) {
         core_dims_free(out);
         core_raise(state, status);

@@ -1,7 +1,7 @@
 /* A Python callable as something to measure: _core.Device.measure_call, count_call and count_call_metrics. */
 #include "python/core.h"
 
-enum { SAID_CHARACTERS = 150 }; /* of an exception's text, in a status's message */
+enum { MESSAGE_CHARACTERS = 150 }; /* of an exception's text, in a status's message */
 
 typedef struct python_call {
     PyObject *function;
@@ -24,14 +24,14 @@ static bw_status status_of_exception(bw_code code, const char *what) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
-    PyObject *said = value ? PyObject_Str(value) : NULL;
-    PyObject *start = said ? PyUnicode_Substring(said, 0, SAID_CHARACTERS) : NULL;
+    PyObject *message = value ? PyObject_Str(value) : NULL;
+    PyObject *start = message ? PyUnicode_Substring(message, 0, MESSAGE_CHARACTERS) : NULL;
     const char *text = start ? PyUnicode_AsUTF8(start) : NULL;
     bw_status status =
         bw_fail(code, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "an exception", text ? text : "");
     PyErr_Clear();
     Py_XDECREF(start);
-    Py_XDECREF(said);
+    Py_XDECREF(message);
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
@@ -68,8 +68,8 @@ typedef struct call_work {
     bw_work work, empty;
     bw_call subject;
     bw_measure_options options;
-    bw_measurement measured;
-    bw_counters counted;
+    bw_measurement measurement;
+    bw_counters counters;
 } call_work;
 
 /* All but the session; 0, or -1 with an exception. */
@@ -111,24 +111,25 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
     core_state *state = core_state_of(Py_TYPE(object));
     char timer[CORE_TIMER_SIZE];
     call_work work = {.options = BW_MEASURE_OPTIONS_DEFAULT};
-    core_options given = core_options_default(&work.options);
+    core_options arguments = core_options_default(&work.options);
     PyObject *function, *stream = NULL, *sets = NULL, *footprint = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOsdOdOzp", names, &function, &work.nothing.function, &stream,
-                                     &sets, &footprint, &given.cache, &given.precision_target, &given.min_samples,
-                                     &given.max_seconds, &given.poll, &given.timer, &given.settled)) {
+                                     &sets, &footprint, &arguments.cache, &arguments.precision_target,
+                                     &arguments.min_samples, &arguments.max_seconds, &arguments.poll, &arguments.timer,
+                                     &arguments.settled)) {
         return NULL;
     }
     if (!PyCallable_Check(work.nothing.function)) {
         return PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R", work.nothing.function);
     }
-    if (core_options_read(state, &given, &work.options) < 0) return NULL;
+    if (core_options_read(state, &arguments, &work.options) < 0) return NULL;
     if (read_subject(state, function, stream, sets, footprint, &work) < 0) return NULL;
     bw_status status;
-    CORE_ASK(status, self, core_timer_find(session, given.timer, &work.options, timer));
-    if (!status) CORE_RUN(status, self, bw_measure_call(subject_on(session, &work), &work.options, &work.measured));
+    CORE_ASK(status, self, core_timer_find(session, arguments.timer, &work.options, timer));
+    if (!status) CORE_RUN(status, self, bw_measure_call(subject_on(session, &work), &work.options, &work.measurement));
     PyObject *result =
-        status ? core_raise(state, status) : core_measurement_dict(timer, NULL, &work.options, &work.measured);
-    bw_measurement_free(&work.measured);
+        status ? core_raise(state, status) : core_measurement_dict(timer, NULL, &work.options, &work.measurement);
+    bw_measurement_free(&work.measurement);
     return result;
 }
 
@@ -140,24 +141,24 @@ PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwa
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O", names, &function, &sets)) return NULL;
     if (read_subject(core_state_of(Py_TYPE(object)), function, NULL, sets, NULL, &work) < 0) return NULL;
     bw_status status;
-    CORE_RUN(status, self, bw_count_call(subject_on(session, &work), &work.counted));
+    CORE_RUN(status, self, bw_count_call(subject_on(session, &work), &work.counters));
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
-    return core_counters_dict(&work.counted);
+    return core_counters_dict(&work.counters);
 }
 
 PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"function", "groups", "sets", NULL};
     device_object *self = (device_object *)object;
     call_work work = {0};
-    bw_metrics counted = {.count = 0};
+    bw_metrics metrics = {.count = 0};
     unsigned groups;
-    PyObject *function, *given, *sets = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &function, &given, &sets)) return NULL;
-    if (core_read_groups(self, given, &groups) < 0) return NULL;
+    PyObject *function, *group_names, *sets = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &function, &group_names, &sets)) return NULL;
+    if (core_read_groups(self, group_names, &groups) < 0) return NULL;
     if (read_subject(core_state_of(Py_TYPE(object)), function, NULL, sets, NULL, &work) < 0) return NULL;
     bw_status status;
-    CORE_RUN(status, self, bw_count_call_metrics(subject_on(session, &work), groups, &counted));
-    return status ? core_raise(core_state_of(Py_TYPE(object)), status) : core_metrics_dict(&counted);
+    CORE_RUN(status, self, bw_count_call_metrics(subject_on(session, &work), groups, &metrics));
+    return status ? core_raise(core_state_of(Py_TYPE(object)), status) : core_metrics_dict(&metrics);
 }
 
 /* ---- which device the caller's own code works on ---- */

@@ -93,7 +93,7 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         core_raise(state, status);
         return -1;
     }
-    if (name || !nvtx) bw_case_call(self->content, nvtx ? name : NULL);
+    if (name || !nvtx) bw_case_set_label(self->content, nvtx ? name : NULL);
     self->device = (device_object *)Py_NewRef((PyObject *)device);
     device->open_cases++;
     return 0;
@@ -207,9 +207,9 @@ static PyObject *case_exit(PyObject *object, PyObject *args) {
  * one may collect garbage, and so run code that closes the case. ---- */
 
 /* Valid until the case is closed; NULL with an exception when it is. */
-static const bw_problem *problem_of(PyObject *object) {
+static const bw_case_spec *spec_of(PyObject *object) {
     const bw_case *content = content_of((case_object *)object);
-    return content ? content->problem : NULL;
+    return content ? content->spec : NULL;
 }
 
 static const bw_choice *choice_of(PyObject *object) {
@@ -219,14 +219,14 @@ static const bw_choice *choice_of(PyObject *object) {
 
 static PyObject *get_operation(PyObject *object, void *closure) {
     (void)closure;
-    const bw_problem *problem = problem_of(object);
-    return problem ? PyUnicode_FromString(problem->op->name) : NULL;
+    const bw_case_spec *spec = spec_of(object);
+    return spec ? PyUnicode_FromString(spec->op->name) : NULL;
 }
 
 static PyObject *get_precision(PyObject *object, void *closure) {
     (void)closure;
-    const bw_problem *problem = problem_of(object);
-    return problem ? PyUnicode_FromString(problem->precision->name) : NULL;
+    const bw_case_spec *spec = spec_of(object);
+    return spec ? PyUnicode_FromString(spec->precision->name) : NULL;
 }
 
 static PyObject *get_variant(PyObject *object, void *closure) {
@@ -243,10 +243,10 @@ static PyObject *get_variant_note(PyObject *object, void *closure) {
 
 static PyObject *get_params(PyObject *object, void *closure) {
     (void)closure;
-    const bw_problem *problem = problem_of(object);
-    if (!problem) return NULL;
-    const bw_op *op = problem->op;
-    const bw_dims dims = problem->dims;
+    const bw_case_spec *spec = spec_of(object);
+    if (!spec) return NULL;
+    const bw_op *op = spec->op;
+    const bw_dims dims = spec->dims;
     return core_params_dict(op, &dims);
 }
 
@@ -288,11 +288,11 @@ static PyObject *operand_dict(const bw_operand *operand) {
 
 static PyObject *get_operands(PyObject *object, void *closure) {
     (void)closure;
-    const bw_problem *problem = problem_of(object);
-    if (!problem) return NULL;
-    const int count = problem->operand_count;
+    const bw_case_spec *spec = spec_of(object);
+    if (!spec) return NULL;
+    const int count = spec->operand_count;
     bw_operand operands[BW_MAX_OPERANDS];
-    memcpy(operands, problem->operands, sizeof operands);
+    memcpy(operands, spec->operands, sizeof operands);
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < count; i++) {
         if (operands[i].present && core_append(list, operand_dict(&operands[i])) < 0) Py_CLEAR(list);
@@ -349,11 +349,11 @@ static bool is_input(const bw_operand *operand) {
 /* Runs, with outputs for the operands that `wanted` names, and returns them as a dict of bytes. */
 static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_arrays *arrays,
                                  bool (*wanted)(const bw_operand *)) {
-    const bw_problem *problem = content->problem;
+    const bw_case_spec *spec = content->spec;
     PyObject *result = PyDict_New();
     bw_status status;
-    for (int i = 0; result && i < problem->operand_count; i++) {
-        const bw_operand *operand = &problem->operands[i];
+    for (int i = 0; result && i < spec->operand_count; i++) {
+        const bw_operand *operand = &spec->operands[i];
         if (!wanted(operand)) continue;
         PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)operand->bytes);
         if (bytes) arrays->out[i] = PyBytes_AS_STRING(bytes);
@@ -366,18 +366,18 @@ static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_ar
     return core_raise(state_of(self), status);
 }
 
-static PyObject *case_run(PyObject *object, PyObject *given) {
+static PyObject *case_run(PyObject *object, PyObject *mapping) {
     case_object *self = (case_object *)object;
     bw_case *content = core_case_hold(self);
-    core_arrays taken = {0};
+    core_arrays views = {0};
     PyObject *result = NULL;
     if (!content) return NULL;
-    if (core_arrays_take(state_of(self), content->problem, false, given, &taken) == 0) {
+    if (core_arrays_take(state_of(self), content->spec, false, mapping, &views) == 0) {
         bw_case_arrays arrays = {.launch = true};
-        memcpy(arrays.given, taken.data, sizeof arrays.given);
+        memcpy(arrays.in, views.data, sizeof arrays.in);
         result = run_and_collect(self, content, &arrays, is_output);
     }
-    core_arrays_release(&taken);
+    core_arrays_release(&views);
     core_case_let_go(self);
     return result;
 }

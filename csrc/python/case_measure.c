@@ -30,7 +30,7 @@ PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
     case_object *self = (case_object *)object;
     PyObject *outputs = Py_None, *result = NULL;
     bw_budget budget = {.seconds = 0.1, .poll = core_poll};
-    core_arrays taken = {0};
+    core_arrays views = {0};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|dO", names, &budget.seconds, &outputs)) return NULL;
     if (!(budget.seconds >= 0.0)) {
         core_refuse_float("budget_s", budget.seconds, "a number >= 0");
@@ -39,13 +39,13 @@ PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
     core_state *state = core_state_of(Py_TYPE(object));
     bw_case *content = core_case_hold(self);
     if (!content) return NULL;
-    if (outputs == Py_None || core_arrays_take(state, content->problem, true, outputs, &taken) == 0) {
+    if (outputs == Py_None || core_arrays_take(state, content->spec, true, outputs, &views) == 0) {
         bw_verdict verdict;
         bw_status status;
-        CORE_RUN(status, self->device, bw_case_verify_outputs(content, taken.data, &budget, &verdict));
+        CORE_RUN(status, self->device, bw_case_verify_outputs(content, views.data, &budget, &verdict));
         result = status ? core_raise(state, status) : verdict_dict(&verdict);
     }
-    core_arrays_release(&taken);
+    core_arrays_release(&views);
     core_case_let_go(self);
     return result;
 }
@@ -66,15 +66,15 @@ static PyObject *samples_list(const bw_measurement *m) {
 
 static PyObject *conditions_dict(const bw_measurement *m) {
     const bw_measured_conditions *c = &m->conditions;
-    bool sampled = m->samples_ns != NULL;
+    bool has_samples = m->samples_ns != NULL;
     char throttle[CORE_THROTTLE_SIZE] = "";
-    if (sampled) bw_throttle_words(c->throttle, throttle, sizeof throttle);
-    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:L,s:d,s:N}", "sm_clock_mhz", sampled ? c->sm_clock_mhz : NAN,
-                         "mem_clock_mhz", sampled ? c->mem_clock_mhz : NAN, "power_w", sampled ? c->power_w : NAN,
-                         "temperature_c", sampled ? c->temperature_c : NAN, "energy_j", sampled ? c->energy_j : NAN,
-                         "throttle", throttle, "readings", (long long)(sampled ? c->readings : 0), "reading_us",
-                         sampled && c->readings ? c->reading_ns * 1e-3 : NAN, "note",
-                         core_text(sampled ? c->note : ""));
+    if (has_samples) bw_throttle_words(c->throttle, throttle, sizeof throttle);
+    return Py_BuildValue(
+        "{s:d,s:d,s:d,s:d,s:d,s:s,s:L,s:d,s:N}", "sm_clock_mhz", has_samples ? c->sm_clock_mhz : NAN, "mem_clock_mhz",
+        has_samples ? c->mem_clock_mhz : NAN, "power_w", has_samples ? c->power_w : NAN, "temperature_c",
+        has_samples ? c->temperature_c : NAN, "energy_j", has_samples ? c->energy_j : NAN, "throttle", throttle,
+        "readings", (long long)(has_samples ? c->readings : 0), "reading_us",
+        has_samples && c->readings ? c->reading_ns * 1e-3 : NAN, "note", core_text(has_samples ? c->note : ""));
 }
 
 /* What only a case has; its variant and cost, too: another thread may close it as soon as it has been measured. */
@@ -94,23 +94,24 @@ static int add_case(PyObject *dict, bw_case *content, const bw_measurement *m) {
 PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_measure_options *options,
                                 const bw_measurement *m) {
     const bw_statistics *s = &m->statistics;
-    bool sampled = m->samples_ns != NULL;
+    bool has_samples = m->samples_ns != NULL;
     PyObject *dict = Py_BuildValue(
         "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:N,s:s,s:O,s:s,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:d,s:N,s:d,s:d,s:d,s:d,"
         "s:d,s:d,s:d,s:O,s:d}",
-        "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
-        sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
-        (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer", core_text(timer),
-        "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold", m->rotation.cold ? Py_True : Py_False,
-        "cache_note", m->rotation.note ? m->rotation.note : "", "buffer_sets", (long long)m->rotation.sets,
-        "launches_per_sample", (long long)m->launches_per_sample, "late_samples", (long long)m->late_samples,
-        "flush_bytes", (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns",
-        m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernels.sum_ns, "kernel_span_ns",
-        m->kernels.span_ns, "kernels_elsewhere", m->kernels.elsewhere, "conditions", conditions_dict(m), "waited_share",
+        "samples_ns", samples_list(m), "median_ns", has_samples ? s->median : NAN, "lo_ns", has_samples ? s->low : NAN,
+        "hi_ns", has_samples ? s->high : NAN, "min_ns", has_samples ? s->minimum : NAN, "noise",
+        has_samples ? s->noise : NAN, "count", (long long)(has_samples ? s->count : 0), "converged",
+        m->converged ? Py_True : Py_False, "timer", core_text(timer), "cache",
+        options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold", m->rotation.cold ? Py_True : Py_False, "cache_note",
+        m->rotation.note ? m->rotation.note : "", "buffer_sets", (long long)m->rotation.sets, "launches_per_sample",
+        (long long)m->launches_per_sample, "late_samples", (long long)m->late_samples, "flush_bytes",
+        (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns", m->timer_floor_ns,
+        "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernels.sum_ns, "kernel_span_ns", m->kernels.span_ns,
+        "kernels_elsewhere", m->kernels.elsewhere, "conditions", conditions_dict(m), "waited_share",
         m->disturbance.waited, "throttled_share", m->disturbance.throttled, "stolen_share", m->disturbance.stolen,
         "pressed_share", m->disturbance.pressed, "slowed_share", m->disturbance.slowed, "reference_ns",
         m->references.upper_ns, "best_reference_ns", m->references.best_ns, "two_states",
-        sampled && s->two_states ? Py_True : Py_False, "drift", sampled ? s->drift : 0.0);
+        has_samples && s->two_states ? Py_True : Py_False, "drift", has_samples ? s->drift : 0.0);
     if (dict && content && add_case(dict, content, m) < 0) Py_CLEAR(dict);
     return dict;
 }
@@ -134,21 +135,22 @@ static int read_flush(const char *name, bw_measure_options *out) {
     return 0;
 }
 
-int core_options_read(core_state *state, const core_options *given, bw_measure_options *out) {
+int core_options_read(core_state *state, const core_options *arguments, bw_measure_options *out) {
     int64_t min_samples = out->min_samples;
     bw_cache cache;
-    if (core_cache_read(given->cache, &cache) < 0) return -1;
-    if (given->min_samples && core_read_int64(NULL, "min_samples", given->min_samples, &min_samples) < 0) return -1;
+    if (core_cache_read(arguments->cache, &cache) < 0) return -1;
+    if (arguments->min_samples && core_read_int64(NULL, "min_samples", arguments->min_samples, &min_samples) < 0)
+        return -1;
     *out = (bw_measure_options){.cache = cache,
-                                .trace = given->trace != 0,
-                                .settled = given->settled != 0,
-                                .precision_target = given->precision_target,
+                                .trace = arguments->trace != 0,
+                                .settled = arguments->settled != 0,
+                                .precision_target = arguments->precision_target,
                                 .min_samples = min_samples,
-                                .max_seconds = given->max_seconds,
-                                .verify_budget_s = given->verify_budget_s,
+                                .max_seconds = arguments->max_seconds,
+                                .verify_budget_s = arguments->verify_budget_s,
                                 .poll = core_poll,
-                                .poll_context = given->poll && given->poll != Py_None ? given->poll : NULL};
-    if (given->flush && read_flush(given->flush, out) < 0) return -1;
+                                .poll_context = arguments->poll && arguments->poll != Py_None ? arguments->poll : NULL};
+    if (arguments->flush && read_flush(arguments->flush, out) < 0) return -1;
     bw_status status = bw_measure_options_check(out);
     if (status) core_raise(state, status);
     return status ? -1 : 0;
@@ -168,18 +170,19 @@ PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) 
     case_object *self = (case_object *)object;
     bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
     bw_measurement measured = {0};
-    core_options given = core_options_default(&options);
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOzzpp", names, &given.cache, &given.precision_target,
-                                     &given.min_samples, &given.max_seconds, &given.verify_budget_s, &given.poll,
-                                     &given.timer, &given.flush, &given.trace, &given.settled)) {
+    core_options arguments = core_options_default(&options);
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOzzpp", names, &arguments.cache, &arguments.precision_target,
+                                     &arguments.min_samples, &arguments.max_seconds, &arguments.verify_budget_s,
+                                     &arguments.poll, &arguments.timer, &arguments.flush, &arguments.trace,
+                                     &arguments.settled)) {
         return NULL;
     }
-    if (core_options_read(core_state_of(Py_TYPE(object)), &given, &options) < 0) return NULL;
+    if (core_options_read(core_state_of(Py_TYPE(object)), &arguments, &options) < 0) return NULL;
     bw_case *content = core_case_hold(self);
     if (!content) return NULL;
     char timer[CORE_TIMER_SIZE];
     bw_status status;
-    CORE_ASK(status, self->device, core_timer_find(session, given.timer, &options, timer));
+    CORE_ASK(status, self->device, core_timer_find(session, arguments.timer, &options, timer));
     if (!status) CORE_RUN(status, self->device, bw_measure(content, &options, &measured));
     PyObject *result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status)
                               : core_measurement_dict(timer, content, &options, &measured);
@@ -200,18 +203,18 @@ PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
     int rotated = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p", names, &rotated)) return NULL;
     bw_case *content = core_case_hold(self);
-    bw_counters counted;
+    bw_counters counters;
     bw_status status;
     if (!content) return NULL;
-    CORE_RUN(status, self->device, bw_count(content, rotated != 0, &counted));
+    CORE_RUN(status, self->device, bw_count(content, rotated != 0, &counters));
     core_case_let_go(self);
     if (status) return core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
-    return core_counters_dict(&counted);
+    return core_counters_dict(&counters);
 }
 
-int core_read_groups(device_object *device, PyObject *given, unsigned *out) {
+int core_read_groups(device_object *device, PyObject *group_names, unsigned *out) {
     *out = 0;
-    PyObject *words = PySequence_Fast(given, "metrics must be a list of names");
+    PyObject *words = PySequence_Fast(group_names, "metrics must be a list of names");
     for (Py_ssize_t i = 0; words && i < PySequence_Fast_GET_SIZE(words); i++) {
         const char *name = core_name(PySequence_Fast_GET_ITEM(words, i));
         unsigned group = 0;
@@ -227,30 +230,30 @@ int core_read_groups(device_object *device, PyObject *given, unsigned *out) {
     return 0;
 }
 
-PyObject *core_metrics_dict(const bw_metrics *counted) {
+PyObject *core_metrics_dict(const bw_metrics *metrics) {
     PyObject *result = PyDict_New();
-    for (int i = 0; result && i < counted->count; i++) {
-        PyObject *value = PyFloat_FromDouble(counted->metric[i].value);
-        if (core_set(result, counted->metric[i].name, value) < 0) Py_CLEAR(result);
+    for (int i = 0; result && i < metrics->count; i++) {
+        PyObject *value = PyFloat_FromDouble(metrics->metric[i].value);
+        if (core_set(result, metrics->metric[i].name, value) < 0) Py_CLEAR(result);
     }
-    if (result && (core_set(result, "passes", PyLong_FromLong(counted->passes)) < 0 ||
-                   core_set(result, "metrics_status", core_text(counted->status[0] ? counted->status : "ok")) < 0)) {
+    if (result && (core_set(result, "passes", PyLong_FromLong(metrics->passes)) < 0 ||
+                   core_set(result, "metrics_status", core_text(metrics->status[0] ? metrics->status : "ok")) < 0)) {
         Py_CLEAR(result);
     }
     return result;
 }
 
-PyObject *core_case_count_metrics(PyObject *object, PyObject *given) {
+PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names) {
     case_object *self = (case_object *)object;
     bw_case *content = core_case_hold(self);
-    bw_metrics counted = {.count = 0};
+    bw_metrics metrics = {.count = 0};
     unsigned groups;
     PyObject *result = NULL;
     if (!content) return NULL;
-    if (core_read_groups(self->device, given, &groups) == 0) {
+    if (core_read_groups(self->device, group_names, &groups) == 0) {
         bw_status status;
-        CORE_RUN(status, self->device, bw_count_metrics(content, groups, &counted));
-        result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status) : core_metrics_dict(&counted);
+        CORE_RUN(status, self->device, bw_count_metrics(content, groups, &metrics));
+        result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status) : core_metrics_dict(&metrics);
     }
     core_case_let_go(self);
     return result;

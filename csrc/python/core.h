@@ -42,15 +42,14 @@ typedef struct case_object {
 } case_object;
 
 /* ---- errors.c ---- */
+/* A str of text from outside: bytes that are no UTF-8 show as \xNN. */
+PyObject *core_text(const char *text);
 core_state *core_state_of(PyTypeObject *type);
 /* The one place where a status becomes an exception. Consumes the status; always returns NULL. */
 PyObject *core_raise(core_state *state, bw_status status);
 int core_add_exceptions(PyObject *module, core_state *state);
 
 /* ---- arguments.c ---- */
-/* A str of text from outside: bytes that are no UTF-8 show as \xNN. */
-PyObject *core_text(const char *text);
-
 typedef struct core_dims {
     bw_dims dims;
     int64_t *list; /* owned */
@@ -72,7 +71,7 @@ typedef struct core_arrays {
 
 /* Takes a mapping of operands' names to arrays: outputs, or inputs, whose ids of pages and slots are held to the
  * operand's range. 0, or -1 with an exception; what was taken is the caller's to release either way. */
-int core_arrays_take(core_state *state, const bw_problem *problem, bool outputs, PyObject *mapping, core_arrays *out);
+int core_arrays_take(core_state *state, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out);
 void core_arrays_release(core_arrays *arrays);
 /* -1 with a ValueError that names the argument, its value and what is allowed. */
 int core_refuse_float(const char *argument, double value, const char *allowed);
@@ -115,7 +114,7 @@ static inline core_options core_options_default(const bw_measure_options *defaul
                           .verify_budget_s = defaults->verify_budget_s};
 }
 /* All but the timer, over the defaults in *out; 0, or -1 with an exception. */
-int core_options_read(core_state *state, const core_options *given, bw_measure_options *out);
+int core_options_read(core_state *state, const core_options *arguments, bw_measure_options *out);
 /* The timer, and a copy of its name: a device's own lies in its memory. */
 bw_status core_timer_find(const bw_session *session, const char *name, bw_measure_options *out,
                           char found[CORE_TIMER_SIZE]);
@@ -126,12 +125,12 @@ PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_me
 bool core_poll(void *context);
 PyObject *core_counters_dict(const bw_counters *counters);
 /* The bits of groups of metrics, by their names in a list. 0, or -1 with an exception. */
-int core_read_groups(device_object *device, PyObject *given, unsigned *out);
-PyObject *core_metrics_dict(const bw_metrics *counted);
+int core_read_groups(device_object *device, PyObject *group_names, unsigned *out);
+PyObject *core_metrics_dict(const bw_metrics *metrics);
 PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_case_count_metrics(PyObject *object, PyObject *given);
+PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names);
 
 /* ---- call.c ---- */
 PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs);

@@ -151,15 +151,15 @@ static PyObject *device_memory(PyObject *object, PyObject *unused) {
     return Py_BuildValue("(LL)", (long long)free_bytes, (long long)total_bytes);
 }
 
-static bw_status rest(const bw_session *session) {
-    if (session->backend->counters) session->backend->counters->rest(session->device);
+static bw_status release_profilers(const bw_session *session) {
+    if (session->backend->counters) session->backend->counters->release_profilers(session->device);
     return session->backend->devices->synchronize(session->device);
 }
 
-static PyObject *device_rest(PyObject *object, PyObject *unused) {
+static PyObject *device_release_profilers(PyObject *object, PyObject *unused) {
     (void)unused;
     bw_status status;
-    CORE_RUN(status, (device_object *)object, rest(session));
+    CORE_RUN(status, (device_object *)object, release_profilers(session));
     if (status) return raise_status(object, status);
     Py_RETURN_NONE;
 }
@@ -368,8 +368,8 @@ static PyMethodDef device_methods[] = {
     {"count_call_metrics", (PyCFunction)(void (*)(void))core_device_count_call_metrics, METH_VARARGS | METH_KEYWORDS,
      "count_call_metrics($self, /, function, groups, *, sets=None)\n--\n\n"
      "What a cold call did, by metrics that take many calls."},
-    {"rest", device_rest, METH_NOARGS,
-     "rest($self, /)\n--\n\nWaits, and gives back what it keeps for the next count by hardware counter."},
+    {"release_profilers", device_release_profilers, METH_NOARGS,
+     "release_profilers($self, /)\n--\n\nWaits, and gives back what it keeps for the next count by hardware counter."},
     {"close", device_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the device; its cases must be closed."},
     {"_inject_fault", device_inject_fault, METH_VARARGS,
      "_inject_fault($self, countdown, /)\n--\n\nFor tests: the countdown-th device call from now fails (0: none). "

@@ -1,4 +1,9 @@
+/* Statuses become exceptions of Python, and texts of C become str. */
 #include "python/core.h"
+
+PyObject *core_text(const char *text) {
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+}
 
 core_state *core_state_of(PyTypeObject *type) {
     return PyType_GetModuleState(type);

@@ -16,7 +16,7 @@ typedef struct profiler_object {
     void *stream;
     bw_ranges *ranges; /* NULL: closed, or not open yet */
     PyObject *ids;     /* name -> number */
-    PyObject *moved;   /* name -> (bytes_read, bytes_written), of names that have no number yet */
+    PyObject *bytes;   /* name -> (bytes_read, bytes_written), of names that have no number yet */
 } profiler_object;
 
 static core_state *state_of(PyObject *object) {
@@ -30,9 +30,9 @@ static int check_open(const profiler_object *self) {
 }
 
 /* What a name's ranges move, as a tuple of two numbers that were checked. */
-static bw_moved moved_of(PyObject *pair) {
-    return (bw_moved){PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pair, 0)),
-                      PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pair, 1)), true};
+static bw_range_bytes bytes_of(PyObject *pair) {
+    return (bw_range_bytes){PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pair, 0)),
+                            PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pair, 1)), true};
 }
 
 /* A name's number, or -1 with an exception. */
@@ -48,14 +48,14 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
     const char *text = PyUnicode_AsUTF8(name);
     if (!text) PyErr_Clear(); /* half a letter: tools that watch do without its name */
     bw_status status = bw_ranges_add(self->ranges, &id);
-    if (!status && text) status = bw_ranges_call(self->ranges, id, text);
+    if (!status && text) status = bw_ranges_set_name(self->ranges, id, text);
     if (status) {
         core_raise(state_of((PyObject *)self), status);
         return -1;
     }
-    PyObject *number = PyLong_FromLongLong(id), *moved = PyDict_GetItemWithError(self->moved, name);
-    if (moved) bw_ranges_move(self->ranges, id, moved_of(moved));
-    int result = number && (moved || !PyErr_Occurred()) ? PyDict_SetItem(self->ids, name, number) : -1;
+    PyObject *number = PyLong_FromLongLong(id), *bytes = PyDict_GetItemWithError(self->bytes, name);
+    if (bytes) bw_ranges_set_bytes(self->ranges, id, bytes_of(bytes));
+    int result = number && (bytes || !PyErr_Occurred()) ? PyDict_SetItem(self->ids, name, number) : -1;
     Py_XDECREF(number);
     return result < 0 ? -1 : id;
 }
@@ -79,7 +79,7 @@ static PyObject *start_range(profiler_object *self, PyObject *name) {
 static PyObject *stop_range(profiler_object *self, PyObject *name) {
     int64_t id = find_id(self, name, false);
     if (id < 0) return NULL;
-    if (!bw_ranges_running(self->ranges, id)) {
+    if (!bw_ranges_count_running(self->ranges, id)) {
         PyErr_Format(PyExc_ValueError, "range %.200R is not running: start it first, and stop it once", name);
         return NULL;
     }
@@ -92,7 +92,7 @@ static PyObject *stop_range(profiler_object *self, PyObject *name) {
 static PyObject *finish_range(profiler_object *self, PyObject *name) {
     PyObject *known = PyDict_GetItemWithError(self->ids, name);
     if (!known && PyErr_Occurred()) return NULL;
-    if (!known || !bw_ranges_running(self->ranges, PyLong_AsLongLong(known))) Py_RETURN_NONE;
+    if (!known || !bw_ranges_count_running(self->ranges, PyLong_AsLongLong(known))) Py_RETURN_NONE;
     return stop_range(self, name);
 }
 
@@ -150,24 +150,24 @@ static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwarg
         return PyErr_Format(PyExc_ValueError, "capacity = %lld: allowed is 1 to %d", (long long)capacity,
                             CORE_RANGES_MAX);
     }
-    PyObject *ids = PyDict_New(), *moved = PyDict_New();
-    if (!ids || !moved) {
+    PyObject *ids = PyDict_New(), *bytes = PyDict_New();
+    if (!ids || !bytes) {
         Py_XDECREF(ids);
-        Py_XDECREF(moved);
+        Py_XDECREF(bytes);
         return NULL;
     }
     bw_status status;
     CORE_ASK(status, device, create_ranges(self, session, handle, capacity));
     if (status) {
         Py_DECREF(ids);
-        Py_DECREF(moved);
+        Py_DECREF(bytes);
         return core_raise(state_of(object), status);
     }
     bw_ranges_keep_begins(self->ranges);
     if (!nvtx) bw_ranges_hide(self->ranges);
     self->stream = handle;
     self->ids = ids;
-    self->moved = moved;
+    self->bytes = bytes;
     self->device = (device_object *)Py_NewRef((PyObject *)device);
     device->open_profilers++;
     Py_RETURN_NONE;
@@ -181,7 +181,7 @@ static void release(profiler_object *self) {
     self->device->open_profilers--;
     Py_CLEAR(self->device);
     Py_CLEAR(self->ids);
-    Py_CLEAR(self->moved);
+    Py_CLEAR(self->bytes);
 }
 
 static PyObject *profiler_close(PyObject *object, PyObject *unused) {
@@ -205,7 +205,7 @@ static void profiler_dealloc(PyObject *object) {
 static bw_status read_some(profiler_object *self, int64_t wanted, bool *left) {
     BW_TRY(core_device_enter(self->device));
     bw_status status = bw_ranges_read_passed(self->ranges, READ_AT_ONCE);
-    *left = bw_ranges_settled(self->ranges) < wanted;
+    *left = bw_ranges_count_settled(self->ranges) < wanted;
     core_device_leave(self->device);
     return status;
 }
@@ -213,12 +213,12 @@ static bw_status read_some(profiler_object *self, int64_t wanted, bool *left) {
 /* Waits for every range that has been stopped. Other threads mark meanwhile: ranges are touched with the GIL alone. */
 static int read_all(profiler_object *self) {
     if (check_open(self) < 0) return -1;
-    int64_t wanted = bw_ranges_stopped(self->ranges), before = -1;
+    int64_t wanted = bw_ranges_count_stopped(self->ranges), before = -1;
     bw_status failed = BW_OK;
     for (bool left = true; left;) {
         left = false;
         failed = bw_status_first(failed, read_some(self, wanted, &left));
-        int64_t settled = bw_ranges_settled(self->ranges);
+        int64_t settled = bw_ranges_count_settled(self->ranges);
         if (left && settled == before) {
             Py_BEGIN_ALLOW_THREADS;
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_US * 1000}, NULL);
@@ -248,10 +248,10 @@ static PyObject *event_at(const bw_ranges *ranges, int64_t id, int64_t at) {
     const double *ns = bw_ranges_times(ranges, id, &count);
     if (at >= count) return Py_BuildValue("ddOO", NAN, NAN, Py_None, Py_None);
     double begin_ns = bw_ranges_begins(ranges, id, &count)[at];
-    const bw_moved *moved = &bw_ranges_moved(ranges, id, &count)[at];
-    if (!moved->known) return Py_BuildValue("ddOO", begin_ns, ns[at], Py_None, Py_None);
-    return Py_BuildValue("ddKK", begin_ns, ns[at], (unsigned long long)moved->bytes_read,
-                         (unsigned long long)moved->bytes_written);
+    const bw_range_bytes *bytes = &bw_ranges_bytes(ranges, id, &count)[at];
+    if (!bytes->known) return Py_BuildValue("ddOO", begin_ns, ns[at], Py_None, Py_None);
+    return Py_BuildValue("ddKK", begin_ns, ns[at], (unsigned long long)bytes->bytes_read,
+                         (unsigned long long)bytes->bytes_written);
 }
 
 /* Making an entry may collect garbage, and so run code that stops and forgets ranges: each is looked up by itself. */
@@ -340,7 +340,7 @@ static PyObject *profiler_move(PyObject *object, PyObject *args) {
     if (!PyArg_ParseTuple(args, "UOO", &name, &read, &written)) return NULL;
     if (core_read_int64(NULL, "bytes_read", read, &bytes_read) < 0) return NULL;
     if (core_read_int64(NULL, "bytes_written", written, &bytes_written) < 0) return NULL;
-    const bw_moved moved = {(uint64_t)bytes_read, (uint64_t)bytes_written, true};
+    const bw_range_bytes bytes = {(uint64_t)bytes_read, (uint64_t)bytes_written, true};
     PyObject *plain = plain_name(name);
     if (!plain || check_open(self) < 0) { /* last: reading the numbers may run code that closes it */
         Py_XDECREF(plain);
@@ -350,12 +350,12 @@ static PyObject *profiler_move(PyObject *object, PyObject *args) {
     if (known) {
         int64_t id = PyLong_AsLongLong(known);
         bw_ranges_switch_thread(self->ranges, PyThreadState_GetID(PyThreadState_Get()));
-        bw_ranges_move(self->ranges, id, moved);
-        bw_ranges_move_running(self->ranges, id, moved);
+        bw_ranges_set_bytes(self->ranges, id, bytes);
+        bw_ranges_set_running_bytes(self->ranges, id, bytes);
     } else if (!PyErr_Occurred()) {
         pair = Py_BuildValue("LL", (long long)bytes_read, (long long)bytes_written);
     }
-    int result = known ? 0 : pair ? PyDict_SetItem(self->moved, plain, pair) : -1;
+    int result = known ? 0 : pair ? PyDict_SetItem(self->bytes, plain, pair) : -1;
     Py_DECREF(plain);
     Py_XDECREF(pair);
     if (result < 0) return NULL;
@@ -365,7 +365,7 @@ static PyObject *profiler_move(PyObject *object, PyObject *args) {
 static PyObject *get_watched(PyObject *object, void *closure) {
     (void)closure;
     const profiler_object *self = (profiler_object *)object;
-    return PyBool_FromLong(self->ranges && bw_ranges_watched(self->ranges));
+    return PyBool_FromLong(self->ranges && bw_ranges_are_watched(self->ranges));
 }
 
 static PyObject *get_on(PyObject *object, void *closure) {

@@ -34,11 +34,12 @@ static PyObject *params_list(const bw_op *op) {
 }
 
 PyObject *core_variant_dict(const bw_variant_table *table, const bw_variant *variant) {
-    const bw_rung *rung = &variant->rung;
-    PyObject *predicted = rung->predicted > 0 ? PyFloat_FromDouble(rung->predicted) : Py_NewRef(Py_None);
+    const bw_variant_prediction *prediction = &variant->prediction;
+    PyObject *predicted = prediction->predicted > 0 ? PyFloat_FromDouble(prediction->predicted) : Py_NewRef(Py_None);
     return Py_BuildValue("{s:s,s:s,s:z,s:N,s:z,s:z,s:N}", "name", variant->name, "text", variant->text, "changes",
-                         rung->changes, "predicted", predicted, "because", rung->because, "at",
-                         rung->at ? rung->at : table->at, "precisions", precision_names(variant->precisions));
+                         prediction->changes, "predicted", predicted, "because", prediction->because, "at",
+                         prediction->at ? prediction->at : table->at, "precisions",
+                         precision_names(variant->precisions));
 }
 
 static PyObject *variants_dict(int op_index) {

@@ -16,42 +16,42 @@ static bw_offer offer_of(const bw_session *session, int op_index) {
 }
 
 /* 0, or -1 with an exception and nothing to free. */
-static int read_question(core_state *state, const char *const given[3], PyObject *params, PyObject *kv_lens,
+static int read_question(core_state *state, const char *const texts[3], PyObject *params, PyObject *kv_lens,
                          variant_question *out) {
-    bw_status status = core_find_op(given[0], &out->index, &out->op);
-    if (!status) status = bw_precision_find(given[1], &out->precision);
+    bw_status status = core_find_op(texts[0], &out->index, &out->op);
+    if (!status) status = bw_precision_find(texts[1], &out->precision);
     if (status) {
         core_raise(state, status);
         return -1;
     }
-    out->variant = given[2];
+    out->variant = texts[2];
     return core_dims_read(state, out->op, out->precision, params, kv_lens, &out->dims);
 }
 
 /* The table, and the row that runs without being named: both are constant. NULL where none runs: every row's refusal
  * says why. */
-static bw_status find_rows(const bw_session *session, const variant_question *asked, const bw_variant_table **table,
+static bw_status find_rows(const bw_session *session, const variant_question *question, const bw_variant_table **table,
                            const bw_variant **chosen) {
-    const bw_offer offer = offer_of(session, asked->index);
+    const bw_offer offer = offer_of(session, question->index);
     *table = offer.table;
-    bw_status_free(bw_variant_default(asked->op, &asked->dims.dims, asked->precision, &offer, 0, chosen));
+    bw_status_free(bw_variant_default(question->op, &question->dims.dims, question->precision, &offer, 0, chosen));
     return BW_OK;
 }
 
-static bw_status find_refusal(const bw_session *session, const variant_question *asked, const bw_variant *row,
+static bw_status find_refusal(const bw_session *session, const variant_question *question, const bw_variant *row,
                               const char **refusal) {
-    const char *found =
-        bw_variant_refuses(row, &asked->dims.dims, asked->precision, session->backend->devices->facts(session->device));
+    const char *found = bw_variant_refuses(row, &question->dims.dims, question->precision,
+                                           session->backend->devices->facts(session->device));
     *refusal = found ? found : "";
     return BW_OK;
 }
 
 /* Adds to a row's dict, which is there already: making one may close the device. */
-static int add_answers(device_object *self, const variant_question *asked, const bw_variant *row, bool is_default,
+static int add_answers(device_object *self, const variant_question *question, const bw_variant *row, bool is_default,
                        PyObject *dict) {
     const char *refusal;
     bw_status status;
-    CORE_ASK(status, self, find_refusal(session, asked, row, &refusal));
+    CORE_ASK(status, self, find_refusal(session, question, row, &refusal));
     if (status) {
         core_raise(core_state_of(Py_TYPE(self)), status);
         return -1;
@@ -64,38 +64,38 @@ PyObject *core_device_variants(PyObject *object, PyObject *args, PyObject *kwarg
     static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
     core_state *state = core_state_of(Py_TYPE(object));
     device_object *self = (device_object *)object;
-    const char *given[3] = {NULL};
+    const char *texts[3] = {NULL};
     PyObject *params, *kv_lens = NULL;
-    variant_question asked;
+    variant_question question;
     const bw_variant_table *table = &bw_no_variants;
     const bw_variant *chosen = NULL;
     bw_status status;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &given[0], &given[1], &params, &kv_lens))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &texts[0], &texts[1], &params, &kv_lens))
         return NULL;
-    if (read_question(state, given, params, kv_lens, &asked) < 0) return NULL;
-    CORE_ASK(status, self, find_rows(session, &asked, &table, &chosen));
+    if (read_question(state, texts, params, kv_lens, &question) < 0) return NULL;
+    CORE_ASK(status, self, find_rows(session, &question, &table, &chosen));
     PyObject *list = status ? core_raise(state, status) : PyList_New(0);
     for (int i = 0; list && i < table->count; i++) {
         if (core_append(list, core_variant_dict(table, &table->rows[i])) < 0) Py_CLEAR(list);
     }
     for (int i = 0; list && i < table->count; i++) {
         const bw_variant *row = &table->rows[i];
-        if (add_answers(self, &asked, row, row == chosen, PyList_GET_ITEM(list, i)) < 0) Py_CLEAR(list);
+        if (add_answers(self, &question, row, row == chosen, PyList_GET_ITEM(list, i)) < 0) Py_CLEAR(list);
     }
-    core_dims_free(&asked.dims);
+    core_dims_free(&question.dims);
     return list;
 }
 
 /* ---- kernels ---- */
 
-static bw_status describe(const bw_session *session, const variant_question *asked, bw_kernels *out) {
-    const bw_offer offer = offer_of(session, asked->index);
-    const bw_dims *dims = &asked->dims.dims;
+static bw_status describe(const bw_session *session, const variant_question *question, bw_kernels *out) {
+    const bw_offer offer = offer_of(session, question->index);
+    const bw_dims *dims = &question->dims.dims;
     const bw_variant *variant;
-    BW_TRY(bw_variant_find(asked->op, offer.table, asked->variant, &variant));
-    const char *refusal = bw_variant_refuses(variant, dims, asked->precision, offer.facts);
+    BW_TRY(bw_variant_find(question->op, offer.table, question->variant, &variant));
+    const char *refusal = bw_variant_refuses(variant, dims, question->precision, offer.facts);
     if (refusal) return bw_fail(BW_CODE_UNSUPPORTED, "%s", refusal);
-    if (variant->describe) return variant->describe(session->device, dims, asked->precision, out);
+    if (variant->describe) return variant->describe(session->device, dims, question->precision, out);
     return bw_fail(BW_CODE_UNSUPPORTED, "%s",
                    session->backend->runs_on_host
                        ? "it runs on the host: no registers or shared memory of blocks"
@@ -115,18 +115,18 @@ PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs
     static char *names[] = {"operation", "precision", "params", "variant", "kv_lens", NULL};
     core_state *state = core_state_of(Py_TYPE(object));
     device_object *self = (device_object *)object;
-    const char *given[3];
+    const char *texts[3];
     PyObject *params, *kv_lens = NULL, *symbols[BW_KERNELS_MAX] = {NULL};
-    variant_question asked;
+    variant_question question;
     bw_kernels found = {.count = 0};
     bw_status status;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssOs|O", names, &given[0], &given[1], &params, &given[2],
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssOs|O", names, &texts[0], &texts[1], &params, &texts[2],
                                      &kv_lens)) {
         return NULL;
     }
-    if (read_question(state, given, params, kv_lens, &asked) < 0) return NULL;
-    CORE_RUN(status, self, describe(session, &asked, &found));
-    core_dims_free(&asked.dims);
+    if (read_question(state, texts, params, kv_lens, &question) < 0) return NULL;
+    CORE_RUN(status, self, describe(session, &question, &found));
+    core_dims_free(&question.dims);
     if (status) return core_raise(state, status);
     /* The device's texts first: making a dict may close it. */
     for (int i = 0; i < found.count; i++) {

@@ -28,7 +28,7 @@ static const char *folder;
 /* This answer, with this in its text. */
 #define GIVES(answer, text, call) CHECK((call) == (answer) && strstr(bwprof_last_error(), text))
 
-static bwprof_profiler *opened(void) {
+static bwprof_profiler *open_profiler(void) {
     bwprof_profiler *profiler = NULL;
     OK(bwprof_profiler_create("cpu", 0, &profiler));
     return profiler;
@@ -60,7 +60,7 @@ static const char *read_file(const char *name) {
 }
 
 static void stop_without_start(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     GIVES(BWPROF_INVALID, "does not run", bwprof_profiler_stop(profiler, "gemm", NULL));
     run_one(profiler, "gemm", NULL);
     GIVES(BWPROF_INVALID, "does not run", bwprof_profiler_stop(profiler, "gemm", NULL));
@@ -73,7 +73,7 @@ static void stop_without_start(void) {
 }
 
 static void nested_and_overlapping(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     double outer, inner, again;
     OK(bwprof_profiler_start(profiler, "outer", NULL));
     usleep(2000);
@@ -94,7 +94,7 @@ static void nested_and_overlapping(void) {
 }
 
 static void use_after_destroy(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     double value = 1.0;
     int64_t count;
     OK(bwprof_profiler_start(profiler, "gemm", NULL));
@@ -117,7 +117,7 @@ static void use_after_destroy(void) {
         GIVES(BWPROF_INVALID, "destroyed", bwprof_profiler_print_report(profiler, stdout));
         GIVES(BWPROF_INVALID, "destroyed", bwprof_profiler_write_csv(profiler, path_of("none.csv")));
         GIVES(BWPROF_INVALID, "destroyed", bwprof_profiler_destroy(profiler));
-        bwprof_profiler *next = opened(); /* which takes the same place */
+        bwprof_profiler *next = open_profiler(); /* which takes the same place */
         CHECK(next != profiler);
         GIVES(BWPROF_INVALID, "destroyed", bwprof_profiler_start(profiler, "gemm", NULL));
         OK(bwprof_profiler_destroy(next));
@@ -144,7 +144,7 @@ enum { RANGES = 1000000 };
 
 /* A million ranges of one name keep the latest times; of ever new names as many as there may be. */
 static void a_million_ranges(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     char name[32];
     int64_t refused = 0;
     double ms;
@@ -170,7 +170,7 @@ static void a_million_ranges(void) {
 
 /* Ranges that begin and never end hold what they have, and no more. */
 static void ranges_without_end(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     int64_t begun = 0;
     bwprof_status status = BWPROF_OK;
     while (status == BWPROF_OK && begun < 10 * BWPROF_WAITING_MOST) {
@@ -198,7 +198,7 @@ static void *mark_often(void *argument) {
 
 /* Two threads and one name, while a third one reads, writes and resets nothing. */
 static void two_threads_and_one_name(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     pthread_t threads[2];
     double ms;
     for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, mark_often, profiler);
@@ -224,7 +224,7 @@ static void *report_often(void *argument) {
 /* Reports of several threads at once need the device for nothing that one of them would have to itself. */
 static void several_who_report(void) {
     enum { REPORTERS = 3 };
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     pthread_t threads[REPORTERS];
     run_one(profiler, "gemm", NULL);
     for (int i = 0; i < REPORTERS; i++) pthread_create(&threads[i], NULL, report_often, profiler);
@@ -239,7 +239,7 @@ static void several_who_report(void) {
 /* Whoever marks while it is destroyed is refused from then on. */
 static void destroyed_under_a_thread(void) {
     for (int i = 0; i < 8; i++) {
-        bwprof_profiler *profiler = opened();
+        bwprof_profiler *profiler = open_profiler();
         pthread_t thread;
         pthread_create(&thread, NULL, mark_often, profiler);
         if (i % 2) sched_yield();
@@ -249,7 +249,7 @@ static void destroyed_under_a_thread(void) {
 }
 
 static void fork_is_refused(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     int status = -1;
     OK(bwprof_profiler_start(profiler, "gemm", NULL));
     fflush(stdout);
@@ -281,19 +281,19 @@ static void no_gpu(void) {
     CHECK(bwprof_measure((bwprof_callback)(void (*)(void))getpid, NULL, NULL, &options, &found) == BWPROF_UNAVAILABLE);
     CHECK(isnan(found.time_ms));
     fflush(stdout);
-    int kept = dup(2), away = open(path_of("stderr"), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    int saved = dup(2), away = open(path_of("stderr"), O_CREAT | O_TRUNC | O_WRONLY, 0600);
     dup2(away, 2);
     CHECK(cuda_benchmark_bandwidth(path_of("gpu.csv")) == -1);
     CHECK(cuda_benchmark_bandwidth(path_of("no/such/folder.csv")) == -1);
-    dup2(kept, 2);
-    close(kept), close(away);
+    dup2(saved, 2);
+    close(saved), close(away);
     CHECK(access(path_of("gpu.csv"), F_OK) != 0);
     CHECK(strstr(read_file("stderr"), "cuda_benchmark_bandwidth: "));
     CHECK(strstr(read_file("stderr"), "Failed to open output file: "));
 }
 
 static void null_and_bad_arguments(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     uint64_t read, written, flops;
     bwprof_measurement found;
     bwprof_measure_options options = {.backend = "cpu", .sets = -1};
@@ -344,10 +344,10 @@ static void refuses_odd_numbers(const bwprof_measure_options *options, double *o
     static const double never[] = {NAN, INFINITY, -INFINITY, -1.0, -5e-324};
     bwprof_measurement found;
     for (int i = 0; i < 5; i++) {
-        char said[96];
-        snprintf(said, sizeof said, "%s is %g: %s", name, never[i], allowed);
+        char message[96];
+        snprintf(message, sizeof message, "%s is %g: %s", name, never[i], allowed);
         *option = never[i];
-        GIVES(BWPROF_INVALID, said, bwprof_measure(does_nothing, NULL, NULL, options, &found));
+        GIVES(BWPROF_INVALID, message, bwprof_measure(does_nothing, NULL, NULL, options, &found));
         CHECK(isnan(found.time_ms));
     }
 }
@@ -375,7 +375,7 @@ static void numbers_of_options(void) {
 }
 
 static void no_time_and_no_bytes(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     double value = 1.0;
     GIVES(BWPROF_UNKNOWN, "not been stopped", bwprof_profiler_elapsed_ms(profiler, "gemm", &value));
     CHECK(isnan(value));
@@ -399,7 +399,7 @@ static void no_time_and_no_bytes(void) {
 
 static void a_name_of_ten_megabytes(void) {
     enum { LONG = 10000000 };
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     char *name = malloc(LONG + 1), *longest = malloc(BWPROF_NAME_MOST + 1);
     memset(name, 'x', LONG), memset(longest, 'y', BWPROF_NAME_MOST);
     name[LONG] = longest[BWPROF_NAME_MOST] = '\0';
@@ -423,7 +423,7 @@ static int count_cases(void *user, const bwprof_case *now) {
 /* A folder is refused before anything is measured; a file keeps its mode, and may have as long a name as any. */
 static void files_and_folders(void) {
     enum { LONGEST = 255 };
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     struct stat found = {0};
     char name[LONGEST + 1];
     int cases = 0;
@@ -440,7 +440,7 @@ static void files_and_folders(void) {
 
 /* What is open is written on, by whatever name, and not replaced by a file of that name. */
 static void files_that_are_open(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     char name[64];
     FILE *file = fopen(path_of("open.txt"), "w");
     fputs("before\n", file), fflush(file);
@@ -456,7 +456,7 @@ static void files_that_are_open(void) {
 
 /* A text repeats no half of a character (each of these has three bytes), and nothing that a terminal would act on. */
 static void texts_of_strange_names(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     char name[121];
     double ms;
     for (int i = 0; i < 120; i++) name[i] = "\xe6\x9d\xb1"[i % 3];
@@ -480,7 +480,7 @@ static void strange_names(void) {
                                         "\x1b[31mred\x7f",
                                         "'-1",
                                         "-x"};
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         run_one(profiler, names[i], NULL);
         OK(bwprof_profiler_set_bytes(profiler, names[i], 1500, i));
@@ -498,7 +498,7 @@ static void strange_names(void) {
 
 /* Said with the system's reason, whether the stream notices while it is written or when it is flushed. */
 static void a_full_stream(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     run_one(profiler, "gemm", NULL);
     for (int buffered = 0; buffered < 2; buffered++) {
         FILE *full = fopen("/dev/full", "w");
@@ -516,7 +516,7 @@ static void a_full_stream(void) {
 }
 
 static void disabled(void) {
-    bwprof_profiler *profiler = opened();
+    bwprof_profiler *profiler = open_profiler();
     OK(bwprof_profiler_start(profiler, "gemm", NULL));
     OK(bwprof_profiler_enable(profiler, 0));
     OK(bwprof_profiler_stop(profiler, "gemm", NULL));
@@ -530,7 +530,7 @@ static void disabled(void) {
 static void several_profilers(void) {
     enum { SEVERAL = 8 }; /* each is a device, with threads */
     bwprof_profiler *all[SEVERAL];
-    for (int i = 0; i < SEVERAL; i++) all[i] = opened();
+    for (int i = 0; i < SEVERAL; i++) all[i] = open_profiler();
     for (int i = 0; i < SEVERAL; i++) {
         run_one(all[i], "gemm", NULL);
         OK(bwprof_profiler_destroy(all[i]));
@@ -557,7 +557,7 @@ static int stop_progress(void *user, const bwprof_case *now) {
 }
 
 static void callbacks_that_stop(void) {
-    stopper user = {.profiler = opened()};
+    stopper user = {.profiler = open_profiler()};
     bwprof_measurement found;
     bwprof_measure_options options = {.profiler = user.profiler};
     GIVES(BWPROF_INTERRUPTED, "returned 7", bwprof_measure(stop_at_once, &user, NULL, &options, &found));

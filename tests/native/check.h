@@ -19,7 +19,7 @@ typedef struct check {
 /* One list per file, ended by a row without a name. */
 extern const check verify_checks[], replay_checks[], rotation_checks[], variant_checks[], stop_checks[], fault_checks[],
     conditions_checks[], reference_checks[], nvml_checks[], call_checks[], ranges_checks[], host_checks[],
-    memory_checks[], types_checks[], api_checks[], told_checks[];
+    memory_checks[], types_checks[], api_checks[], annotation_checks[];
 
 extern int check_failures;
 

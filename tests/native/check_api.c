@@ -27,8 +27,8 @@ static void ranges_of_the_library_have_names(int op_index) {
     CHECK_EQUAL(bwprof_profiler_destroy(profiler), BWPROF_OK);
     const char *const wanted[] = {"start outer range -1", "start größe range 7", "end 1", "end 2",
                                   "start outer range -1"};
-    CHECK_EQUAL(fake.tellings, 5);
-    for (int i = 0; i < 5; i++) CHECK(strcmp(fake.told[i], wanted[i]) == 0, "told '%s'", fake.told[i]);
+    CHECK_EQUAL(fake.annotation_count, 5);
+    for (int i = 0; i < 5; i++) CHECK(strcmp(fake.annotations[i], wanted[i]) == 0, "told '%s'", fake.annotations[i]);
 }
 
 typedef struct visitor {
@@ -279,7 +279,7 @@ static void memory_ends_in_a_bundle(int op_index) {
 }
 
 /* A file is whole, or not there, which the answer says; a number that is not known is NaN. */
-static void memory_ends_while_ranges_are_told(int op_index) {
+static void memory_ends_while_ranges_are_annotated(int op_index) {
     (void)op_index;
     static bwprof_status (*const write[])(bwprof_profiler *, const char *) = {bwprof_profiler_write_csv,
                                                                               bwprof_profiler_write_json};
@@ -305,13 +305,13 @@ static void memory_ends_while_ranges_are_told(int op_index) {
             refused += status == BWPROF_MEMORY;
             CHECK(status == BWPROF_OK || status == BWPROF_MEMORY, "%d: %s", status, bwprof_last_error());
             CHECK(how < 2 || (status ? isnan(ms) : ms == 1e-3), "%g ms, and %d", ms, status);
-            FILE *told = fopen(path, "r");
-            CHECK(how == 2 || told || status, "no file, and nothing is said of that");
-            size_t size = told ? fread(text, 1, sizeof text - 1, told) : 0;
+            FILE *report = fopen(path, "r");
+            CHECK(how == 2 || report || status, "no file, and nothing is said of that");
+            size_t size = report ? fread(text, 1, sizeof text - 1, report) : 0;
             text[size] = '\0';
-            const char *row = told ? strstr(text, third[how]) : "";
-            if (told) CHECK(row && strcmp(text + size - strlen(end[how]), end[how]) == 0, "half a file: %s", text);
-            if (told) fclose(told);
+            const char *row = report ? strstr(text, third[how]) : "";
+            if (report) CHECK(row && strcmp(text + size - strlen(end[how]), end[how]) == 0, "half a file: %s", text);
+            if (report) fclose(report);
         }
     }
     CHECK(refused > 20, "%d times", refused);
@@ -379,5 +379,5 @@ const check api_checks[] = {
     {"a_report_fails_by_every_call_and_allocation", false, a_report_fails_by_every_call_and_allocation},
     {"resetting_waits_for_no_stream", false, resetting_waits_for_no_stream},
     {"memory_ends_in_a_bundle", false, memory_ends_in_a_bundle},
-    {"memory_ends_while_ranges_are_told", false, memory_ends_while_ranges_are_told},
+    {"memory_ends_while_ranges_are_annotated", false, memory_ends_while_ranges_are_annotated},
     {NULL, false, NULL}};

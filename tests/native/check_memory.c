@@ -60,11 +60,11 @@ static void small_sets_are_spread(int op_index) {
 }
 
 /* What is allocated is there, zero, and kept for the next case only within the limit. */
-static void mappings_are_kept(int op_index) {
+static void mappings_are_cached(int op_index) {
     (void)op_index;
     const bw_set_layout layout = {.set_bytes = 3 * MIB, .parts = 2, .starts = {0, MIB}};
-    bw_memory kept = {.cached_limit = 1 << 30}, dropped = {.cached_limit = 0};
-    bw_memory *memories[] = {&kept, &dropped};
+    bw_memory with_cache = {.cached_limit = 1 << 30}, without_cache = {.cached_limit = 0};
+    bw_memory *memories[] = {&with_cache, &without_cache};
     bw_pool *pool = NULL;
     if (!OK(bw_pool_create(3, &pool))) return;
     for (int i = 0; i < 2; i++) {
@@ -73,10 +73,10 @@ static void mappings_are_kept(int op_index) {
         for (int64_t at = 0; at < 9 * MIB; at += 512) CHECK_EQUAL(((char *)memory)[at], 0);
         bw_memory_release(memories[i], memory);
     }
-    CHECK(kept.cached_bytes >= 9 * MIB, "%lld bytes are kept", (long long)kept.cached_bytes);
-    CHECK(!dropped.cached && !dropped.used, "a mapping is kept beyond a limit of 0");
-    bw_memory_close(&kept);
-    bw_memory_close(&dropped);
+    CHECK(with_cache.cached_bytes >= 9 * MIB, "%lld bytes are kept", (long long)with_cache.cached_bytes);
+    CHECK(!without_cache.cached && !without_cache.used, "a mapping is kept beyond a limit of 0");
+    bw_memory_close(&with_cache);
+    bw_memory_close(&without_cache);
     bw_pool_free(pool);
 }
 
@@ -113,5 +113,5 @@ static void touching_can_be_stopped(int op_index) {
 
 const check memory_checks[] = {
     {"operands_are_divided", false, operands_are_divided},       {"middles_decide", false, middles_decide},
-    {"small_sets_are_spread", false, small_sets_are_spread},     {"mappings_are_kept", false, mappings_are_kept},
+    {"small_sets_are_spread", false, small_sets_are_spread},     {"mappings_are_cached", false, mappings_are_cached},
     {"touching_can_be_stopped", false, touching_can_be_stopped}, {NULL, false, NULL}};

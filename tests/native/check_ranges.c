@@ -4,26 +4,26 @@
 
 #include <string.h>
 
-typedef struct opened {
+typedef struct range_fixture {
     bw_session *session;
     bw_ranges *ranges;
     int64_t outer, inner;
-} opened;
+} range_fixture;
 
-static bw_status open_ranges(opened *self, int64_t capacity) {
-    *self = (opened){0};
+static bw_status open_ranges(range_fixture *self, int64_t capacity) {
+    *self = (range_fixture){0};
     BW_TRY(bw_session_open(&fake_backend, 0, &self->session));
     BW_TRY(bw_ranges_create(self->session, NULL, capacity, &self->ranges));
     BW_TRY(bw_ranges_add(self->ranges, &self->outer));
     return bw_ranges_add(self->ranges, &self->inner);
 }
 
-static void close_ranges(opened *self) {
+static void close_ranges(range_fixture *self) {
     bw_ranges_free(self->ranges);
     bw_session_close(self->session);
 }
 
-static void expect_times(const opened *self, int64_t id, int64_t count, const double *wanted_us) {
+static void expect_times(const range_fixture *self, int64_t id, int64_t count, const double *wanted_us) {
     int64_t found;
     const double *ns = bw_ranges_times(self->ranges, id, &found);
     CHECK_EQUAL(found, count);
@@ -34,12 +34,12 @@ static void expect_times(const opened *self, int64_t id, int64_t count, const do
 
 static void ranges_nest_and_overlap(int op_index) {
     (void)op_index;
-    opened o;
+    range_fixture o;
     if (OK(open_ranges(&o, 8))) {
         OK(bw_ranges_start(o.ranges, o.outer)); /* 1 */
         OK(bw_ranges_start(o.ranges, o.inner)); /* 2 */
         OK(bw_ranges_start(o.ranges, o.outer)); /* 3: the same name again, inside itself */
-        CHECK_EQUAL(bw_ranges_running(o.ranges, o.outer), 2);
+        CHECK_EQUAL(bw_ranges_count_running(o.ranges, o.outer), 2);
         OK(bw_ranges_stop(o.ranges, o.outer));  /* 4: of mark 3 */
         OK(bw_ranges_start(o.ranges, o.inner)); /* 5 */
         OK(bw_ranges_stop(o.ranges, o.inner));  /* 6: of mark 5 */
@@ -51,7 +51,7 @@ static void ranges_nest_and_overlap(int op_index) {
         OK(bw_ranges_read(o.ranges));
         expect_times(&o, o.outer, 2, (double[]){1, 6});
         expect_times(&o, o.inner, 2, (double[]){1, 6});
-        CHECK_EQUAL(bw_ranges_running(o.ranges, o.inner), 0);
+        CHECK_EQUAL(bw_ranges_count_running(o.ranges, o.inner), 0);
         bw_ranges_forget(o.ranges);
         expect_times(&o, o.outer, 0, NULL);
     }
@@ -61,7 +61,7 @@ static void ranges_nest_and_overlap(int op_index) {
 /* Marks of the toy's are whole microseconds, so sums of them are exact, whatever they are counted from. */
 static void ranges_know_when_they_began(int op_index) {
     (void)op_index;
-    opened o;
+    range_fixture o;
     int64_t count = 0, marks = 0;
     if (OK(open_ranges(&o, 8))) {
         bw_ranges_keep_begins(o.ranges);
@@ -91,50 +91,50 @@ static void ranges_know_when_they_began(int op_index) {
     close_ranges(&o);
 }
 
-static void expect_told(const char *const *wanted, int count) {
-    CHECK_EQUAL(fake.tellings, count);
-    for (int i = 0; i < count && i < fake.tellings; i++) {
-        CHECK(!strcmp(fake.told[i], wanted[i]), "told %d: %s, expected %s", i, fake.told[i], wanted[i]);
+static void expect_annotations(const char *const *wanted, int count) {
+    CHECK_EQUAL(fake.annotation_count, count);
+    for (int i = 0; i < count && i < fake.annotation_count; i++) {
+        CHECK(!strcmp(fake.annotations[i], wanted[i]), "told %d: %s, expected %s", i, fake.annotations[i], wanted[i]);
     }
 }
 
 /* Ranges have the numbers 1, 2, ... of the tellings that began them; those that are dropped end as well. */
-static void a_tool_is_told_of_ranges(int op_index) {
+static void a_tool_gets_ranges(int op_index) {
     (void)op_index;
-    opened o;
+    range_fixture o;
     fake.watched = true;
     if (OK(open_ranges(&o, 8))) {
-        OK(bw_ranges_call(o.ranges, o.outer, "first"));
-        OK(bw_ranges_call(o.ranges, o.outer, "outer"));
+        OK(bw_ranges_set_name(o.ranges, o.outer, "first"));
+        OK(bw_ranges_set_name(o.ranges, o.outer, "outer"));
         OK(bw_ranges_start(o.ranges, o.outer));
-        bw_ranges_move(o.ranges, o.inner, (bw_moved){70, 7, true});
+        bw_ranges_set_bytes(o.ranges, o.inner, (bw_range_bytes){70, 7, true});
         OK(bw_ranges_start(o.ranges, o.inner));
         OK(bw_ranges_stop(o.ranges, o.outer));
         bw_ranges_drop(o.ranges);
         FAILS(bw_ranges_stop(o.ranges, o.inner), BW_CODE_INVALID, "not started");
-        expect_told((const char *[]){"start outer range -1", "start range range 77", "end 1", "end 2"}, 4);
+        expect_annotations((const char *[]){"start outer range -1", "start range range 77", "end 1", "end 2"}, 4);
     }
     close_ranges(&o);
 }
 
-static void without_a_tool_nothing_is_told(int op_index) {
+static void without_a_tool_nothing_is_annotated(int op_index) {
     (void)op_index;
     for (int hidden = 0; hidden < 2; hidden++) {
-        opened o;
+        range_fixture o;
         fake.watched = hidden;
         if (OK(open_ranges(&o, 8))) {
             if (hidden) bw_ranges_hide(o.ranges);
-            CHECK(!bw_ranges_watched(o.ranges), "nobody should be told");
-            OK(bw_ranges_call(o.ranges, o.inner, "inner"));
+            CHECK(!bw_ranges_are_watched(o.ranges), "nobody should be told");
+            OK(bw_ranges_set_name(o.ranges, o.inner, "inner"));
             OK(bw_ranges_start(o.ranges, o.inner));
             OK(bw_ranges_stop(o.ranges, o.inner));
-            CHECK_EQUAL(fake.tellings, 0);
+            CHECK_EQUAL(fake.annotation_count, 0);
         }
         close_ranges(&o);
     }
 }
 
-static void run_one(opened *o) {
+static void run_one(range_fixture *o) {
     OK(bw_ranges_start(o->ranges, o->inner));
     OK(bw_ranges_stop(o->ranges, o->inner));
 }
@@ -142,7 +142,7 @@ static void run_one(opened *o) {
 /* A stream that keeps up needs no more marks than there are; one that does not gets more, and is not waited for. */
 static void ranges_wait_for_nothing(int op_index) {
     (void)op_index;
-    opened o;
+    range_fixture o;
     int64_t count = 0;
     if (OK(open_ranges(&o, 4))) {
         for (int i = 0; i < 100; i++) run_one(&o);
@@ -169,7 +169,7 @@ static void ranges_wait_for_nothing(int op_index) {
  */
 static void ranges_have_a_limit(int op_index) {
     (void)op_index;
-    opened o;
+    range_fixture o;
     int64_t count = 0;
     if (OK(open_ranges(&o, 2))) {
         bw_ranges_limit(o.ranges, (bw_ranges_limits){.ranges = 5, .times = 3});
@@ -178,16 +178,16 @@ static void ranges_have_a_limit(int op_index) {
         FAILS(bw_ranges_start(o.ranges, o.inner), BW_CODE_BUSY, "5 ranges run or wait for their stream");
         CHECK_EQUAL(fake.marks_made, 10);
         OK(bw_ranges_read_passed(o.ranges, 100));
-        CHECK_EQUAL(bw_ranges_stopped(o.ranges), 5);
-        CHECK_EQUAL(bw_ranges_settled(o.ranges), 0);
+        CHECK_EQUAL(bw_ranges_count_stopped(o.ranges), 5);
+        CHECK_EQUAL(bw_ranges_count_settled(o.ranges), 0);
         fake.marks_passed = 4;
         run_one(&o);
-        CHECK_EQUAL(bw_ranges_settled(o.ranges), 2);
+        CHECK_EQUAL(bw_ranges_count_settled(o.ranges), 2);
         fake.marks_passed = fake.marks_taken;
         OK(bw_ranges_read_passed(o.ranges, 1));
-        CHECK_EQUAL(bw_ranges_settled(o.ranges), 3);
+        CHECK_EQUAL(bw_ranges_count_settled(o.ranges), 3);
         OK(bw_ranges_read_passed(o.ranges, 100));
-        CHECK_EQUAL(bw_ranges_settled(o.ranges), 6);
+        CHECK_EQUAL(bw_ranges_count_settled(o.ranges), 6);
         CHECK_EQUAL(fake.waits, 0);
         bw_ranges_times(o.ranges, o.inner, &count);
         CHECK_EQUAL(count, 3);
@@ -201,9 +201,9 @@ static void ranges_have_a_limit(int op_index) {
 }
 
 /* Ranges of 1, 2, ... 8 us, of which three are kept; forgotten once on the way. */
-static void the_latest_times_are_kept(int op_index) {
+static void the_latest_times_remain(int op_index) {
     (void)op_index;
-    opened o;
+    range_fixture o;
     int64_t count = 0;
     if (OK(open_ranges(&o, 2))) {
         bw_ranges_limit(o.ranges, (bw_ranges_limits){.times = 3});
@@ -227,27 +227,27 @@ static void the_latest_times_are_kept(int op_index) {
 /* At the limit there is no mark for an end: that range never was, and its first mark is free for the next one. */
 static void a_range_whose_end_has_no_mark_is_left_out(int op_index) {
     (void)op_index;
-    opened o;
+    range_fixture o;
     fake.watched = true;
     if (OK(open_ranges(&o, 1))) {
         bw_ranges_limit(o.ranges, (bw_ranges_limits){.ranges = 1});
         OK(bw_ranges_start(o.ranges, o.outer)); /* 1 */
         OK(bw_ranges_start(o.ranges, o.inner)); /* 2 */
         FAILS(bw_ranges_stop(o.ranges, o.inner), BW_CODE_BUSY, "this one is left out");
-        CHECK_EQUAL(bw_ranges_running(o.ranges, o.inner), 0);
+        CHECK_EQUAL(bw_ranges_count_running(o.ranges, o.inner), 0);
         FAILS(bw_ranges_stop(o.ranges, o.inner), BW_CODE_INVALID, "not started");
         OK(bw_ranges_stop(o.ranges, o.outer)); /* 3 */
         OK(bw_ranges_read(o.ranges));
         expect_times(&o, o.outer, 1, (double[]){2});
         expect_times(&o, o.inner, 0, NULL);
-        CHECK_EQUAL(bw_ranges_stopped(o.ranges), 1);
-        expect_told((const char *[]){"start range range -1", "start range range -1", "end 2", "end 1"}, 4);
+        CHECK_EQUAL(bw_ranges_count_stopped(o.ranges), 1);
+        expect_annotations((const char *[]){"start range range -1", "start range range -1", "end 2", "end 1"}, 4);
     }
     close_ranges(&o);
 }
 
 static bw_status all_of_it(void) {
-    opened o;
+    range_fixture o;
     bw_status status = open_ranges(&o, 2);
     if (!status) bw_ranges_keep_begins(o.ranges);
     fake.marks_passed = 6;
@@ -300,7 +300,7 @@ static void every_allocation_of_ranges_fails_in_turn(int op_index) {
 /* A range that cannot be read is dropped; the others have their times, and it can go on. */
 static void ranges_survive_a_failure(int op_index) {
     (void)op_index;
-    opened o;
+    range_fixture o;
     int64_t count;
     if (OK(open_ranges(&o, 4))) {
         for (int i = 0; i < 3; i++) run_one(&o);
@@ -321,7 +321,7 @@ static void ranges_survive_a_failure(int op_index) {
 /* As many marks as were asked for, however often the backend had none to give. */
 static void ranges_survive_a_lack_of_marks(int op_index) {
     (void)op_index;
-    opened o;
+    range_fixture o;
     int64_t count;
     if (OK(open_ranges(&o, 2))) {
         fake.marks_passed = 0;
@@ -355,11 +355,11 @@ static void a_backend_without_marks(int op_index) {
 const check ranges_checks[] = {
     {"ranges_nest_and_overlap", false, ranges_nest_and_overlap},
     {"ranges_know_when_they_began", false, ranges_know_when_they_began},
-    {"a_tool_is_told_of_ranges", false, a_tool_is_told_of_ranges},
-    {"without_a_tool_nothing_is_told", false, without_a_tool_nothing_is_told},
+    {"a_tool_gets_ranges", false, a_tool_gets_ranges},
+    {"without_a_tool_nothing_is_annotated", false, without_a_tool_nothing_is_annotated},
     {"ranges_wait_for_nothing", false, ranges_wait_for_nothing},
     {"ranges_have_a_limit", false, ranges_have_a_limit},
-    {"the_latest_times_are_kept", false, the_latest_times_are_kept},
+    {"the_latest_times_remain", false, the_latest_times_remain},
     {"a_range_whose_end_has_no_mark_is_left_out", false, a_range_whose_end_has_no_mark_is_left_out},
     {"every_call_of_ranges_fails_in_turn", false, every_call_of_ranges_fails_in_turn},
     {"every_allocation_of_ranges_fails_in_turn", false, every_allocation_of_ranges_fails_in_turn},

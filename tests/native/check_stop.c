@@ -135,9 +135,9 @@ static void halves_that_differ_do_not_converge(int op_index) {
     bw_measure_options options = usual_options();
     options.cache = BW_CACHE_HOT;
     options.max_seconds = 0.05;
-    fake.clock = FAKE_GIVEN;
-    fake.given = stepped;
-    fake.given_context = &step_at;
+    fake.clock = FAKE_CUSTOM;
+    fake.custom_time = stepped;
+    fake.custom_context = &step_at;
     if (measure(&r, &options)) {
         CHECK(!r.m.converged, "a step of 2 %% in the middle counts as converged");
         CHECK(r.m.statistics.low <= 1e6 && r.m.statistics.high >= 1.02e6, "[%g, %g] leaves a level out",
@@ -169,7 +169,7 @@ static void both_must_be_narrow(int op_index) {
 static void intervals_hold_the_median(int op_index) {
     (void)op_index;
     static const struct {
-        coverage_of asked;
+        coverage_of request;
         int least;
     } rows[] = {
         {{COVERAGE_STEADY, 0.0, 0.01, 1.25, 1.0, 100, 1}, 95},   {{COVERAGE_STEADY, 0.7, 0.005, 1.25, 1.0, 100, 1}, 93},
@@ -177,11 +177,11 @@ static void intervals_hold_the_median(int op_index) {
         {{COVERAGE_STEADY, 0.9, 0.005, 20.0, 1.0, 100, 1}, 90},  {{COVERAGE_BIMODAL, 0.5, 0.01, 1.25, 1.0, 100, 1}, 93},
         {{COVERAGE_DRIFTING, 0.7, 0.05, 1.25, 1.0, 40, 1}, 37}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const coverage_of *asked = &rows[i].asked;
+        const coverage_of *request = &rows[i].request;
         coverage_found found;
-        if (!coverage_run(asked, &found)) return;
-        CHECK(found.held >= rows[i].least, "%s samples, correlation %g, noise %g: %d of %d held it",
-              coverage_names[asked->model], asked->correlation, asked->noise, found.held, asked->trials);
+        if (!coverage_run(request, &found)) return;
+        CHECK(found.covered >= rows[i].least, "%s samples, correlation %g, noise %g: %d of %d held it",
+              coverage_names[request->model], request->correlation, request->noise, found.covered, request->trials);
     }
 }
 
@@ -211,10 +211,10 @@ static bool stop_after(void *context) {
 /* Whenever it is asked to stop it does, and leaves nothing behind. */
 static void poll_interrupts(int op_index) {
     (void)op_index;
-    int asked = 0;
-    for (;; asked++) {
+    int polls = 0;
+    for (;; polls++) {
         run r;
-        int left = asked;
+        int left = polls;
         bw_measure_options options = usual_options();
         options.poll = stop_after;
         options.poll_context = &left;
@@ -227,14 +227,14 @@ static void poll_interrupts(int op_index) {
         CHECK_EQUAL(fake.live_plans, 0);
         /* The case can be measured afterwards. */
         options.poll = NULL;
-        if (!finished && asked % 8 == 0) {
+        if (!finished && polls % 8 == 0) {
             OK(bw_measure(r.f.content, &options, &r.m));
             CHECK(r.m.verdict.verified, "%s", r.m.verdict.reason);
         }
         end(&r);
         if (finished) break;
     }
-    CHECK(asked >= 12, "poll was called %d times only", asked);
+    CHECK(polls >= 12, "poll was called %d times only", polls);
 }
 
 static void *enter(void *session) {

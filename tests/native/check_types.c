@@ -47,14 +47,14 @@ static bw_dims golden_dims(const bw_op *op, const bw_precision *precision, int s
                  {"tokens", {3, 1, 7}},
                  {"hidden", {37, 4096, 100}}};
     bw_dims dims = {.list = shape == 0 && op->list ? lengths : NULL, .list_count = 2};
-    unsigned given = 0;
+    unsigned present = 0;
     for (size_t i = 0; shape < LAST_SHAPE_IS_DEFAULTS && i < sizeof sizes / sizeof sizes[0]; i++) {
         int index = bw_op_param_index(op, sizes[i].name);
         if (index < 0) continue;
         dims.value[index] = sizes[i].value[shape];
-        given |= 1u << index;
+        present |= 1u << index;
     }
-    OK(bw_op_complete(op, precision, given, &dims));
+    OK(bw_op_complete(op, precision, present, &dims));
     return dims;
 }
 

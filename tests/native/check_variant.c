@@ -5,10 +5,10 @@
 
 #include "check.h"
 
-static void expect_variant(const char *asked, const char *wanted) {
+static void expect_variant(const char *requested, const char *wanted) {
     fixture f;
     bw_dims dims = {.value = {100}};
-    if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, asked))) {
+    if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, requested))) {
         CHECK(strcmp(bw_case_choice(f.content)->variant->name, wanted) == 0, "%s, expected %s",
               bw_case_choice(f.content)->variant->name, wanted);
     }

@@ -40,15 +40,15 @@ static void every_row_is_looked_at(int op_index) {
         fixture f;
         if (!OK(open_small(&f, op_index, page))) return close_case(&f);
         bw_case *content = f.content;
-        bw_rows rows = content->problem->op->rows(&content->problem->dims, content->problem->precision);
+        bw_rows rows = content->spec->op->rows(&content->spec->dims, content->spec->precision);
         double *values = calloc((size_t)rows.elems, sizeof *values);
         int64_t missed = 0;
         for (int64_t row = 0; values && row < rows.count; row++) {
             bw_reference_row reference = {.values = values};
             bw_verdict verdict;
             char name[128];
-            OK(content->problem->op->reference(&content->problem->dims, content->problem->precision, fake.seed, row,
-                                               &reference));
+            OK(content->spec->op->reference(&content->spec->dims, content->spec->precision, fake.seed, row,
+                                            &reference));
             fake.plant = row % 2 ? FAKE_NAN : FAKE_WRONG_ELEMENT;
             fake.plant_row = row;
             fake.plant_element = row * 7 % reference.count;
@@ -57,7 +57,7 @@ static void every_row_is_looked_at(int op_index) {
                 missed++;
                 continue;
             }
-            element_name(&content->problem->operands[reference.operand], reference.offset + fake.plant_element, name,
+            element_name(&content->spec->operands[reference.operand], reference.offset + fake.plant_element, name,
                          sizeof name);
             CHECK(strstr(verdict.reason, name), "'%s' should name %s", verdict.reason, name);
             CHECK(verdict.max_error > verdict.tolerance, "error %g", verdict.max_error);
@@ -89,7 +89,7 @@ static void idle_and_shifted_kernels_fail(int op_index) {
         fake.plant = shifted ? FAKE_SHIFTED : FAKE_NOTHING;
         if (OK(open_small(&f, op_index, 4)) && OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) {
             /* stream_write's pattern has the same values in every row. */
-            bool same_rows = strcmp(f.content->problem->op->name, "stream_write") == 0;
+            bool same_rows = strcmp(f.content->spec->op->name, "stream_write") == 0;
             if (!shifted || !same_rows) CHECK(!verdict.verified, "%s", shifted ? "shifted rows" : "no output");
         }
         close_case(&f);
@@ -100,7 +100,7 @@ static void idle_and_shifted_kernels_fail(int op_index) {
 static void untouched_rows_are_checked(int op_index) {
     fixture f;
     if (!OK(open_small(&f, op_index, 4))) return close_case(&f);
-    bw_rows rows = f.content->problem->op->rows(&f.content->problem->dims, f.content->problem->precision);
+    bw_rows rows = f.content->spec->op->rows(&f.content->spec->dims, f.content->spec->precision);
     if (rows.focus) {
         const int64_t picks[] = {rows.focus, (rows.focus + rows.count) / 2, rows.count - 1};
         for (int i = 0; i < 3; i++) {
@@ -120,7 +120,7 @@ static void corners_are_always_checked(int op_index) {
     fixture f;
     int index;
     if (!OK(bw_op_find("gemm", &index)) || !OK(open_small(&f, index, 0))) return;
-    bw_rows rows = f.content->problem->op->rows(&f.content->problem->dims, f.content->problem->precision);
+    bw_rows rows = f.content->spec->op->rows(&f.content->spec->dims, f.content->spec->precision);
     const int64_t corners[] = {0, rows.line - 1, rows.count - rows.line, rows.count - 1};
     fake.plant = FAKE_WRONG_ELEMENT;
     for (int i = 0; i < 4; i++) {
@@ -206,9 +206,9 @@ static void a_callers_arrays_are_for_no_other_launch(int op_index) {
     for (int enqueued = 0; enqueued < 2; enqueued++) {
         fixture f;
         fake_reset();
-        const bw_case_arrays arrays = {.given = {own}};
+        const bw_case_arrays arrays = {.in = {own}};
         if (OK(open_copy(&f, 100))) {
-            FAILS(bw_case_run(f.content, &(bw_case_arrays){.given = {own}, .launch = true}), BW_CODE_DEVICE,
+            FAILS(bw_case_run(f.content, &(bw_case_arrays){.in = {own}, .launch = true}), BW_CODE_DEVICE,
                   "not the generated one"); /* so the toy says of them */
             OK(bw_case_run(f.content, &arrays));
             OK(enqueued ? bw_case_enqueue(f.content) : bw_case_launch_once(f.content));
@@ -218,27 +218,27 @@ static void a_callers_arrays_are_for_no_other_launch(int op_index) {
 }
 
 /* Where all outputs are given nothing is launched, whatever operands are absent. */
-static void given_outputs_need_no_launch(int op_index) {
+static void outputs_of_the_caller_need_no_launch(int op_index) {
     fixture f;
     bw_verdict verdict;
     static char outputs[2][1 << 16];
     OK(bw_op_find("kv_append", &op_index));
     if (OK(open_small(&f, op_index, 4)) && OK(bw_case_verify(f.content, BUDGET(1.0), &verdict))) {
-        const bw_problem *problem = f.content->problem;
+        const bw_case_spec *spec = f.content->spec;
         bw_case_arrays read = {.launch = true};
-        const void *given[BW_MAX_OPERANDS] = {NULL};
+        const void *in[BW_MAX_OPERANDS] = {NULL};
         int absent = 0, outs = 0;
-        for (int i = 0; i < problem->operand_count; i++) {
-            const bw_operand *operand = &problem->operands[i];
+        for (int i = 0; i < spec->operand_count; i++) {
+            const bw_operand *operand = &spec->operands[i];
             absent += !operand->present && operand->role != BW_IN;
             if (!operand->present || operand->role == BW_IN) continue;
             CHECK(outs < 2 && operand->bytes <= (int64_t)sizeof outputs[0], "room for %s", operand->name);
-            given[i] = read.out[i] = outputs[outs++ % 2];
+            in[i] = read.out[i] = outputs[outs++ % 2];
         }
         CHECK(absent > 0 && outs == 2, "%d outputs, %d absent", outs, absent);
         OK(bw_case_run(f.content, &read));
         int64_t launches = fake.launches;
-        if (OK(bw_case_verify_outputs(f.content, given, BUDGET(1.0), &verdict)))
+        if (OK(bw_case_verify_outputs(f.content, in, BUDGET(1.0), &verdict)))
             CHECK(verdict.verified, "%s", verdict.reason);
         CHECK_EQUAL(fake.launches, launches);
     }
@@ -247,7 +247,7 @@ static void given_outputs_need_no_launch(int op_index) {
 
 /* A value far below the typical one is held to its own rounding: in BF16 four units in its last place are much less
  * than half a unit of a typical value. */
-static void a_small_value_is_held_to_its_own_rounding(int op_index) {
+static void a_small_value_is_checked_by_its_own_rounding(int op_index) {
     (void)op_index;
     fixture f;
     bw_verdict verdict;
@@ -302,8 +302,8 @@ static void a_rows_mean_square_is_bounded(int op_index) {
         CHECK(verdict.verified, "%s", verdict.reason);
         double values[256];
         bw_reference_row row = {.values = values};
-        OK(f.content->problem->op->reference(&f.content->problem->dims, bw_precision_get(BW_PRECISION_BF16), fake.seed,
-                                             0, &row));
+        OK(f.content->spec->op->reference(&f.content->spec->dims, bw_precision_get(BW_PRECISION_BF16), fake.seed, 0,
+                                          &row));
         /* Roundoff is 2^-8; sqrt(1/3 + 1/27) of it is 0.0024. Half of that passes, twice it does not. */
         for (int wrong = 0; wrong < 2; wrong++) {
             for (int i = 0; i < 256; i++) {
@@ -414,8 +414,8 @@ const check verify_checks[] = {
     {"rows_of_large_outputs_are_gathered", false, rows_of_large_outputs_are_gathered},
     {"a_callers_arrays_do_not_stay", false, a_callers_arrays_do_not_stay},
     {"a_callers_arrays_are_for_no_other_launch", false, a_callers_arrays_are_for_no_other_launch},
-    {"given_outputs_need_no_launch", false, given_outputs_need_no_launch},
-    {"a_small_value_is_held_to_its_own_rounding", false, a_small_value_is_held_to_its_own_rounding},
+    {"outputs_of_the_caller_need_no_launch", false, outputs_of_the_caller_need_no_launch},
+    {"a_small_value_is_checked_by_its_own_rounding", false, a_small_value_is_checked_by_its_own_rounding},
     {"half_units_by_hand", false, half_units_by_hand},
     {"a_rows_mean_square_is_bounded", false, a_rows_mean_square_is_bounded},
     {"a_larger_budget_adds_rows", false, a_larger_budget_adds_rows},

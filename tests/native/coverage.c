@@ -7,7 +7,7 @@ const char *const coverage_names[] = {"steady", "bimodal", "drifting", NULL};
 static const double slow_share = 0.3, slow_by = 4.0, narrow = 0.25, climb = 4.0;
 
 typedef struct source {
-    const coverage_of *asked;
+    const coverage_of *request;
     uint64_t state;
     double level; /* of the noise, in units of it */
     bool begun, slow;
@@ -29,8 +29,8 @@ static double normal(source *self) {
 
 /* Noise in units of its standard deviation: a first-order autoregression, or a chain of two states. */
 static double step(source *self) {
-    double rho = self->asked->correlation;
-    if (self->asked->model == COVERAGE_BIMODAL) {
+    double rho = self->request->correlation;
+    if (self->request->model == COVERAGE_BIMODAL) {
         if (!self->begun || uniform(self) >= rho) self->slow = uniform(self) < slow_share;
         self->begun = true;
         return slow_by * self->slow + narrow * normal(self);
@@ -42,10 +42,10 @@ static double step(source *self) {
 
 static double next_time(void *context, int64_t replay) {
     source *self = context;
-    const coverage_of *asked = self->asked;
+    const coverage_of *request = self->request;
     double units = step(self);
-    if (asked->model == COVERAGE_DRIFTING) units += climb * (double)replay / (double)self->limit;
-    return asked->launch_ms * 1e6 * (1.0 + asked->noise * units);
+    if (request->model == COVERAGE_DRIFTING) units += climb * (double)replay / (double)self->limit;
+    return request->launch_ms * 1e6 * (1.0 + request->noise * units);
 }
 
 static double normal_share(double units) {
@@ -71,40 +71,40 @@ static bw_status no_work(void *context, int64_t set, bool captured) {
     return BW_OK;
 }
 
-static bool run_trial(bw_session *session, const coverage_of *asked, source *source, coverage_found *out) {
+static bool run_trial(bw_session *session, const coverage_of *request, source *source, coverage_found *out) {
     bw_work empty = {.run = no_work, .foreign = true};
     bw_call call = {session, &empty, &empty, 1, 0};
     bw_measure_options options = usual_options();
     bw_measurement m = {0};
     options.cache = BW_CACHE_HOT;
-    options.max_seconds = asked->max_seconds;
-    fake.clock = FAKE_GIVEN;
-    fake.given = next_time;
-    fake.given_context = source;
+    options.max_seconds = request->max_seconds;
+    fake.clock = FAKE_CUSTOM;
+    fake.custom_time = next_time;
+    fake.custom_context = source;
     fake.replays = 0;
     if (!OK(bw_measure_call(&call, &options, &m))) return false;
-    double median = asked->launch_ms * 1e6 * (1.0 + asked->noise * true_median(asked->model));
-    bool held = m.statistics.low <= median && median <= m.statistics.high;
-    out->held += held;
+    double median = request->launch_ms * 1e6 * (1.0 + request->noise * true_median(request->model));
+    bool covered = m.statistics.low <= median && median <= m.statistics.high;
+    out->covered += covered;
     out->converged += m.converged;
-    out->held_converged += held && m.converged;
-    for (int64_t i = 0; i < m.statistics.count; i++) out->seconds += m.samples_ns[i] * 1e-9 / asked->trials;
-    out->samples += (double)m.statistics.count / asked->trials;
+    out->covered_converged += covered && m.converged;
+    for (int64_t i = 0; i < m.statistics.count; i++) out->seconds += m.samples_ns[i] * 1e-9 / request->trials;
+    out->samples += (double)m.statistics.count / request->trials;
     bw_measurement_free(&m);
     return true;
 }
 
-bool coverage_run(const coverage_of *asked, coverage_found *out) {
+bool coverage_run(const coverage_of *request, coverage_found *out) {
     bw_session *session = NULL;
     *out = (coverage_found){0};
-    fake.launch_ns = asked->launch_ms * 1e6;
+    fake.launch_ns = request->launch_ms * 1e6;
     fake.fixed_replay = false;
     bool ok = OK(bw_session_open(&fake_host_backend, 0, &session));
-    for (int trial = 0; ok && trial < asked->trials; trial++) {
-        source source = {.asked = asked,
-                         .state = asked->seed + (uint64_t)trial * 0x632be59bd9b4e019u,
-                         .limit = (int64_t)(asked->max_seconds * 1e3 / asked->launch_ms)};
-        ok = run_trial(session, asked, &source, out);
+    for (int trial = 0; ok && trial < request->trials; trial++) {
+        source source = {.request = request,
+                         .state = request->seed + (uint64_t)trial * 0x632be59bd9b4e019u,
+                         .limit = (int64_t)(request->max_seconds * 1e3 / request->launch_ms)};
+        ok = run_trial(session, request, &source, out);
     }
     bw_session_close(session);
     return ok;

@@ -20,14 +20,14 @@ typedef struct coverage_of {
 } coverage_of;
 
 typedef struct coverage_found {
-    int held, converged, held_converged; /* of the trials */
-    double samples;                      /* of a trial, mean */
-    double seconds;                      /* of the toy clock, from the first sample to the last, mean */
+    int covered, converged, covered_converged; /* of the trials */
+    double samples;                            /* of a trial, mean */
+    double seconds;                            /* of the toy clock, from the first sample to the last, mean */
 } coverage_found;
 
 extern const char *const coverage_names[]; /* by model; NULL-terminated */
 
 /* False when a measurement failed. */
-bool coverage_run(const coverage_of *asked, coverage_found *out);
+bool coverage_run(const coverage_of *request, coverage_found *out);
 
 #endif

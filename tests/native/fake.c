@@ -442,7 +442,7 @@ static double launch_time(int64_t replay) {
         case FAKE_NOISY: return fake.launch_ns * (1.0 + fake.amplitude * ((double)noise / 2147483648.0 - 1.0));
         case FAKE_DRIFTING: return fake.launch_ns * (1.0 + fake.amplitude * (double)replay);
         case FAKE_SLOW_START: return fake.launch_ns * (replay < 10 ? fake.amplitude : 1.0);
-        case FAKE_GIVEN: return fake.given(fake.given_context, replay);
+        case FAKE_CUSTOM: return fake.custom_time(fake.custom_context, replay);
         case FAKE_QUIET: break;
     }
     return fake.launch_ns;
@@ -466,7 +466,7 @@ static bw_status replay_launches(bw_plan *plan) {
 static bw_status plan_run(bw_plan *plan, double *ns) {
     BW_TRY(fake_called("plan_run"));
     in_replay = true;
-    fake_tell_replay(plan->spec.annotated);
+    fake_annotate_replay(plan->spec.annotation_stack);
     bw_status status = replay_launches(plan);
     in_replay = on_last_set = false;
     if (status) return status;
@@ -494,7 +494,7 @@ static bw_status conditions(bw_device *device, bool with_energy, bw_conditions *
     return BW_OK;
 }
 
-static void neighbours(bw_device *device, bw_disturbance *out) {
+static void look_at_disturbance(bw_device *device, bw_disturbance *out) {
     (void)device;
     *out = fake.disturbance;
 }
@@ -520,12 +520,12 @@ static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, rele
                                              poison,        copy,     copy, copy,    gather};
 static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
 static const bw_sensor_calls sensor_calls = {.read = conditions};
-static const bw_neighbour_calls neighbour_calls = {neighbours, reference};
+static const bw_disturbance_calls disturbance_calls = {look_at_disturbance, reference};
 
 #define FAKE_BACKEND                                                                                    \
     .name = "toy", .text = "host memory and a toy clock", .built = true, .devices = &device_calls,      \
     .memory = &memory_calls, .plans = &plan_calls, .marks = &fake_mark_calls, .sensors = &sensor_calls, \
-    .neighbours = &neighbour_calls, .context = &fake_context_calls, .annotations = &fake_annotation_calls
+    .disturbance = &disturbance_calls, .context = &fake_context_calls, .annotations = &fake_annotation_calls
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};

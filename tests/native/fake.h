@@ -22,7 +22,7 @@ typedef enum fake_plant {
 } fake_plant;
 
 typedef enum fake_when { FAKE_ALWAYS, FAKE_IN_REPLAYS, FAKE_ON_LAST_SET } fake_when;
-typedef enum fake_clock { FAKE_QUIET, FAKE_NOISY, FAKE_DRIFTING, FAKE_SLOW_START, FAKE_GIVEN } fake_clock;
+typedef enum fake_clock { FAKE_QUIET, FAKE_NOISY, FAKE_DRIFTING, FAKE_SLOW_START, FAKE_CUSTOM } fake_clock;
 
 typedef struct fake_state {
     /* What a check asks for. */
@@ -42,8 +42,8 @@ typedef struct fake_state {
     int64_t workspace[FAKE_ROWS]; /* bytes */
     double launch_ns, amplitude;  /* of the toy clock */
     fake_clock clock;
-    double (*given)(void *context, int64_t replay); /* FAKE_GIVEN: a launch's time in a replay, in ns */
-    void *given_context;
+    double (*custom_time)(void *context, int64_t replay); /* FAKE_CUSTOM: a launch's time in a replay, in ns */
+    void *custom_context;
     int64_t late_from;        /* replays from this one on hold some of the host's time; 0 = none */
     int64_t marks_passed;     /* the stream has passed so many marks; -1 = all */
     bw_conditions conditions; /* what the sensors say */
@@ -58,11 +58,11 @@ typedef struct fake_state {
     bw_code fail_code;
 
     /* What happened. */
-    char told[48][64]; /* to the tool: "push measure gemm 24", "pop", "start a", "end 1" */
-    int tellings;
-    int64_t told_replays; /* whose launches lay in ranges */
-    bw_annotated told_of; /* the last one's; its pointers are not to be followed ... */
-    char told_name[512];  /* ... the outermost one's name */
+    char annotations[48][64]; /* to the tool: "push measure gemm 24", "pop", "start a", "end 1" */
+    int annotation_count;
+    int64_t annotated_replays;              /* whose launches lay in ranges */
+    bw_annotation_stack replay_annotations; /* the last one's; its pointers are not to be followed ... */
+    char replay_name[512];                  /* ... the outermost one's name */
     int64_t calls;
     bool failed; /* the planned failure came */
     char failed_call[32];
@@ -91,7 +91,7 @@ bw_status fake_called(const char *name);
 extern const bw_mark_calls fake_mark_calls;
 extern const bw_context_calls fake_context_calls;
 extern const bw_annotation_calls fake_annotation_calls;
-void fake_tell_replay(const bw_annotated *annotated);
+void fake_annotate_replay(const bw_annotation_stack *annotation_stack);
 
 /* The n-th host allocation from now on fails (0: none); returns how many were made since the last call. */
 int64_t fake_host_memory(int64_t fail_at);

@@ -87,39 +87,39 @@ static bool annotations_watched(bw_device *device) {
     return fake.watched;
 }
 
-static void tell(const char *what, const bw_annotation *annotation) {
-    if (fake.tellings == sizeof fake.told / sizeof *fake.told) abort();
-    snprintf(fake.told[fake.tellings++], sizeof *fake.told, "%s %s %s %lld", what, annotation->name,
-             annotation->category ? annotation->category : "-", (long long)annotation->bytes);
+static void record_annotation(const char *what, const bw_annotation *annotation) {
+    if (fake.annotation_count == sizeof fake.annotations / sizeof *fake.annotations) abort();
+    snprintf(fake.annotations[fake.annotation_count++], sizeof *fake.annotations, "%s %s %s %lld", what,
+             annotation->name, annotation->category ? annotation->category : "-", (long long)annotation->bytes);
 }
 
 static void annotation_push(bw_device *device, const bw_annotation *what) {
     (void)device;
-    tell("push", what);
+    record_annotation("push", what);
 }
 
 static void annotation_pop(bw_device *device) {
     (void)device;
-    snprintf(fake.told[fake.tellings++], sizeof *fake.told, "pop");
+    snprintf(fake.annotations[fake.annotation_count++], sizeof *fake.annotations, "pop");
 }
 
 static uint64_t annotation_start(bw_device *device, const bw_annotation *what) {
     (void)device;
-    tell("start", what);
-    return (uint64_t)fake.tellings;
+    record_annotation("start", what);
+    return (uint64_t)fake.annotation_count;
 }
 
 static void annotation_end(bw_device *device, uint64_t range) {
     (void)device;
-    snprintf(fake.told[fake.tellings++], sizeof *fake.told, "end %d", (int)range);
+    snprintf(fake.annotations[fake.annotation_count++], sizeof *fake.annotations, "end %d", (int)range);
 }
 
 const bw_annotation_calls fake_annotation_calls = {annotations_watched, annotation_push, annotation_pop,
                                                    annotation_start, annotation_end};
 
-void fake_tell_replay(const bw_annotated *annotated) {
-    if (!fake.watched || !annotated || !annotated->count) return;
-    fake.told_replays++;
-    fake.told_of = *annotated;
-    snprintf(fake.told_name, sizeof fake.told_name, "%s", annotated->range[0].name);
+void fake_annotate_replay(const bw_annotation_stack *annotation_stack) {
+    if (!fake.watched || !annotation_stack || !annotation_stack->count) return;
+    fake.annotated_replays++;
+    fake.replay_annotations = *annotation_stack;
+    snprintf(fake.replay_name, sizeof fake.replay_name, "%s", annotation_stack->range[0].name);
 }

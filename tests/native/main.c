@@ -17,7 +17,7 @@ int check_failures;
 static const check *const lists[] = {verify_checks,    replay_checks, rotation_checks,   variant_checks,
                                      stop_checks,      fault_checks,  conditions_checks, nvml_checks,
                                      call_checks,      ranges_checks, host_checks,       memory_checks,
-                                     reference_checks, types_checks,  api_checks,        told_checks};
+                                     reference_checks, types_checks,  api_checks,        annotation_checks};
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
 bool check_ok(bw_status status, const char *what) {
@@ -44,19 +44,19 @@ bw_dims small_dims(const bw_op *op, int64_t page) {
                  {"num_heads", 6},   {"head_dim", 8}, {"causal", 1},  {"num_kv_heads", 2},
                  {"tokens", 5},      {"hidden", 37}};
     bw_dims dims = {0};
-    unsigned given = 0;
+    unsigned present = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         int index = bw_op_param_index(op, sizes[i].name);
         if (index < 0) continue;
         dims.value[index] = sizes[i].value;
-        given |= 1u << index;
+        present |= 1u << index;
     }
     int page_index = bw_op_param_index(op, "page_size");
     if (page_index >= 0 && page) {
         dims.value[page_index] = page;
-        given |= 1u << page_index;
+        present |= 1u << page_index;
     }
-    OK(bw_op_complete(op, bw_precision_get(BW_PRECISION_FP32), given, &dims));
+    OK(bw_op_complete(op, bw_precision_get(BW_PRECISION_FP32), present, &dims));
     return dims;
 }
 
@@ -125,18 +125,18 @@ static void print_ranks(int64_t most) {
 }
 
 static int print_coverage(char **words) {
-    coverage_of asked = {.correlation = atof(words[1]),
-                         .noise = atof(words[2]),
-                         .launch_ms = atof(words[3]),
-                         .max_seconds = atof(words[4]),
-                         .trials = atoi(words[5]),
-                         .seed = strtoull(words[6], NULL, 10)};
+    coverage_of request = {.correlation = atof(words[1]),
+                           .noise = atof(words[2]),
+                           .launch_ms = atof(words[3]),
+                           .max_seconds = atof(words[4]),
+                           .trials = atoi(words[5]),
+                           .seed = strtoull(words[6], NULL, 10)};
     coverage_found found;
-    while (coverage_names[asked.model] && strcmp(coverage_names[asked.model], words[0]) != 0) asked.model++;
-    if (!coverage_names[asked.model] || asked.trials < 1) return 2;
+    while (coverage_names[request.model] && strcmp(coverage_names[request.model], words[0]) != 0) request.model++;
+    if (!coverage_names[request.model] || request.trials < 1) return 2;
     fake_reset();
-    if (!coverage_run(&asked, &found)) return 1;
-    printf("%d %d %d %g %g\n", found.held, found.converged, found.held_converged, found.samples, found.seconds);
+    if (!coverage_run(&request, &found)) return 1;
+    printf("%d %d %d %g %g\n", found.covered, found.converged, found.covered_converged, found.samples, found.seconds);
     return 0;
 }
 
@@ -167,23 +167,23 @@ static bool fork_check(const check *row, int op, const char *name, void *context
     enum { GIVE_UP_SECONDS = 300 };
     (void)context;
     int memory = memfd_create(name, MFD_CLOEXEC), found = 0; /* a file on a disk would take longer than the check */
-    FILE *said = memory < 0 ? NULL : fdopen(memory, "w+");
+    FILE *output = memory < 0 ? NULL : fdopen(memory, "w+");
     fflush(NULL);
-    pid_t child = said ? fork() : -1;
+    pid_t child = output ? fork() : -1;
     if (child == 0) {
         alarm(GIVE_UP_SECONDS);
-        if (dup2(fileno(said), 1) < 0 || dup2(fileno(said), 2) < 0) _exit(2);
+        if (dup2(fileno(output), 1) < 0 || dup2(fileno(output), 2) < 0) _exit(2);
         fake_reset();
         row->run(op);
         exit(ended_well() ? 0 : 1);
     }
-    bool ran = child > 0 && waitpid(child, &found, 0) == child && fseek(said, 0, SEEK_END) == 0;
+    bool ran = child > 0 && waitpid(child, &found, 0) == child && fseek(output, 0, SEEK_END) == 0;
     if (ran) {
-        printf("%s %d %ld\n", name, WIFEXITED(found) ? WEXITSTATUS(found) : -WTERMSIG(found), ftell(said));
-        rewind(said);
-        for (int letter = getc(said); letter != EOF; letter = getc(said)) putchar(letter);
+        printf("%s %d %ld\n", name, WIFEXITED(found) ? WEXITSTATUS(found) : -WTERMSIG(found), ftell(output));
+        rewind(output);
+        for (int letter = getc(output); letter != EOF; letter = getc(output)) putchar(letter);
     }
-    if (said) fclose(said);
+    if (output) fclose(output);
     return ran;
 }
 

@@ -31,15 +31,15 @@ static const struct {
 };
 
 static bw_status read_dims(const bw_op *op, const bw_precision *precision, int shape, bw_dims *out) {
-    unsigned given = 0;
+    unsigned present = 0;
     *out = (bw_dims){.list = NULL};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         int index = bw_op_param_index(op, sizes[i].name);
         if (index < 0) continue;
         out->value[index] = sizes[i].value[shape];
-        given |= 1u << index;
+        present |= 1u << index;
     }
-    return bw_op_complete(op, precision, given, out);
+    return bw_op_complete(op, precision, present, out);
 }
 
 static bw_status verify(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,

@@ -8,7 +8,7 @@ enum {
     GAP_NS = 100,
     FLUSH_BYTES = 4096,
     CALLS = 4,
-    GIVEN_STREAM = 7,
+    CALLER_STREAM = 7,
     OTHER_STREAM = 13,
     OTHER_GPU = 1
 };
@@ -24,11 +24,11 @@ static struct {
     bool own;        /* not a caller's function, but launches of ours on the device's stream */
     int abroad;      /* so many kernels of a call are another GPU's, on its stream of the same number: the last ones */
     bool unfinished; /* that GPU has not ended them when this one is waited for */
-    bool neighbour;  /* another thread keeps that GPU busy for long while the first flush, or empty kernel, runs */
+    bool other_gpu;  /* another thread keeps that GPU busy for long while the first flush, or empty kernel, runs */
     int uneven;      /* every second call runs so many kernels more */
     int64_t calls, entered, flushes;
     bool late; /* the last plan's last replay */
-    int64_t holds, held_ns;
+    int64_t holds, wait_ns;
     bw_code fails;
 } toy;
 
@@ -50,9 +50,9 @@ static void run_kernel(uint64_t length_ns, uint32_t stream) {
     run_kernel_on(length_ns, 0, stream);
 }
 
-static void run_neighbours(void) {
-    if (toy.neighbour) run_kernel_on(10 * FLUSH_NS, OTHER_GPU, GIVEN_STREAM);
-    toy.neighbour = toy.neighbour && !toy.books->tracing; /* until it was seen */
+static void run_other_gpu(void) {
+    if (toy.other_gpu) run_kernel_on(10 * FLUSH_NS, OTHER_GPU, CALLER_STREAM);
+    toy.other_gpu = toy.other_gpu && !toy.books->tracing; /* until it was seen */
 }
 
 /* ---- what csrc/cuda/timing needs of the rest ---- */
@@ -64,12 +64,12 @@ bw_status bw_cuda_enter(bw_device *device) {
 bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns) {
     CHECK(stream == (cudaStream_t)&toy && !runtime.capturing);
     toy.holds++;
-    toy.held_ns = ns;
-    run_kernel((uint64_t)ns, GIVEN_STREAM);
+    toy.wait_ns = ns;
+    run_kernel((uint64_t)ns, CALLER_STREAM);
     return BW_CUDA(&device->api, last_error());
 }
 
-bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
+bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     CHECK(event);
     *out = runtime.slow > 0;
     if (runtime.slow > 0) runtime.slow--;
@@ -78,8 +78,8 @@ bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
 
 bw_status bw_cuda_launch_empty(bw_device *device) {
     (void)device;
-    run_kernel(KERNEL_NS, GIVEN_STREAM);
-    run_neighbours();
+    run_kernel(KERNEL_NS, CALLER_STREAM);
+    run_other_gpu();
     return BW_OK;
 }
 
@@ -87,8 +87,8 @@ bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *mem
     (void)device;
     CHECK(stream == (cudaStream_t)&toy && memory && bytes == FLUSH_BYTES);
     toy.flushes++;
-    run_kernel(FLUSH_NS, GIVEN_STREAM);
-    run_neighbours();
+    run_kernel(FLUSH_NS, CALLER_STREAM);
+    run_other_gpu();
     if (toy.apart && !toy.waits) runtime.now_ns -= FLUSH_NS;
     return BW_OK;
 }
@@ -100,7 +100,7 @@ static bw_status call(void *context, int64_t set, bool captured) {
     if (toy.fails) return bw_fail(toy.fails, "the function failed");
     uint64_t back_ns =
         toy.ahead && toy.calls % 2 ? FLUSH_NS + (uint64_t)toy.kernels * (KERNEL_NS + GAP_NS) + GAP_NS : 0;
-    uint32_t stream = toy.apart || toy.ahead ? OTHER_STREAM : GIVEN_STREAM;
+    uint32_t stream = toy.apart || toy.ahead ? OTHER_STREAM : CALLER_STREAM;
     runtime.now_ns -= back_ns;
     for (int64_t i = 0; i < toy.kernels; i++) {
         run_kernel_on(toy.kernel_ns, i < toy.kernels - toy.abroad ? 0 : OTHER_GPU, stream);
@@ -203,7 +203,7 @@ static void check_slow_host(void) {
         CHECK(!time_calls(&device, TIMER_GRAPH, 0, &ns, NULL));
         CHECK(fabs(ns - CALLS * 4200.0 - (slow < 8 ? 0 : RUNTIME_HOST_NS)) < 10.0);
         CHECK(toy.late == (slow >= 8));
-        CHECK(toy.holds == (slow < 4 ? 2 + slow : slow < 8 ? slow + 1 : 8) && toy.held_ns >= 0);
+        CHECK(toy.holds == (slow < 4 ? 2 + slow : slow < 8 ? slow + 1 : 8) && toy.wait_ns >= 0);
         close_toy(&device);
     }
 }
@@ -247,7 +247,7 @@ static void check_other_gpus(void) {
         bw_kernel_times kernels;
         toy.abroad = way & 1 ? 1 : 2;
         toy.unfinished = way & 2;
-        toy.neighbour = way & 4;
+        toy.other_gpu = way & 4;
         bw_status status = time_calls(&device, TIMER_CUPTI, way & 8 ? FLUSH_BYTES : 0, &ns, &kernels);
         if (toy.abroad == 2) {
             CHECK(bw_status_code(status) == BW_CODE_INVALID);

@@ -28,10 +28,10 @@ static void check_rest(void) {
     bw_device device;
     bw_counters c;
     open_toy(&device);
-    bw_cuda_rest(&device);
+    bw_cuda_release_profilers(&device);
     for (int i = 0; i < 2; i++) {
         CHECK(counted(&device, &c) && c.dram_bytes_written == WRITTEN && toy.books->profilers == 1);
-        bw_cuda_rest(&device);
+        bw_cuda_release_profilers(&device);
         CHECK(toy.books->hosts == 0 && toy.books->profilers == 0 && toy.books->started == 0);
     }
     close_toy(&device);
@@ -79,7 +79,7 @@ static void refused(const char *word) {
     printf("%s\n", c.status);
     CHECK(strstr(c.status, word));
     long calls = toy.books ? toy.books->calls : 0;
-    bw_cuda_rest(&device);
+    bw_cuda_release_profilers(&device);
     CHECK(!counted(&device, &c) && strstr(c.status, word)); /* remembered, not tried again */
     CHECK(!toy.books || toy.books->calls == calls);
     close_toy(&device);
@@ -208,22 +208,22 @@ static void check_trace(void) {
 /* Replays of two launches of 1 and 2 us: what the tool's log, which the kernels are in, has between its marks. The last
  * one has none. */
 static void check_marks(void) {
-    bw_annotated annotated = {{{.name = "toy fp32 plain", .category = "toy", .bytes = 4 * MIB},
-                               {.name = "measure", .category = "toy", .bytes = 4 * MIB}},
-                              2};
+    bw_annotation_stack annotation_stack = {{{.name = "toy fp32 plain", .category = "toy", .bytes = 4 * MIB},
+                                             {.name = "measure", .category = "toy", .bytes = 4 * MIB}},
+                                            2};
     bw_device device;
     bw_plan *plan = NULL;
     bw_plan_spec timed = spec;
     double ns;
     open_toy(&device);
-    timed.annotated = &annotated;
+    timed.annotation_stack = &annotation_stack;
     timed.timer = TIMER_CUPTI;
     timed.launches = 2;
     CHECK(!bw_cuda_nvtx_open(&device));
     CHECK(!bw_cuda_plan_calls.create(&device, &timed, &plan));
     toy.log = fopen(getenv("BWPROF_NVTX_LOG"), "a");
     CHECK(toy.log && !bw_cuda_plan_calls.run(plan, &ns));
-    annotated.count = 0;
+    annotation_stack.count = 0;
     CHECK(!bw_cuda_plan_calls.run(plan, &ns));
     bw_cuda_plan_calls.free(plan);
     fclose(toy.log);

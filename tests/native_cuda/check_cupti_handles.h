@@ -30,16 +30,16 @@ static void check_quiet(void) {
     bw_counters c;
     open_toy(&first);
     open_toy(&second);
-    CHECK(!bw_cuda_quiet(&second));
+    CHECK(!bw_cuda_take_down_all_profilers(&second));
     CHECK(counted(&first, &c) && toy.books->profilers == 1);
-    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 0 && toy.books->initialized == 0);
+    CHECK(!bw_cuda_take_down_all_profilers(&second) && toy.books->profilers == 0 && toy.books->initialized == 0);
     CHECK(counted(&second, &c) && c.dram_bytes_read == READ && toy.books->profilers == 1);
-    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 0);
+    CHECK(!bw_cuda_take_down_all_profilers(&second) && toy.books->profilers == 0);
     CHECK(counted(&first, &c) && c.dram_bytes_read == READ);
-    bw_cuda_rest(&second); /* has none up */
+    bw_cuda_release_profilers(&second); /* has none up */
     CHECK(toy.books->profilers == 1);
     second.index = 1; /* another GPU's are none of its business */
-    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 1);
+    CHECK(!bw_cuda_take_down_all_profilers(&second) && toy.books->profilers == 1);
     bw_cuda_attachments_close(&first);
     close_toy(&second);
 }
@@ -48,17 +48,17 @@ static void times_meanwhile(void *context) {
     bw_device *second = context;
     bw_counters c;
     bw_metrics found;
-    bw_status status = bw_cuda_quiet(second);
+    bw_status status = bw_cuda_take_down_all_profilers(second);
     CHECK(bw_status_code(status) == BW_CODE_BUSY && strstr(bw_status_message(status), "is counting"));
     bw_status_free(status);
     CHECK(!counted(second, &c) && strstr(c.status, "is counting"));
     CHECK(!bw_cuda_metrics(second, &once, TENSOR, &found) && strstr(found.status, "is counting"));
-    bw_cuda_rest(second);
+    bw_cuda_release_profilers(second);
     CHECK(toy.books->profilers == 1);
 }
 
 static void times_itself(void *context) {
-    bw_status status = bw_cuda_quiet(context);
+    bw_status status = bw_cuda_take_down_all_profilers(context);
     CHECK(bw_status_code(status) == BW_CODE_BUSY && toy.books->profilers == 1);
     bw_status_free(status);
 }
@@ -76,7 +76,7 @@ static void check_quiet_while_counting(void) {
     toy.meanwhile_context = &second;
     CHECK(counted(&first, &c) && c.dram_bytes_read == READ);
     toy.meanwhile = NULL;
-    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 0);
+    CHECK(!bw_cuda_take_down_all_profilers(&second) && toy.books->profilers == 0);
     bw_cuda_attachments_close(&first);
     close_toy(&second);
 }
@@ -120,7 +120,7 @@ static const bw_cuda_part first_part = {sizeof(int64_t), close_first, rest_first
 
 static void close_second(bw_device *device, void *state) {
     (void)state;
-    CHECK(bw_cuda_find_attached(device, &first_part)); /* it may stand on that one */
+    CHECK(bw_cuda_find_attachment(device, &first_part)); /* it may stand on that one */
     closed_second = ++part_calls;
 }
 
@@ -131,13 +131,13 @@ static void check_attachments(void) {
     bw_device device;
     void *state = NULL, *again = NULL, *other = NULL;
     open_toy(&device);
-    CHECK(!bw_cuda_find_attached(&device, &first_part));
+    CHECK(!bw_cuda_find_attachment(&device, &first_part));
     CHECK(!bw_cuda_attach(&device, &first_part, &state) && *(int64_t *)state == 0);
     *(int64_t *)state = 5;
     CHECK(!bw_cuda_attach(&device, &second_part, &other) && other != state);
     CHECK(!bw_cuda_attach(&device, &first_part, &again) && again == state);
-    CHECK(bw_cuda_find_attached(&device, &second_part) == other);
-    bw_cuda_rest(&device);
+    CHECK(bw_cuda_find_attachment(&device, &second_part) == other);
+    bw_cuda_release_profilers(&device);
     CHECK(part_rests == 1 && part_calls == 0);
     close_toy(&device);
     CHECK(part_rests == 2 && closed_second == 1 && closed_first == 2 && !device.attachments);

@@ -77,13 +77,13 @@ static cudaError_t last_error() {
     return cudaSuccess;
 }
 
-extern "C" cudaError_t bw_cuda_injected(bw_cuda_api *) {
+extern "C" cudaError_t bw_cuda_take_injected_fault(bw_cuda_api *) {
     return runtime.fails && --runtime.fails == 0 ? cudaErrorUnknown : cudaSuccess;
 }
 extern "C" bw_status bw_cuda_status(bw_cuda_api *, cudaError_t error, const char *expression, const char *, int) {
     return error == cudaSuccess ? BW_OK : bw_fail(BW_CODE_DEVICE, "%s failed", expression);
 }
-extern "C" bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
+extern "C" bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     const cudaError_t error = BW_CUDA_ERROR(api, event_query(event));
     *out = error == cudaSuccess;
     return error == cudaErrorNotReady ? BW_OK : bw_cuda_status(api, error, "event_query", "", 0);

@@ -10,7 +10,7 @@
 
 enum { CALLS = 2000000, ROUNDS = 5, THREADS = 4, NAMES = 40, TURNS = 50 };
 
-static void tell_all(bw_device *device) {
+static void annotate_all(bw_device *device) {
     const bw_annotation_calls *calls = &bw_cuda_annotation_calls;
     const bw_annotation measure = {.name = "measure", .category = "gemm", .bytes = 123456789012};
     const bw_annotation named = {.name = "a \"b\" \xc3\xa9", .category = "range", .bytes = -1};
@@ -68,7 +68,7 @@ int main(int count, char **arguments) {
     } else if (count > 1 && strcmp(arguments[1], "threads") == 0) {
         use_categories_at_once(device);
     } else {
-        tell_all(device);
+        annotate_all(device);
     }
     bw_cuda_attachments_close(device);
     free(device);

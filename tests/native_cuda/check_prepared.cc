@@ -32,7 +32,7 @@ static void other(float *) {
 
 struct observations {
     size_t allowed;  // dynamic shared memory that the runtime lets the kernel have
-    int asked, attributes, launches, entered, cluster;
+    int queries, attributes, launches, entered, cluster;
     cudaError_t failure;   // of the next call
     cudaError_t nameless;  // what asking for a name comes to
     const void *function;
@@ -47,7 +47,7 @@ struct observations {
 };
 static observations seen;
 
-extern "C" cudaError_t bw_cuda_injected(bw_cuda_api *) {
+extern "C" cudaError_t bw_cuda_take_injected_fault(bw_cuda_api *) {
     return cudaSuccess;
 }
 extern "C" bw_status bw_cuda_status(bw_cuda_api *, cudaError_t error, const char *expression, const char *, int) {
@@ -73,7 +73,7 @@ static cudaError_t get_attributes(struct cudaFuncAttributes *out, const void *fu
 static cudaError_t set_attribute(const void *, enum cudaFuncAttribute attribute, int value) {
     CHECK(attribute == cudaFuncAttributeMaxDynamicSharedMemorySize);
     seen.allowed = (size_t)value;
-    seen.asked++;
+    seen.queries++;
     return cudaSuccess;
 }
 
@@ -128,15 +128,15 @@ static cudaError_t last_error() {
 }
 
 // dims.value: whether there is an addend, KiB of shared memory, whether a second kernel follows, blocks of a cluster.
-static bw_status choose(const bw_dims *dims, const bw_precision *, const bw_device_facts *, bw_cuda_prepared *out) {
+static bw_status choose(const bw_dims *dims, const bw_precision *, const bw_device_facts *, bw_cuda_launch_spec *out) {
     const table entries = {7, nullptr, 0.5f};
     const odd letters = {{'a', 'b', 'c'}};
     if (dims->value[1] < 0) return bw_fail(BW_CODE_UNSUPPORTED, "no kernel");
-    bw_cuda_kernel *chosen =
+    bw_cuda_kernel *added =
         bw_choose(out, kernel, dim3(5, 6), dim3(32, 4, 2), (size_t)dims->value[1] * 1024, bw_from_operand(1),
                   bw_from_scratch(64), bw_from_operand_if(dims->value[0] != 0, 2), letters, entries, 11);
-    bw_choose_place(chosen, 4, offsetof(table, list), bw_from_operand(3));
-    chosen->cluster = (int)dims->value[3];
+    bw_choose_place(added, 4, offsetof(table, list), bw_from_operand(3));
+    added->cluster = (int)dims->value[3];
     if (dims->value[2]) bw_choose(out, other, dim3(1), dim3(1), 0, bw_from_operand(0));
     return BW_OK;
 }
@@ -250,12 +250,12 @@ static void check_shared_memory() {
         CHECK(!bw_cuda_prepared_launch(&set) && seen.shared_bytes == (size_t)needed * 1024);
         if (needed == 100) {
             int resident = 0;
-            CHECK(!bw_cuda_resident_blocks(device, &((const bw_cuda_prepared *)state)->kernel[0], &resident));
+            CHECK(!bw_cuda_resident_blocks(device, &((const bw_cuda_launch_spec *)state)->kernel[0], &resident));
             CHECK(resident == 3);
         }
         bw_cuda_prepared_release(state);
     }
-    CHECK(seen.asked == 1 && seen.attributes == 2);
+    CHECK(seen.queries == 1 && seen.attributes == 2);
 }
 
 static void check_failures() {
@@ -270,7 +270,7 @@ static void check_failures() {
     dims.value[1] = 100;
     seen.failure = cudaErrorInvalidValue;
     status = bw_cuda_prepare(&set, 1, choose, &state);
-    CHECK(bw_status_code(status) == BW_CODE_DEVICE && seen.asked == 0);
+    CHECK(bw_status_code(status) == BW_CODE_DEVICE && seen.queries == 0);
     bw_status_free(status);
     CHECK(state == &dims);
 }
@@ -284,7 +284,7 @@ static void check_description() {
     dims.value[2] = 1;
     CHECK(!bw_cuda_describe(device, &dims, nullptr, choose, &found));
     const bw_kernel *first = &found.kernel[0], *second = &found.kernel[1];
-    CHECK(found.count == 2 && seen.entered == 1 && seen.launches == 0 && seen.asked == 1);
+    CHECK(found.count == 2 && seen.entered == 1 && seen.launches == 0 && seen.queries == 1);
     CHECK(first->registers == 40 && first->local_bytes == 24 && first->static_shared_bytes == 512);
     CHECK(first->dynamic_shared_bytes == 100 * 1024 && first->threads == 256 && first->blocks == 30);
     CHECK(first->resident_blocks == 3);
@@ -376,7 +376,7 @@ static bw_tensor_view view_of(int operand, int64_t columns) {
 }
 
 static bw_status choose_mapped(const bw_dims *dims, const bw_precision *, const bw_device_facts *,
-                               bw_cuda_prepared *out) {
+                               bw_cuda_launch_spec *out) {
     // Of two kernels' maps each launch gets its own.
     for (int i = 0; i <= dims->value[0]; i++) {
         bw_choose(out, mapped, dim3(1), dim3(1), 0, 0.5f, view_of(2 * i, 16), view_of(2 * i + 1, 8));

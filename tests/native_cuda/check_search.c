@@ -29,13 +29,13 @@ bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns
     return BW_CUDA(&device->api, last_error());
 }
 
-bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
+bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     (void)event;
     *out = false;
     return BW_CUDA(api, last_error());
 }
 
-bw_status bw_cuda_quiet(bw_device *device) {
+bw_status bw_cuda_take_down_all_profilers(bw_device *device) {
     (void)device;
     CHECK(toy.launches == 0);
     toy.quiet++;

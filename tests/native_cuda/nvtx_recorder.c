@@ -25,7 +25,7 @@ static void NVTX_API name_category(nvtxDomainHandle_t domain, uint32_t number, c
 }
 
 /* A line is one thread's from its first letter to its end. */
-static void tell(const char *what, const nvtxEventAttributes_t *event) {
+static void record(const char *what, const nvtxEventAttributes_t *event) {
     flockfile(file);
     fprintf(file, "%s %s category %u", what, event->message.ascii, (unsigned)event->category);
     if (event->payloadType == NVTX_PAYLOAD_TYPE_INT64) fprintf(file, " bytes %lld", (long long)event->payload.llValue);
@@ -36,7 +36,7 @@ static void tell(const char *what, const nvtxEventAttributes_t *event) {
 
 static int NVTX_API push(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *event) {
     (void)domain;
-    tell("push", event);
+    record("push", event);
     return 0;
 }
 
@@ -49,7 +49,7 @@ static int NVTX_API pop(nvtxDomainHandle_t domain) {
 
 static nvtxRangeId_t NVTX_API start(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *event) {
     (void)domain;
-    tell("start", event);
+    record("start", event);
     return ++ranges;
 }
 

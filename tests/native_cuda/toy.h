@@ -25,7 +25,7 @@ enum { TIMER_GRAPH, TIMER_EVENTS, TIMER_CUPTI, TIMERS };
         }                                                                  \
     } while (0)
 
-cudaError_t bw_cuda_injected(bw_cuda_api *api) {
+cudaError_t bw_cuda_take_injected_fault(bw_cuda_api *api) {
     api->calls_made++;
     if (api->fault_countdown <= 0) return cudaSuccess;
     return --api->fault_countdown == 0 ? api->fault : cudaSuccess;

@@ -67,7 +67,7 @@ bw_status bw_cuda_launch_empty(bw_device *device) {
     return BW_OK;
 }
 
-bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
+bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     (void)api, (void)event;
     *out = false;
     return BW_OK;

@@ -45,7 +45,7 @@ static bw_status make_folder(const char *folder) {
     for (const char *at = folder; at;) {
         at = strchr(at + 1, '/');
         snprintf(part, sizeof part, "%.*s", at ? (int)(at - folder) : (int)strlen(folder), folder);
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) return bw_file_failed(part);
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) return bw_file_error(part);
     }
     return BW_OK;
 }
@@ -66,7 +66,7 @@ static bw_status read_file(const char *path, char **out, size_t *size) {
     char *text = NULL;
     *out = NULL;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (file < 0) return errno == ENOENT ? BW_OK : bw_file_failed(path);
+    if (file < 0) return errno == ENOENT ? BW_OK : bw_file_error(path);
     if (fstat(file, &found) != 0 || !S_ISREG(found.st_mode) || found.st_size > BYTES_MOST) {
         BW_GOTO(bw_fail(BW_CODE_INVALID, "%.300s is not a proof bundle: move it away, or take another run_id", path));
     }
@@ -76,7 +76,7 @@ static bw_status read_file(const char *path, char **out, size_t *size) {
     for (ssize_t part = 1; part > 0 && *size < (size_t)found.st_size; *size += (size_t)part) {
         do part = read(file, text + *size, (size_t)found.st_size - *size);
         while (part < 0 && errno == EINTR);
-        if (part < 0) BW_GOTO(bw_file_failed(path));
+        if (part < 0) BW_GOTO(bw_file_error(path));
     }
     text[*size] = '\0';
     *out = text;
@@ -128,14 +128,14 @@ static bw_status add_report(const bwprof_report *report, const place *place) {
     char *before = NULL;
     size_t size = 0;
     bw_text text = {0};
-    bw_held held;
+    bw_file_lock lock;
     bw_status status = BW_OK;
-    BW_TRY(bw_held_take(place->folder, NAME, &held));
+    BW_TRY(bw_file_lock_take(place->folder, NAME, &lock));
     BW_GOTO(read_file(place->path, &before, &size));
     BW_GOTO(add_to(&text, before, size, report, place->path));
     status = bw_file_write(place->path, &text);
 cleanup:
-    bw_held_give_back(&held);
+    bw_file_lock_release(&lock);
     bw_text_free(&text);
     free(before);
     return status;

@@ -4,44 +4,44 @@
 #include <math.h>
 #include <string.h>
 
-#include "api/benchmark.h"
-#include "api/operations/given.h"
+#include "api/benchmark/benchmark.h"
+#include "api/operations/arguments.h"
 
 static void write_report(const bw_outcome *row, bwprof_report *out) {
-    const char *precision = row->planned->precision->name;
+    const char *precision = row->planned_case->precision->name;
     *out = (bwprof_report){.time_ms = row->time_ms,
                            .bandwidth_gb_s = row->gb_s,
                            .bytes_read = (uint64_t)row->cost.bytes_read,
                            .bytes_written = (uint64_t)row->cost.bytes_written};
-    snprintf(out->operation, sizeof out->operation, "%s", row->planned->op->name);
+    snprintf(out->operation, sizeof out->operation, "%s", row->planned_case->op->name);
     for (size_t i = 0; i + 1 < sizeof out->precision && precision[i]; i++) {
         out->precision[i] = bw_text_capital(precision[i]);
     }
 }
 
-static bw_status profile(const bw_given *given, bwprof_report *out) {
+static bw_status profile(const bw_params *params, bwprof_report *out) {
     const bw_measure_options usual = BW_MEASURE_OPTIONS_DEFAULT;
     bw_session *session = NULL;
-    bw_asked asked;
+    bw_request request;
     BW_TRY(bw_api_need(out, "out"));
     *out = (bwprof_report){.time_ms = NAN, .bandwidth_gb_s = NAN};
-    BW_TRY(bw_given_read(given, &asked));
+    BW_TRY(bw_params_read(params, &request));
     BW_TRY(bw_api_open(NULL, 0, &session));
-    bw_planned planned = {.op_index = asked.op_index, .op = asked.op, .precision = asked.precision};
-    bw_outcome row = bw_outcome_blank(&planned);
-    row.dims = asked.dims;
+    bw_planned_case planned_case = {.op_index = request.op_index, .op = request.op, .precision = request.precision};
+    bw_outcome row = bw_outcome_blank(&planned_case);
+    row.dims = request.dims;
     bw_status status = bw_outcome_measure(session, usual.max_seconds, &row);
-    if (!status && !row.measured.verdict.verified) {
-        status = bw_fail(BW_CODE_DEVICE, "%s %s: %s", given->operation, given->precision, row.reason);
+    if (!status && !row.measurement.verdict.verified) {
+        status = bw_fail(BW_CODE_DEVICE, "%s %s: %s", params->operation, params->precision, row.reason);
     }
     if (!status) write_report(&row, out);
-    bw_measurement_free(&row.measured);
+    bw_measurement_free(&row.measurement);
     bw_api_close(session);
     return status;
 }
 
-bwprof_status bw_given_profile(const bw_given *given, bwprof_report *out) {
-    return bw_api_answer(profile(given, out));
+bwprof_status bw_params_measure(const bw_params *params, bwprof_report *out) {
+    return bw_api_answer(profile(params, out));
 }
 
 /* ---- as text ---- */

@@ -11,16 +11,16 @@ bw_status bw_report_check(const bwprof_report *report);
 /* As an object of JSON, whose first line stands where the text ends and whose others begin with `indent`. */
 void bw_report_add(bw_text *to, const bwprof_report *report, const char *indent);
 
-/* ---- held.c ---- */
+/* ---- file_lock.c ---- */
 
 /* The right to write a file, as bwprof's other processes ask for it: a lock on a hidden file beside it. */
-typedef struct bw_held {
+typedef struct bw_file_lock {
     int file;
     char *path;
-} bw_held;
+} bw_file_lock;
 
 /* Waits for ten seconds; BW_CODE_BUSY when somebody has it for longer. */
-bw_status bw_held_take(const char *folder, const char *name, bw_held *out);
-void bw_held_give_back(bw_held *held);
+bw_status bw_file_lock_take(const char *folder, const char *name, bw_file_lock *out);
+void bw_file_lock_release(bw_file_lock *lock);
 
 #endif

@@ -138,7 +138,7 @@ bw_status bw_dtype_find(const char *name, bw_dtype *out) {
 
 int64_t bw_dtype_bytes(bw_dtype dtype, int64_t elems) {
     const bw_dtype_info *info = &table[dtype];
-    bw_checked bytes = bw_mul(bw_num(bw_ceil_div(elems, info->block_elems)), bw_num(info->block_bytes));
+    bw_checked_int bytes = bw_mul(bw_num(bw_ceil_div(elems, info->block_elems)), bw_num(info->block_bytes));
     return bytes.overflow ? -1 : bytes.value;
 }
 

@@ -1,6 +1,6 @@
 /* attention_decode: q(B, 1, H, D), k, v(B, L, G, D) [, kv_lens(B)] -> out(B, 1, H, D). Bound by reading k and v: each
  * row of them is read once, for all query heads of its group.
- * The rungs:
+ * The variants:
  *   simple   one task for each (batch entry, K/V head): too few of them for many threads;
  *   splitkv  the keys of an entry are split among tasks that go over all its heads, so that memory is read in order;
  *            each leaves a softmax over its own keys and that one's logarithm, and a second step weighs them together.
@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "cpu/device.h"
-#include "cpu/simd/soften.h"
+#include "cpu/simd/softmax.h"
 #include "ops/families/attention.h"
 
 enum { TILE_KEYS = 64, HEADS_AT_ONCE = 4, TASKS_PER_THREAD = 4, SPLIT_KEYS_MIN = 256, UNITS_ASSUMED = 8 };
@@ -223,8 +223,8 @@ BW_INLINE void tile_heads(bw_dtype dtype, const int heads, const problem *p, roo
     }
     float *out = r->out + first * p->padded_dim;
     for (int h = 0; h < heads; h++) {
-        bw_soften(r->scores + h * TILE_KEYS, keys, out + h * p->padded_dim, p->head_dim, r->largest + first + h,
-                  r->sum + first + h);
+        bw_softmax_update(r->scores + h * TILE_KEYS, keys, out + h * p->padded_dim, p->head_dim, r->largest + first + h,
+                          r->sum + first + h);
     }
     add_values(dtype, heads, p, r->scores, start, keys, f, out);
 }
@@ -363,7 +363,7 @@ static bw_status splitkv_launch(const bw_launch *launch) {
     return BW_OK;
 }
 
-static bw_checked partial_bytes(const bw_dims *dims, const bw_device_facts *facts) {
+static bw_checked_int partial_bytes(const bw_dims *dims, const bw_device_facts *facts) {
     int64_t splits = split_count(dims, facts);
     if (splits == 1) return bw_num(0);
     return bw_mul5(4, splits, dims->value[BW_DECODE_BATCH], dims->value[BW_DECODE_NUM_HEADS],
@@ -372,16 +372,16 @@ static bw_checked partial_bytes(const bw_dims *dims, const bw_device_facts *fact
 
 static int64_t splitkv_scratch(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     (void)precision;
-    bw_checked bytes = partial_bytes(dims, facts);
+    bw_checked_int bytes = partial_bytes(dims, facts);
     return bytes.overflow ? INT64_MAX : bytes.value;
 }
 
 static bw_status splitkv_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                               bw_cost *cost) {
     (void)precision;
-    bw_checked bytes = partial_bytes(dims, facts);
-    bw_checked read = bw_add(bw_num(cost->algorithmic_bytes_read), bytes);
-    bw_checked written = bw_add(bw_num(cost->algorithmic_bytes_written), bytes);
+    bw_checked_int bytes = partial_bytes(dims, facts);
+    bw_checked_int read = bw_add(bw_num(cost->algorithmic_bytes_read), bytes);
+    bw_checked_int written = bw_add(bw_num(cost->algorithmic_bytes_written), bytes);
     if (read.overflow || written.overflow) {
         return bw_fail(BW_CODE_INVALID, "the partial results of a split decode of this shape overflow 64-bit sizes");
     }
@@ -393,16 +393,16 @@ static bw_status splitkv_cost(const bw_dims *dims, const bw_precision *precision
 static const bw_variant rows[] = {
     {.name = "simple",
      .text = "one task for each batch entry and K/V head",
-     .rung = {.changes = "the baseline: one task for each batch entry and K/V head"},
+     .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},
      .precisions = BW_CPU_PRECISIONS,
      .rounds_once = true,
      .workspace_bytes = workspace_bytes,
      .launch = simple_launch},
     {.name = "splitkv",
      .text = "keys split among the threads, partial results combined",
-     .rung = {.changes = "keys split among the threads, partial results combined",
-              .predicted = 1.8,
-              .because = "one K/V head is one task: of two threads one had nothing to do"},
+     .prediction = {.changes = "keys split among the threads, partial results combined",
+                    .predicted = 1.8,
+                    .because = "one K/V head is one task: of two threads one had nothing to do"},
      .precisions = BW_CPU_PRECISIONS,
      .rounds_once = true,
      .scratch_bytes = splitkv_scratch,

@@ -1,5 +1,5 @@
 /* attention_prefill: q(B, Sq, H, D), k, v(B, L, G, D) -> out(B, Sq, H, D).
- * The rungs:
+ * The variants:
  *   unfused  three passes: S = q k^T / sqrt(D) to memory, softmax of its rows S -> P in place, P v. S and P are
  *            stored whole, in the precision's type, masked entries included;
  *   flash    a tile of queries goes over the keys once with a running maximum and sum: scores never leave the caches.
@@ -9,7 +9,7 @@
 
 #include "cpu/device.h"
 #include "cpu/simd/micro.h"
-#include "cpu/simd/soften.h"
+#include "cpu/simd/softmax.h"
 #include "ops/families/attention.h"
 
 enum { TILE_ROWS = 96, TILE_KEYS = BW_MICRO_DEPTH, TASKS_PER_THREAD = 4 };
@@ -139,9 +139,9 @@ static void clear_out(const problem *p, const tile *t, room *r) {
 }
 
 /* Of row i's `keys` scores the first `valid` are attended; the others weigh nothing. */
-static void soften_row(const problem *p, room *r, int64_t i, int64_t valid, int64_t keys) {
+static void update_softmax_row(const problem *p, room *r, int64_t i, int64_t valid, int64_t keys) {
     float *row = r->scores + i * BW_MICRO_STRIDE;
-    bw_soften(row, valid, r->out + i * BW_MICRO_STRIDE, p->head_dim, &r->largest[i], &r->sum[i]);
+    bw_softmax_update(row, valid, r->out + i * BW_MICRO_STRIDE, p->head_dim, &r->largest[i], &r->sum[i]);
     for (int64_t j = valid; j < keys; j++) row[j] = 0.0f;
 }
 
@@ -158,7 +158,7 @@ BW_INLINE void flash_tile(bw_dtype dtype, const problem *p, const tile *t, room 
         multiply_keys(dtype, p, t, r, key, keys);
         for (int64_t i = 0; i < t->rows; i++) {
             int64_t valid = key_limit(p, t->row + i) - key;
-            soften_row(p, r, i, bw_min64(bw_max64(0, valid), keys), keys);
+            update_softmax_row(p, r, i, bw_min64(bw_max64(0, valid), keys), keys);
         }
         multiply_values(dtype, p, t, r, key, keys);
     }
@@ -283,7 +283,7 @@ static int64_t workspace_bytes(const bw_dims *dims, const bw_precision *precisio
     return facts->units * (int64_t)sizeof(room);
 }
 
-static bw_checked score_bytes(const bw_dims *dims, bw_dtype dtype) {
+static bw_checked_int score_bytes(const bw_dims *dims, bw_dtype dtype) {
     const int64_t *value = dims->value;
     return bw_mul5(value[BW_PREFILL_BATCH], value[BW_PREFILL_NUM_HEADS], value[BW_PREFILL_SEQ_LEN],
                    value[BW_PREFILL_KV_LEN], bw_elem_bytes(dtype));
@@ -291,7 +291,7 @@ static bw_checked score_bytes(const bw_dims *dims, bw_dtype dtype) {
 
 static int64_t unfused_scratch(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     (void)facts;
-    bw_checked bytes = score_bytes(dims, precision->result);
+    bw_checked_int bytes = score_bytes(dims, precision->result);
     return bytes.overflow ? INT64_MAX : bytes.value;
 }
 
@@ -299,9 +299,9 @@ static int64_t unfused_scratch(const bw_dims *dims, const bw_precision *precisio
 static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                               bw_cost *cost) {
     (void)facts;
-    bw_checked twice = bw_mul(bw_num(2), score_bytes(dims, precision->result));
-    bw_checked read = bw_add(bw_num(cost->algorithmic_bytes_read), twice);
-    bw_checked written = bw_add(bw_num(cost->algorithmic_bytes_written), twice);
+    bw_checked_int twice = bw_mul(bw_num(2), score_bytes(dims, precision->result));
+    bw_checked_int read = bw_add(bw_num(cost->algorithmic_bytes_read), twice);
+    bw_checked_int written = bw_add(bw_num(cost->algorithmic_bytes_written), twice);
     if (read.overflow || written.overflow) {
         return bw_fail(BW_CODE_INVALID, "the scores of an unfused attention of this shape overflow 64-bit sizes");
     }
@@ -313,7 +313,7 @@ static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision
 static const bw_variant rows[] = {
     {.name = "unfused",
      .text = "three passes: scores to memory, softmax in place, product with v",
-     .rung = {.changes = "the baseline: scores to memory, softmax in place, product with v"},
+     .prediction = {.changes = "the baseline: scores to memory, softmax in place, product with v"},
      .precisions = BW_CPU_PRECISIONS,
      .scratch_bytes = unfused_scratch,
      .workspace_bytes = workspace_bytes,
@@ -321,9 +321,10 @@ static const bw_variant rows[] = {
      .launch = unfused_launch},
     {.name = "flash",
      .text = "one pass over the keys for each tile of queries, scores stay in the caches",
-     .rung = {.changes = "one pass over the keys for each tile of queries: scores stay in the caches",
-              .predicted = 1.3,
-              .because = "the same products by the same tiles; 16 MiB of scores a head are neither written nor read"},
+     .prediction = {.changes = "one pass over the keys for each tile of queries: scores stay in the caches",
+                    .predicted = 1.3,
+                    .because =
+                        "the same products by the same tiles; 16 MiB of scores a head are neither written nor read"},
      .precisions = BW_CPU_PRECISIONS,
      .rounds_once = true,
      .workspace_bytes = workspace_bytes,

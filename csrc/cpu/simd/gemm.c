@@ -1,5 +1,5 @@
 /* gemm: A(M, K), B(N, K) [, C(M, N)] -> D(M, N) = A B^T [+ C].
- * The rungs:
+ * The variants:
  *   naive    one dot product per element of D: B is read again for every row of A;
  *   gemv     up to eight rows of A at once: each row of B is read once, straight from memory, several in flight;
  *   blocked  panels of A and B copied to fp32 into the caches and multiplied tile by tile in registers: each element
@@ -245,16 +245,16 @@ static int64_t blocked_workspace(const bw_dims *dims, const bw_precision *precis
 static const bw_variant rows[] = {
     {.name = "naive",
      .text = "one dot product per output element",
-     .rung = {.changes = "the baseline: one dot product per output element"},
+     .prediction = {.changes = "the baseline: one dot product per output element"},
      .precisions = BW_CPU_PRECISIONS | BW_MASK(Q4_0),
      .rounds_once = true,
      .launch = naive_launch},
     {.name = "gemv",
      .text = "up to 8 rows of A against each row of B, which is read once",
-     .rung = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
-              .predicted = 1.2,
-              .because = "one row of A needs B once either way; rows side by side keep more of the memory busy",
-              .at = "fp32 M=1 N=4096 K=4096"},
+     .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
+                    .predicted = 1.2,
+                    .because = "one row of A needs B once either way; rows side by side keep more of the memory busy",
+                    .at = "fp32 M=1 N=4096 K=4096"},
      .precisions = BW_CPU_PRECISIONS,
      .refuses = gemv_refuses,
      .prefers = gemv_prefers,
@@ -263,9 +263,9 @@ static const bw_variant rows[] = {
      .launch = gemv_launch},
     {.name = "blocked",
      .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
-     .rung = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in registers",
-              .predicted = 6.0,
-              .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
+     .prediction = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in registers",
+                    .predicted = 6.0,
+                    .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
      .precisions = BW_CPU_PRECISIONS,
      .workspace_bytes = blocked_workspace,
      .rounds_once = true,

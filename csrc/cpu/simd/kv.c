@@ -1,5 +1,5 @@
-/* The KV cache's moves. One rung each: `rows`, stretches of adjacent rows shared among the threads, large ones copied
- * as stream_copy does it. A row is one token's G * D elements. */
+/* The KV cache's moves. One variant each: `rows`, stretches of adjacent rows shared among the threads, large ones
+ * copied as stream_copy does it. A row is one token's G * D elements. */
 #include "ops/families/kv.h"
 
 #include "cpu/simd/copy.h"
@@ -136,25 +136,25 @@ static bw_status get_ready(const row_move *move) {
     return BW_OK;
 }
 
-#define BW_KV_TABLE(operation, numbers)                                                                      \
-    static bw_status operation##_launch(const bw_launch *launch) {                                           \
-        row_move move = move_of(launch, &numbers);                                                           \
-        return run(&move);                                                                                   \
-    }                                                                                                        \
-    static bw_status operation##_prepare(const bw_launch *sets, int64_t set_count, void **state) {           \
-        (void)set_count, (void)state;                                                                        \
-        row_move move = move_of(sets, &numbers);                                                             \
-        return get_ready(&move);                                                                             \
-    }                                                                                                        \
-    static const bw_variant operation##_rows[] = {{.name = "rows",                                           \
-                                                   .text = "stretches of adjacent rows, all threads; large " \
-                                                           "destinations are written past the caches",       \
-                                                   .rung = {.changes = "the only rung: stretches of "        \
-                                                                       "adjacent rows, all threads"},        \
-                                                   .precisions = BW_CPU_PRECISIONS,                          \
-                                                   .prepare = operation##_prepare,                           \
-                                                   .launch = operation##_launch}};                           \
-    extern const bw_variant_table BW_CPU_TABLE(operation);                                                   \
+#define BW_KV_TABLE(operation, numbers)                                                                        \
+    static bw_status operation##_launch(const bw_launch *launch) {                                             \
+        row_move move = move_of(launch, &numbers);                                                             \
+        return run(&move);                                                                                     \
+    }                                                                                                          \
+    static bw_status operation##_prepare(const bw_launch *sets, int64_t set_count, void **state) {             \
+        (void)set_count, (void)state;                                                                          \
+        row_move move = move_of(sets, &numbers);                                                               \
+        return get_ready(&move);                                                                               \
+    }                                                                                                          \
+    static const bw_variant operation##_rows[] = {{.name = "rows",                                             \
+                                                   .text = "stretches of adjacent rows, all threads; large "   \
+                                                           "destinations are written past the caches",         \
+                                                   .prediction = {.changes = "the only variant: stretches of " \
+                                                                             "adjacent rows, all threads"},    \
+                                                   .precisions = BW_CPU_PRECISIONS,                            \
+                                                   .prepare = operation##_prepare,                             \
+                                                   .launch = operation##_launch}};                             \
+    extern const bw_variant_table BW_CPU_TABLE(operation);                                                     \
     const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, 1, NULL};
 
 BW_KV_TABLE(kv_append, append_numbers)

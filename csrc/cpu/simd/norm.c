@@ -1,5 +1,5 @@
-/* Norms. One rung: `rows`, tokens shared among the threads, each read twice: for its squares, and while it is still in
- * the cache for its result. */
+/* Norms. One variant: `rows`, tokens shared among the threads, each read twice: for its squares, and while it is still
+ * in the cache for its result. */
 #include "ops/families/norm.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ static bw_status norm_launch(const bw_launch *launch) {
 static const bw_variant rows[] = {
     {.name = "rows",
      .text = "a token at a time, tokens shared among the threads",
-     .rung = {.changes = "the only rung: a token at a time, tokens shared among the threads"},
+     .prediction = {.changes = "the only variant: a token at a time, tokens shared among the threads"},
      .precisions = BW_CPU_PRECISIONS,
      .rounds_once = true,
      .launch = norm_launch},

@@ -1,11 +1,11 @@
 /* The four streams. All threads take contiguous shares of whole 4096-byte segments.
- * The rungs of read, copy and triad:
+ * The variants of read, copy and triad:
  *   linear   a share from its beginning to its end, what comes 2 KiB later asked for in advance;
  *   pages    a window of 8 pages (read) or 4 (copy, triad), one line of each in turn, while the next window is asked
  * for. Prefetchers stop at the end of a page, and a core that walks one page has fewer requests in flight than it
  *            could: on a Xeon this reads a fifth faster. An EPYC, whose prefetchers run on, loses as much by it;
  *   vector   the one of these that a trial on this device found quicker.
- * write has one rung: its stores wait for nobody. */
+ * write has one variant: its stores wait for nobody. */
 #include "ops/families/stream.h"
 
 #include "base/clock.h"
@@ -295,10 +295,10 @@ static bw_status prepare(const bw_launch *sets, int64_t set_count, void **state)
     static bw_status name##_launch(const bw_launch *launch) { \
         return run(launch, stem##_share, walk);               \
     }
-#define BW_STREAM_ROW(rung_name, function, ...)                                                               \
-    {                                                                                                         \
-        .name = rung_name, .precisions = BW_CPU_PRECISIONS, .rounds_once = true, .launch = function##_launch, \
-        __VA_ARGS__                                                                                           \
+#define BW_STREAM_ROW(variant_name, function, ...)                                                               \
+    {                                                                                                            \
+        .name = variant_name, .precisions = BW_CPU_PRECISIONS, .rounds_once = true, .launch = function##_launch, \
+        __VA_ARGS__                                                                                              \
     }
 
 #define BW_STREAM_TABLE(stem)                                                                                      \
@@ -308,21 +308,21 @@ static bw_status prepare(const bw_launch *sets, int64_t set_count, void **state)
 
 /* The launches and the table of stream_<stem>, whose threads run <stem>_share; `gain` is what side by side is to bring.
  */
-#define BW_STREAM(stem, does, pages, gain)                                                                      \
-    BW_STREAM_LAUNCH(stem##_linear, stem, BW_WALK_LINEAR)                                                       \
-    BW_STREAM_LAUNCH(stem##_pages, stem, BW_WALK_PAGES)                                                         \
-    BW_STREAM_LAUNCH(stem, stem, launch->device->walks.stem)                                                    \
-    static const bw_variant stem##_rows[] = {                                                                   \
-        BW_STREAM_ROW("linear", stem##_linear, .text = does ", each thread line by line",                       \
-                      .rung = {.changes = "the baseline: each thread walks its share line by line"}),           \
-        BW_STREAM_ROW("pages", stem##_pages, .text = does ", each thread through " pages " pages side by side", \
-                      .rung = {.changes = "each thread walks " pages " pages side by side",                     \
-                               .predicted = gain,                                                               \
-                               .because = "one walk leaves memory idle that several pages keep busy"}),         \
-        BW_STREAM_ROW("vector", stem, .prepare = prepare, .text = does ", whichever walk is quicker here",      \
-                      .rung = {.changes = "whichever of the two walks was quicker here, tried once",            \
-                               .predicted = 1.0,                                                                \
-                               .because = "it is one of the two: where memory is shared, the other one"})};     \
+#define BW_STREAM(stem, does, pages, gain)                                                                        \
+    BW_STREAM_LAUNCH(stem##_linear, stem, BW_WALK_LINEAR)                                                         \
+    BW_STREAM_LAUNCH(stem##_pages, stem, BW_WALK_PAGES)                                                           \
+    BW_STREAM_LAUNCH(stem, stem, launch->device->walks.stem)                                                      \
+    static const bw_variant stem##_rows[] = {                                                                     \
+        BW_STREAM_ROW("linear", stem##_linear, .text = does ", each thread line by line",                         \
+                      .prediction = {.changes = "the baseline: each thread walks its share line by line"}),       \
+        BW_STREAM_ROW("pages", stem##_pages, .text = does ", each thread through " pages " pages side by side",   \
+                      .prediction = {.changes = "each thread walks " pages " pages side by side",                 \
+                                     .predicted = gain,                                                           \
+                                     .because = "one walk leaves memory idle that several pages keep busy"}),     \
+        BW_STREAM_ROW("vector", stem, .prepare = prepare, .text = does ", whichever walk is quicker here",        \
+                      .prediction = {.changes = "whichever of the two walks was quicker here, tried once",        \
+                                     .predicted = 1.0,                                                            \
+                                     .because = "it is one of the two: where memory is shared, the other one"})}; \
     BW_STREAM_TABLE(stem)
 
 BW_STREAM(read, "vector sums of 4096-byte segments", "8", 1.35)
@@ -330,6 +330,7 @@ BW_STREAM(copy, "vector loads and stores" PAST_CACHES, "4", 1.38)
 BW_STREAM(triad, "vector arithmetic in fp32" PAST_CACHES, "4", 1.17)
 
 BW_STREAM_LAUNCH(write, write, BW_WALK_LINEAR)
-static const bw_variant write_rows[] = {BW_STREAM_ROW("vector", write, .text = "vector stores" PAST_CACHES,
-                                                      .rung = {.changes = "the only rung: vector stores" PAST_CACHES})};
+static const bw_variant write_rows[] = {
+    BW_STREAM_ROW("vector", write, .text = "vector stores" PAST_CACHES,
+                  .prediction = {.changes = "the only variant: vector stores" PAST_CACHES})};
 BW_STREAM_TABLE(write)

@@ -65,7 +65,7 @@ static void bw_choose_argument(bw_cuda_kernel *kernel, const Argument &argument)
 }
 
 template <typename... Parameters, typename... Arguments>
-static bw_cuda_kernel *bw_choose(bw_cuda_prepared *out, void (*function)(Parameters...), dim3 grid, dim3 block,
+static bw_cuda_kernel *bw_choose(bw_cuda_launch_spec *out, void (*function)(Parameters...), dim3 grid, dim3 block,
                                  size_t shared_bytes, Arguments... arguments) {
     static_assert(sizeof...(Parameters) == sizeof...(Arguments), "one argument per kernel parameter");
     static_assert(sizeof...(Parameters) <= BW_CUDA_ARGUMENTS_MAX, "room for the arguments");

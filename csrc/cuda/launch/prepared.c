@@ -20,14 +20,14 @@ static bw_status allow_cluster(bw_device *device, const bw_cuda_kernel *kernel) 
                    set_function_attribute(kernel->function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
 }
 
-static int view_count(const bw_cuda_prepared *self) {
+static int view_count(const bw_cuda_launch_spec *self) {
     int count = 0;
     for (int i = 0; i < self->kernels; i++) count += self->kernel[i].views;
     return count;
 }
 
 /* Each buffer set's maps hold its addresses. */
-static bw_status make_maps(const bw_launch *sets, int64_t set_count, bw_cuda_prepared *self) {
+static bw_status make_maps(const bw_launch *sets, int64_t set_count, bw_cuda_launch_spec *self) {
     const int views = view_count(self);
     if (views == 0) return BW_OK;
     self->maps = calloc((size_t)set_count, (size_t)views * sizeof *self->maps);
@@ -49,7 +49,7 @@ static bw_status make_maps(const bw_launch *sets, int64_t set_count, bw_cuda_pre
 bw_status bw_cuda_prepare(const bw_launch *sets, int64_t set_count, bw_cuda_choose *choose, void **state) {
     bw_device *device = sets[0].device;
     bw_status status = BW_OK;
-    bw_cuda_prepared *self = calloc(1, sizeof *self);
+    bw_cuda_launch_spec *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
     BW_GOTO(choose(sets[0].dims, sets[0].precision, &device->facts, self));
     for (int i = 0; i < self->kernels; i++) {
@@ -65,7 +65,7 @@ cleanup:
 }
 
 void bw_cuda_prepared_release(void *state) {
-    bw_cuda_prepared *self = state;
+    bw_cuda_launch_spec *self = state;
     if (self) free(self->maps);
     free(self);
 }
@@ -103,7 +103,7 @@ static bw_status launch_kernel(const bw_launch *launch, const bw_cuda_kernel *ke
 }
 
 bw_status bw_cuda_prepared_launch(const bw_launch *launch) {
-    const bw_cuda_prepared *self = launch->state;
+    const bw_cuda_launch_spec *self = launch->state;
     int64_t first = launch->set * view_count(self);
     for (int i = 0; i < self->kernels; first += self->kernel[i++].views) {
         BW_TRY(launch_kernel(launch, &self->kernel[i], self->maps ? self->maps + first : NULL));
@@ -152,10 +152,10 @@ static bw_status describe_kernel(bw_device *device, const bw_cuda_kernel *kernel
 bw_status bw_cuda_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision,
                            bw_cuda_choose *choose, bw_kernels *out) {
     static_assert((int)BW_CUDA_KERNELS_MAX <= (int)BW_KERNELS_MAX, "room for the kernels of a launch");
-    bw_cuda_prepared chosen = {.kernels = 0};
+    bw_cuda_launch_spec spec = {.kernels = 0};
     BW_TRY(bw_cuda_enter(device));
-    BW_TRY(choose(dims, precision, &device->facts, &chosen));
-    for (int i = 0; i < chosen.kernels; i++) BW_TRY(describe_kernel(device, &chosen.kernel[i], &out->kernel[i]));
-    out->count = chosen.kernels;
+    BW_TRY(choose(dims, precision, &device->facts, &spec));
+    for (int i = 0; i < spec.kernels; i++) BW_TRY(describe_kernel(device, &spec.kernel[i], &out->kernel[i]));
+    out->count = spec.kernels;
     return BW_OK;
 }

@@ -45,14 +45,14 @@ typedef struct bw_cuda_kernel {
     uint64_t word[BW_CUDA_ARGUMENT_WORDS];
 } bw_cuda_kernel;
 
-typedef struct bw_cuda_prepared {
+typedef struct bw_cuda_launch_spec {
     int kernels;
     bw_cuda_kernel kernel[BW_CUDA_KERNELS_MAX]; /* one after the other */
     unsigned char (*maps)[BW_TENSOR_MAP_BYTES]; /* of each buffer set: those of all kernels' views; NULL = none */
-} bw_cuda_prepared;
+} bw_cuda_launch_spec;
 
 typedef bw_status bw_cuda_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                                 bw_cuda_prepared *out);
+                                 bw_cuda_launch_spec *out);
 
 /* For a variant's `prepare` and `describe`, which where that is all BW_CUDA_PREPARE(<name>, <choose>) defines as
  * <name>_prepare and <name>_describe; and the hooks `release` and `launch`. */

@@ -54,7 +54,7 @@ static bw_status enqueue(bw_replay *self, cudaStream_t stream, cudaGraphExec_t g
     if (lead) BW_TRY(lead->enqueue(lead->context));
     BW_TRY(enqueue_graph(self, stream, graph, lead));
     BW_TRY(BW_CUDA(api, event_record(self->stop, stream)));
-    BW_TRY(bw_cuda_passed(api, self->start, &self->late));
+    BW_TRY(bw_cuda_event_passed(api, self->start, &self->late));
     bw_replay_learn(self, began_ns);
     return BW_OK;
 }

@@ -81,14 +81,14 @@ __global__ void flush_kernel(uint4 *memory, int64_t vectors) {
     uint32_t sum = 0;
 #pragma unroll 1
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < vectors; i += FLUSH_UNROLL * stride) {
-        uint4 held[FLUSH_UNROLL];
+        uint4 words[FLUSH_UNROLL];
 #pragma unroll
         for (int u = 0; u < FLUSH_UNROLL; u++) {
             const int64_t at = i + u * stride;
-            held[u] = at < vectors ? memory[at] : make_uint4(0, 0, 0, 0);
+            words[u] = at < vectors ? memory[at] : make_uint4(0, 0, 0, 0);
         }
 #pragma unroll
-        for (int u = 0; u < FLUSH_UNROLL; u++) sum += held[u].x + held[u].y + held[u].z + held[u].w;
+        for (int u = 0; u < FLUSH_UNROLL; u++) sum += words[u].x + words[u].y + words[u].z + words[u].w;
     }
     if (sum & 1) memory[0] = make_uint4(sum, sum, sum, sum);
 }

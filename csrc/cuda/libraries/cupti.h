@@ -43,19 +43,19 @@ void bw_cupti_trace_end(bw_device *device);
 
 /* Counting is the device's: CUPTI lets one profiler into a context, which all handles of a device share. BW_CODE_BUSY
  * while another handle has its profiler up; `end` is for whoever began. */
-typedef struct bw_cupti_counting {
+typedef struct bw_cupti_counter {
     bw_device *device;
     void (*take_down)(bw_device *device, void *state); /* from whichever thread: it ends the counting */
     void *state;
-} bw_cupti_counting;
+} bw_cupti_counter;
 
-bw_status bw_cupti_count_begin(bw_cupti_counting whose);
+bw_status bw_cupti_count_begin(bw_cupti_counter whose);
 void bw_cupti_count_end(const bw_device *device);
 bw_device *bw_cupti_count_owner(const bw_device *device); /* whose profiler is up, or NULL */
 
 /* Whoever touches a device's profiler, its own or another handle's, holds it meanwhile. False while somebody counts;
  * who only takes it down is waited for. */
-typedef enum bw_cupti_holder { BW_CUPTI_HELD_BY_NOBODY, BW_CUPTI_COUNTS, BW_CUPTI_TAKES_DOWN } bw_cupti_holder;
+typedef enum bw_cupti_holder { BW_CUPTI_FREE, BW_CUPTI_COUNTS, BW_CUPTI_TAKES_DOWN } bw_cupti_holder;
 bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for);
 void bw_cupti_count_release(const bw_device *device);
 void bw_cupti_pause(void); /* between two looks at what another thread holds */
@@ -63,7 +63,7 @@ void bw_cupti_pause(void); /* between two looks at what another thread holds */
 /* Everything at rest, for whoever times: what this handle keeps, and the device's profiler, whichever handle has it up.
  * While that is up every kernel of the process starts 0.18 us later (H200, driver 580). BW_CODE_BUSY while it counts.
  */
-bw_status bw_cuda_quiet(bw_device *device);
+bw_status bw_cuda_take_down_all_profilers(bw_device *device);
 
 #ifdef __cplusplus
 }

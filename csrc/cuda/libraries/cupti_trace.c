@@ -22,12 +22,12 @@ typedef struct trace_state {
 /* Where the records of the whole process go. CUPTI's buffer callbacks carry no pointer of the caller's, and come from
  * a thread of its own, so this cannot live in a handle. */
 static struct {
-    pthread_mutex_t lock;                     /* whose holder may be put to sleep, or have a lower priority */
-    const trace_state *owner;                 /* NULL: nobody traces */
-    bw_cupti_counting counting[DEVICES_MOST]; /* whose profiler is up, by the device's number; zero: nobody's */
-    bw_cupti_holder holder[DEVICES_MOST];     /* of that profiler */
+    pthread_mutex_t lock;                    /* whose holder may be put to sleep, or have a lower priority */
+    const trace_state *owner;                /* NULL: nobody traces */
+    bw_cupti_counter counters[DEVICES_MOST]; /* whose profiler is up, by the device's number; zero: nobody's */
+    bw_cupti_holder holder[DEVICES_MOST];    /* of that profiler */
     bw_kernel_span *spans;
-    bw_kernel_span *taken; /* what the last `take` gave out: CUPTI's thread goes on writing to `spans` */
+    bw_kernel_span *snapshot; /* what the last `take` gave out: CUPTI's thread goes on writing to `spans` */
     int64_t count, capacity;
     int64_t lost; /* records dropped by CUPTI or by a lack of memory */
 } bw_cupti_sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -105,8 +105,8 @@ static void on_buffer_completed(void *context, uint32_t stream, uint8_t *buffer,
 static void sink_release(void) {
     sink_lock();
     free(bw_cupti_sink.spans);
-    free(bw_cupti_sink.taken);
-    bw_cupti_sink.spans = bw_cupti_sink.taken = NULL;
+    free(bw_cupti_sink.snapshot);
+    bw_cupti_sink.spans = bw_cupti_sink.snapshot = NULL;
     bw_cupti_sink.owner = NULL;
     bw_cupti_sink.count = bw_cupti_sink.capacity = bw_cupti_sink.lost = 0;
     sink_unlock();
@@ -148,12 +148,12 @@ static void end_trace(bw_device *device, void *state) {
 static const bw_cuda_part trace_part = {.state_bytes = sizeof(trace_state), .close = end_trace};
 
 static const bw_cupti *library_of(const bw_device *device) {
-    const trace_state *self = bw_cuda_find_attached(device, &trace_part);
+    const trace_state *self = bw_cuda_find_attachment(device, &trace_part);
     return self->library;
 }
 
 void bw_cupti_trace_end(bw_device *device) {
-    void *state = bw_cuda_find_attached(device, &trace_part);
+    void *state = bw_cuda_find_attachment(device, &trace_part);
     if (state) end_trace(device, state);
 }
 
@@ -197,15 +197,15 @@ bw_status bw_cupti_trace_take(bw_device *device, const bw_kernel_span **spans, i
     BW_TRY(BW_CUPTI(library_of(device), cuptiActivityFlushAll, FLUSH_FORCED));
     sink_lock();
     int64_t lost = bw_cupti_sink.lost;
-    bw_kernel_span *taken = bw_cupti_sink.spans;
-    free(bw_cupti_sink.taken);
-    bw_cupti_sink.taken = taken;
+    bw_kernel_span *snapshot = bw_cupti_sink.spans;
+    free(bw_cupti_sink.snapshot);
+    bw_cupti_sink.snapshot = snapshot;
     *count = bw_cupti_sink.count;
     bw_cupti_sink.spans = NULL;
     bw_cupti_sink.count = bw_cupti_sink.capacity = bw_cupti_sink.lost = 0;
     sink_unlock();
-    if (*count) qsort(taken, (size_t)*count, sizeof *taken, by_start);
-    *spans = taken;
+    if (*count) qsort(snapshot, (size_t)*count, sizeof *snapshot, by_start);
+    *spans = snapshot;
     if (lost == 0) return BW_OK;
     return bw_fail(BW_CODE_DEVICE, "CUPTI lost %lld kernel records: measure with the timer graph", (long long)lost);
 }
@@ -216,26 +216,26 @@ static int slot_of(const bw_device *device) {
     return device->index % DEVICES_MOST;
 }
 
-bw_status bw_cupti_count_begin(bw_cupti_counting whose) {
-    bw_cupti_counting *counting = &bw_cupti_sink.counting[slot_of(whose.device)];
+bw_status bw_cupti_count_begin(bw_cupti_counter whose) {
+    bw_cupti_counter *counters = &bw_cupti_sink.counters[slot_of(whose.device)];
     sink_lock();
-    bool taken = counting->device != NULL;
-    if (!taken) *counting = whose;
+    bool is_taken = counters->device != NULL;
+    if (!is_taken) *counters = whose;
     sink_unlock();
-    if (!taken) return BW_OK;
+    if (!is_taken) return BW_OK;
     return bw_fail(BW_CODE_BUSY,
                    "another device handle of this process uses the hardware counters: close it, or count there");
 }
 
 void bw_cupti_count_end(const bw_device *device) {
     sink_lock();
-    bw_cupti_sink.counting[slot_of(device)] = (bw_cupti_counting){0};
+    bw_cupti_sink.counters[slot_of(device)] = (bw_cupti_counter){0};
     sink_unlock();
 }
 
-static bw_cupti_counting counting_on(const bw_device *device) {
+static bw_cupti_counter counting_on(const bw_device *device) {
     sink_lock();
-    bw_cupti_counting whose = bw_cupti_sink.counting[slot_of(device)];
+    bw_cupti_counter whose = bw_cupti_sink.counters[slot_of(device)];
     sink_unlock();
     return whose;
 }
@@ -249,10 +249,10 @@ bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for) {
     for (;;) {
         sink_lock();
         before = *holder;
-        if (before == BW_CUPTI_HELD_BY_NOBODY) *holder = what_for;
+        if (before == BW_CUPTI_FREE) *holder = what_for;
         sink_unlock();
         /* Taking a profiler down takes some milliseconds, and runs nothing of the caller's. */
-        if (before != BW_CUPTI_TAKES_DOWN) return before == BW_CUPTI_HELD_BY_NOBODY;
+        if (before != BW_CUPTI_TAKES_DOWN) return before == BW_CUPTI_FREE;
         bw_cupti_pause();
     }
 }
@@ -263,19 +263,19 @@ void bw_cupti_pause(void) {
 
 void bw_cupti_count_release(const bw_device *device) {
     sink_lock();
-    bw_cupti_sink.holder[slot_of(device)] = BW_CUPTI_HELD_BY_NOBODY;
+    bw_cupti_sink.holder[slot_of(device)] = BW_CUPTI_FREE;
     sink_unlock();
 }
 
-bw_status bw_cuda_quiet(bw_device *device) {
+bw_status bw_cuda_take_down_all_profilers(bw_device *device) {
     if (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
         return bw_fail(BW_CODE_BUSY,
                        "another device handle of this process is counting, and every kernel starts later meanwhile: "
                        "measure when it has finished");
     }
-    bw_cupti_counting whose = counting_on(device);
+    bw_cupti_counter whose = counting_on(device);
     if (whose.device) whose.take_down(whose.device, whose.state);
     bw_cupti_count_release(device);
-    bw_cuda_rest(device); /* now that nobody counts: a part may wait for whoever does */
+    bw_cuda_release_profilers(device); /* now that nobody counts: a part may wait for whoever does */
     return BW_OK;
 }

@@ -72,7 +72,7 @@ bw_status find_metrics(state_t *state) {
 // ---- one range ----
 
 // Launches with memory to read before the range and inside it; `work` NULL: the flush alone.
-struct counted {
+struct range_context {
     bw_device *device;
     state_t *state;
     const bw_cuda_work *work;
@@ -84,19 +84,19 @@ bw_status flush(bw_device *device, const bw_cuda_flush *memory) {
 }
 
 bw_status before_range(void *context) {
-    const counted *self = (const counted *)context;
+    const range_context *self = (const range_context *)context;
     const bw_plan_spec *spec = self->work ? self->work->spec : nullptr;
     BW_TRY(flush(self->device, &self->cool));
     return spec && !spec->flush_bytes ? bw_cuda_work_run(self->work, spec->launches) : BW_OK;
 }
 
 bw_status inside_range(void *context) {
-    const counted *self = (const counted *)context;
+    const range_context *self = (const range_context *)context;
     if (self->work) BW_TRY(bw_cuda_work_run(self->work, self->work->spec->launches));
     return flush(self->device, &self->drain);
 }
 
-bw_status count_range(counted *self, double values[METRIC_COUNT]) {
+bw_status count_range(range_context *self, double values[METRIC_COUNT]) {
     double found[METRIC_COUNT] = {};
     int passes;
     const work work = {self->device, before_range, inside_range, self};
@@ -113,7 +113,7 @@ bool is_settled(const double *sorted, int count) {
 }
 
 // The median of three ranges, or of more: whatever else the GPU does moves some hundred kilobytes now and then.
-bw_status count_ranges(counted *self, double values[METRIC_COUNT]) {
+bw_status count_ranges(range_context *self, double values[METRIC_COUNT]) {
     double found[METRIC_COUNT][RANGES_MOST];
     bool settled = false;
     for (int count = 0; count < RANGES_MOST && !settled;) {
@@ -131,9 +131,9 @@ bw_status count_ranges(counted *self, double values[METRIC_COUNT]) {
     return BW_OK;
 }
 
-bw_status calibrate(counted *self) {
+bw_status calibrate(range_context *self) {
     double values[METRIC_COUNT];
-    counted nothing = *self;
+    range_context nothing = *self;
     nothing.work = nullptr;
     if (self->state->calibrated) return BW_OK;
     BW_TRY(count_range(&nothing, values));  // the first one moves more
@@ -143,7 +143,7 @@ bw_status calibrate(counted *self) {
 }
 
 // Of each launch. Less than nothing is noise of the flush's own count.
-double beyond_flush(const counted *self, const double values[METRIC_COUNT], int metric) {
+double beyond_flush(const range_context *self, const double values[METRIC_COUNT], int metric) {
     const double beyond = values[metric] - self->state->flush[metric];
     return beyond < 0 ? 0 : beyond / (double)self->work->spec->launches;
 }
@@ -151,7 +151,7 @@ double beyond_flush(const counted *self, const double values[METRIC_COUNT], int 
 bw_status count_launches(bw_device *device, state_t *state, const bw_plan_spec *spec, bw_counters *out) {
     double values[METRIC_COUNT];
     const bw_cuda_work work = bw_cuda_work_of(device, spec);
-    counted range = {device, state, &work, {}, {}};
+    range_context range = {device, state, &work, {}, {}};
     bw_status status = BW_OK;
     BW_GOTO(bw_counter_flush_open(device, &range.cool));
     BW_GOTO(bw_counter_flush_open(device, &range.drain));
@@ -186,9 +186,9 @@ bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_count
     BW_TRY(bw_cuda_enter(device));
     BW_TRY(bw_counter_state_get(device, &state));
     bw_status status = bw_counter_state_hold(device, [&] {
-        bw_status counted = open_counters(device, state);
-        if (!counted) counted = count_launches(device, state, spec, out);
-        return counted ? bw_counter_state_failed(device, state, counted, true, why, sizeof why) : BW_OK;
+        bw_status result = open_counters(device, state);
+        if (!result) result = count_launches(device, state, spec, out);
+        return result ? bw_counter_state_fail(device, state, result, true, why, sizeof why) : BW_OK;
     });
     if (bw_status_code(status) == BW_CODE_BUSY) {
         snprintf(why, sizeof why, "%s", bw_status_message(status));

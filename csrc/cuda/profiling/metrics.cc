@@ -210,19 +210,19 @@ const struct {
 constexpr int TABLE_ROWS = sizeof table / sizeof table[0];
 static_assert(TABLE_ROWS + PARTS <= BW_METRICS_MAX, "there is room for every metric");
 
-struct counted {
+struct range_context {
     const bw_cuda_work *work;
     bw_cuda_flush cool;
 };
 
 bw_status before_range(void *context) {
-    const counted *self = (const counted *)context;
+    const range_context *self = (const range_context *)context;
     bw_device *device = self->work->device;
     return bw_cuda_flush_enqueue(device, device->stream, &self->cool);  // which is waited for, whatever the work's is
 }
 
 bw_status inside_range(void *context) {
-    const counted *self = (const counted *)context;
+    const range_context *self = (const range_context *)context;
     return bw_cuda_work_run(self->work, 1);
 }
 
@@ -234,7 +234,7 @@ void list(unsigned groups, bw_metrics *out) {
 }
 
 // What of a group goes where in a set.
-struct chosen {
+struct metric_choice {
     metric_set set = {};
     int at[BW_METRICS_MAX] = {};    // of each name of the set: its row of the table; TABLE_ROWS + its part
     unsigned parts = 0;             // those that are in it, a bit each
@@ -243,7 +243,7 @@ struct chosen {
 };
 
 // The first of the candidates that the chip knows goes into the set.
-bw_status choose_one(bw_profiler::profiler *profiler, const char *const candidates[2], int at, chosen *out,
+bw_status choose_one(bw_profiler::profiler *profiler, const char *const candidates[2], int at, metric_choice *out,
                      bool *known) {
     *known = false;
     for (int j = 0; j < 2 && candidates[j] && !*known; j++) {
@@ -256,7 +256,7 @@ bw_status choose_one(bw_profiler::profiler *profiler, const char *const candidat
 }
 
 // All of these parts, or none.
-bw_status choose_parts(bw_profiler::profiler *profiler, unsigned wanted, chosen *out, bool *known) {
+bw_status choose_parts(bw_profiler::profiler *profiler, unsigned wanted, metric_choice *out, bool *known) {
     const size_t before = out->set.count;
     unsigned added = 0;
     *known = true;
@@ -274,7 +274,8 @@ bw_status choose_parts(bw_profiler::profiler *profiler, unsigned wanted, chosen 
 }
 
 // The metrics of these groups that the chip knows go into the set; the others stay NaN and into the status.
-bw_status choose(bw_profiler::profiler *profiler, unsigned groups, unsigned now, chosen *out, bw_metrics *metrics) {
+bw_status choose(bw_profiler::profiler *profiler, unsigned groups, unsigned now, metric_choice *out,
+                 bw_metrics *metrics) {
     int listed = 0;
     for (int i = 0; i < TABLE_ROWS; i++) {
         if (!(groups >> table[i].family & 1)) continue;
@@ -297,7 +298,7 @@ bw_status choose(bw_profiler::profiler *profiler, unsigned groups, unsigned now,
 }
 
 // What was counted goes where it belongs.
-void spread(const chosen *wanted, const double *values, bw_metrics *out) {
+void spread(const metric_choice *wanted, const double *values, bw_metrics *out) {
     double parts[PARTS] = {};
     for (size_t i = 0; i < wanted->set.count; i++) {
         if (wanted->at[i] >= TABLE_ROWS) {
@@ -314,9 +315,9 @@ void spread(const chosen *wanted, const double *values, bw_metrics *out) {
 bw_status count_metrics(bw_device *device, bw_profiler::profiler *profiler, const bw_plan_spec *spec, unsigned groups,
                         unsigned now, bw_metrics *out) {
     double values[BW_METRICS_MAX] = {};
-    chosen wanted;
+    metric_choice wanted;
     const bw_cuda_work launches = bw_cuda_work_of(device, spec);
-    counted range = {&launches, {}};
+    range_context range = {&launches, {}};
     const bw_profiler::work work = {device, before_range, inside_range, &range};
     bw_status status = BW_OK;
     int passes = 0;
@@ -350,11 +351,11 @@ bw_status bw_cuda_metrics(bw_device *device, const bw_plan_spec *spec, unsigned 
         for (const unsigned now : {groups & OF_ONE_PASS, groups & ~OF_ONE_PASS}) {
             if (!now) continue;
             bw_counter_state_close(device, state);
-            bw_status counted = bw_counter_state_open(device, state);
-            const bool usable = !counted;  // then these metrics have failed, and the bytes may still be counted
-            if (!counted) counted = count_metrics(device, &state->profiler, spec, groups, now, out);
-            if (counted) {
-                return bw_counter_state_failed(device, state, counted, !usable, out->status, sizeof out->status);
+            bw_status result = bw_counter_state_open(device, state);
+            const bool usable = !result;  // then these metrics have failed, and the bytes may still be counted
+            if (!result) result = count_metrics(device, &state->profiler, spec, groups, now, out);
+            if (result) {
+                return bw_counter_state_fail(device, state, result, !usable, out->status, sizeof out->status);
             }
             bw_counter_state_close(device, state);
         }

@@ -92,7 +92,7 @@ static bw_status read_availability(profiler *self, void *context) {
 bw_status open(bw_device *device, profiler *self, void (*take_down)(bw_device *, void *), void *state) {
     void *context = nullptr;
     BW_TRY(bw_cupti_get(device, &self->library));
-    BW_TRY(bw_cupti_count_begin(bw_cupti_counting{device, take_down, state}));
+    BW_TRY(bw_cupti_count_begin(bw_cupti_counter{device, take_down, state}));
     self->claimed = true;
     BW_TRY(load_symbols(self));
     BW_TRY(bw_cuda_context(&context));

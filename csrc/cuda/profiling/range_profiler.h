@@ -89,7 +89,7 @@ struct work {
 // One set for each time that it is opened: an enabled profiler goes on with the first configuration that it gets,
 // whatever it is told later, and one that was only disabled and then enabled again crashed the process (H200, CUPTI
 // 13.0). Taken down completely and set up anew, as `close` and `open` do, it works as often as one likes. `take_down`
-// is for whoever times on the device meanwhile (bw_cupti_counting).
+// is for whoever times on the device meanwhile (bw_cupti_counter).
 bw_status open(bw_device *device, profiler *self, void (*take_down)(bw_device *, void *), void *state);
 void close(bw_device *device, profiler *self);  // but for `failure`, which stays
 

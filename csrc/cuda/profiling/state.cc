@@ -19,7 +19,7 @@ static void take_down(bw_device *device, void *state) {
     bw_counter_state_close(device, (bw_cuda_counter_state *)state);
 }
 
-static void rest(bw_device *device, void *state) {
+static void release_profiler(bw_device *device, void *state) {
     // Whoever counts on the device now either found no profiler of this handle up, or is about to be told of it: that
     // is waited for, because the handle may be gone afterwards.
     while (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
@@ -30,7 +30,7 @@ static void rest(bw_device *device, void *state) {
     bw_cupti_count_release(device);
 }
 
-static const bw_cuda_part part = {sizeof(bw_cuda_counter_state), nullptr, rest};
+static const bw_cuda_part part = {sizeof(bw_cuda_counter_state), nullptr, release_profiler};
 
 bw_status bw_counter_state_get(bw_device *device, bw_cuda_counter_state **out) {
     void *state;
@@ -50,13 +50,13 @@ void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state) {
     memset(state->known, 0, sizeof state->known);
 }
 
-bw_status bw_counter_state_failed(bw_device *device, bw_cuda_counter_state *state, bw_status status, bool remember,
-                                  char *said, size_t said_size) {
+bw_status bw_counter_state_fail(bw_device *device, bw_cuda_counter_state *state, bw_status status, bool remember,
+                                char *message, size_t message_size) {
     const bw_code code = bw_status_code(status);
     char *failure = state->profiler.failure;
-    snprintf(said, said_size, "%s", bw_status_message(status));
+    snprintf(message, message_size, "%s", bw_status_message(status));
     // What CUPTI refuses once it will refuse again; memory may be there the next time.
-    if (remember && code == BW_CODE_UNAVAILABLE) snprintf(failure, sizeof state->profiler.failure, "%s", said);
+    if (remember && code == BW_CODE_UNAVAILABLE) snprintf(failure, sizeof state->profiler.failure, "%s", message);
     bw_counter_state_close(device, state);
     if (code != BW_CODE_UNAVAILABLE && code != BW_CODE_MEMORY && code != BW_CODE_BUSY) return status;
     bw_status_free(status);

@@ -39,8 +39,8 @@ bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state)
 void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state);
 // Takes the profiler down after a failure; `said` gets the reason, and where it is to be remembered every later call.
 // Only what is no matter of counters comes back.
-bw_status bw_counter_state_failed(bw_device *device, bw_cuda_counter_state *state, bw_status status, bool remember,
-                                  char *said, size_t said_size);
+bw_status bw_counter_state_fail(bw_device *device, bw_cuda_counter_state *state, bw_status status, bool remember,
+                                char *message, size_t message_size);
 
 #endif
 #endif

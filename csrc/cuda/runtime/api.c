@@ -84,7 +84,7 @@ void bw_cuda_api_init(bw_cuda_api *api, const char *stage) {
     if (fault > 0) api->fault = (cudaError_t)fault;
 }
 
-cudaError_t bw_cuda_injected(bw_cuda_api *api) {
+cudaError_t bw_cuda_take_injected_fault(bw_cuda_api *api) {
     __atomic_fetch_add(&api->calls_made, 1, __ATOMIC_RELAXED); /* threads of an engine mark ranges beside each other */
     if (api->fault_countdown <= 0) return cudaSuccess;
     return --api->fault_countdown == 0 ? api->fault : cudaSuccess;
@@ -120,7 +120,7 @@ bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expres
                    cudaGetErrorName(error), cudaGetErrorString(error), advice_for(error));
 }
 
-bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
+bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     cudaError_t error = BW_CUDA_ERROR(api, event_query(event));
     *out = error == cudaSuccess;
     if (error != cudaErrorNotReady) return bw_cuda_status(api, error, "event_query", __FILE__, __LINE__);

@@ -93,14 +93,14 @@ typedef struct bw_cuda_api {
 void bw_cuda_api_init(bw_cuda_api *api, const char *stage);
 
 /* cudaSuccess: make the call. Anything else: report this instead. */
-cudaError_t bw_cuda_injected(bw_cuda_api *api);
+cudaError_t bw_cuda_take_injected_fault(bw_cuda_api *api);
 
 /* A status from a CUDA error: expression, file:line, the driver's string; knows which errors are final. Takes back
  * the error that the runtime remembers, so that no later launch is blamed for it. */
 bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line);
 
 /* Whether the stream has passed an event. */
-bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out);
+bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out);
 
 /* A function of the driver as of a version of CUDA (12000), so that nothing of it is linked; NULL where it has none. */
 bw_status bw_cuda_driver_function(bw_cuda_api *api, const char *name, unsigned version, void **out);
@@ -113,13 +113,13 @@ bool bw_cuda_is_in_use(int index);
 bool bw_cuda_leave(void);
 
 #define BW_CUDA(api, call) bw_cuda_status((api), BW_CUDA_ERROR(api, call), #call, __FILE__, __LINE__)
-#define BW_CUDA_ERROR(api, call) (bw_cuda_injected(api) != cudaSuccess ? (api)->fault : (api)->call)
+#define BW_CUDA_ERROR(api, call) (bw_cuda_take_injected_fault(api) != cudaSuccess ? (api)->fault : (api)->call)
 
 /* For clean-up: a resource that cannot be given back must not stop the others from being given back. The call is made
  * even where a test has planned its failure: nobody looks at the result, and nothing leaks. */
 #define BW_CUDA_IGNORE(api, call)                                  \
     do {                                                           \
-        (void)bw_cuda_injected(api);                               \
+        (void)bw_cuda_take_injected_fault(api);                    \
         if ((api)->call != cudaSuccess) (void)(api)->last_error(); \
     } while (0)
 

@@ -9,36 +9,36 @@ struct bw_cuda_attachment {
     max_align_t state[];
 };
 
-void *bw_cuda_find_attached(const bw_device *device, const bw_cuda_part *part) {
+void *bw_cuda_find_attachment(const bw_device *device, const bw_cuda_part *part) {
     bw_cuda_attachment *found = device->attachments;
     while (found && found->part != part) found = found->next;
     return found ? found->state : NULL;
 }
 
 bw_status bw_cuda_attach(bw_device *device, const bw_cuda_part *part, void **state) {
-    *state = bw_cuda_find_attached(device, part);
+    *state = bw_cuda_find_attachment(device, part);
     if (*state) return BW_OK;
-    bw_cuda_attachment *made = calloc(1, sizeof *made + part->state_bytes);
-    if (!made) {
+    bw_cuda_attachment *attachment = calloc(1, sizeof *attachment + part->state_bytes);
+    if (!attachment) {
         return bw_fail(BW_CODE_MEMORY, "out of host memory for what a device's handle keeps (%zu bytes)",
                        part->state_bytes);
     }
-    made->part = part;
-    made->next = device->attachments;
-    device->attachments = made;
-    *state = made->state;
+    attachment->part = part;
+    attachment->next = device->attachments;
+    device->attachments = attachment;
+    *state = attachment->state;
     return BW_OK;
 }
 
-void bw_cuda_rest(bw_device *device) {
+void bw_cuda_release_profilers(bw_device *device) {
     for (bw_cuda_attachment *each = device->attachments; each; each = each->next) {
-        if (each->part->rest) each->part->rest(device, each->state);
+        if (each->part->release_profiler) each->part->release_profiler(device, each->state);
     }
 }
 
 /* The newest first: one stands on those that it has opened before itself, and at rest on none. */
 void bw_cuda_attachments_close(bw_device *device) {
-    bw_cuda_rest(device);
+    bw_cuda_release_profilers(device);
     while (device->attachments) {
         bw_cuda_attachment *first = device->attachments;
         if (first->part->close) first->part->close(device, first->state);

@@ -13,15 +13,15 @@ typedef struct bw_cuda_part {
     /* Both optional: closes what is in the state, which is freed then; gives back what makes every kernel start later,
      * or keeps others from working. */
     void (*close)(bw_device *device, void *state);
-    void (*rest)(bw_device *device, void *state);
+    void (*release_profiler)(bw_device *device, void *state);
 } bw_cuda_part;
 
 /* The part's state in this handle, zeroed at the first call; `find` gives NULL before that. */
 bw_status bw_cuda_attach(bw_device *device, const bw_cuda_part *part, void **state);
-void *bw_cuda_find_attached(const bw_device *device, const bw_cuda_part *part);
+void *bw_cuda_find_attachment(const bw_device *device, const bw_cuda_part *part);
 
 /* All parts at rest; all at rest and closed. */
-void bw_cuda_rest(bw_device *device);
+void bw_cuda_release_profilers(bw_device *device);
 void bw_cuda_attachments_close(bw_device *device);
 
 #ifdef __cplusplus

@@ -71,7 +71,7 @@ static bw_status reserve(bw_marks *self, int64_t count) {
  * CUDA yet has no current context for the driver; the runtime then makes one. */
 static bw_status take(bw_marks *self, int64_t index) {
     bw_cuda_api *api = &self->device->api;
-    if (bw_cuda_injected(api) != cudaSuccess)
+    if (bw_cuda_take_injected_fault(api) != cudaSuccess)
         return bw_cuda_status(api, api->fault, "event_record", __FILE__, __LINE__);
     if (self->record && self->record(self->events[index], self->stream) == CUDA_SUCCESS) return BW_OK;
     return bw_cuda_status(api, api->event_record(self->events[index], self->stream), "event_record", __FILE__,
@@ -80,7 +80,7 @@ static bw_status take(bw_marks *self, int64_t index) {
 
 static bw_status passed(bw_marks *self, int64_t index, bool *out) {
     const enum cudaStreamCaptureMode mode = exchange_mode(self, cudaStreamCaptureModeRelaxed);
-    bw_status status = bw_cuda_passed(&self->device->api, self->events[index], out);
+    bw_status status = bw_cuda_event_passed(&self->device->api, self->events[index], out);
     exchange_mode(self, mode);
     return status;
 }

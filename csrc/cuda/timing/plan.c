@@ -78,7 +78,7 @@ static bw_status prepare_flush(bw_plan *plan) {
 
 static bw_status prepare_plan(bw_plan *plan) {
     BW_TRY(bw_cuda_enter(plan->device));
-    BW_TRY(bw_cuda_quiet(plan->device));
+    BW_TRY(bw_cuda_take_down_all_profilers(plan->device));
     BW_TRY(bw_replay_open(plan->device, &plan->replay));
     BW_TRY(prepare_flush(plan));
     BW_TRY(warm_up(plan));

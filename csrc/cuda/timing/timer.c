@@ -19,13 +19,14 @@ bw_status bw_cuda_timer_begin(const bw_plan *plan) {
 }
 
 void bw_cuda_timer_mark(const bw_plan *plan) {
-    const bw_annotated *annotated = plan->spec.annotated;
-    for (int i = 0; annotated && i < annotated->count; i++) bw_cuda_nvtx_push(plan->device, &annotated->range[i]);
+    const bw_annotation_stack *annotation_stack = plan->spec.annotation_stack;
+    for (int i = 0; annotation_stack && i < annotation_stack->count; i++)
+        bw_cuda_nvtx_push(plan->device, &annotation_stack->range[i]);
 }
 
 void bw_cuda_timer_unmark(const bw_plan *plan) {
-    const bw_annotated *annotated = plan->spec.annotated;
-    for (int i = 0; annotated && i < annotated->count; i++) bw_cuda_nvtx_pop(plan->device);
+    const bw_annotation_stack *annotation_stack = plan->spec.annotation_stack;
+    for (int i = 0; annotation_stack && i < annotation_stack->count; i++) bw_cuda_nvtx_pop(plan->device);
 }
 
 bw_status bw_cuda_timer_launch(const bw_plan *plan, int64_t index) {
@@ -128,9 +129,9 @@ static bool follow_their_flushes(const bw_plan *plan, const bw_kernel_span *span
     int64_t on_stream = count_on_stream(plan, spans, count), seen = 0;
     if (on_stream == 0 || on_stream % plan->spec.launches) return false;
     for (int64_t i = 0; i < count; i++) {
-        bool given = is_on_stream(plan, &spans[i]);
-        bool flushes = given && seen % (on_stream / plan->spec.launches) == 0;
-        seen += given;
+        bool matches = is_on_stream(plan, &spans[i]);
+        bool flushes = matches && seen % (on_stream / plan->spec.launches) == 0;
+        seen += matches;
         if (flushes != (i % each == 0)) return false;
         if (i % each == 1 && spans[i].start_ns + overlap_most_ns < spans[i - 1].end_ns) return false;
     }
@@ -162,7 +163,7 @@ static bw_status check_calls(const bw_plan *plan, const bw_kernel_span *spans, i
                        (long long)elsewhere, (long long)count, plan->kernels.elsewhere > 0 ? " or GPU" : "");
     }
     if (placed && start_with_flushes(spans, count, each)) return BW_OK;
-    return bw_cuda_work_miscounted(&plan->work, count, launches, launches);
+    return bw_cuda_work_count_error(&plan->work, count, launches, launches);
 }
 
 /* ---- all launches of a replay, or some ---- */
@@ -183,7 +184,7 @@ bw_status bw_cuda_trace_add(bw_plan *plan, const bw_kernel_span *spans, int64_t 
     const int64_t flushes = has_flushes(plan) ? launches : 0, each = count / launches;
     if (plan->work.foreign) BW_TRY(check_devices(plan, spans, count, flushes));
     if (count - flushes < launches || (!flushes && count % launches)) {
-        return bw_cuda_work_miscounted(&plan->work, count, flushes, launches);
+        return bw_cuda_work_count_error(&plan->work, count, flushes, launches);
     }
     if (flushes) BW_TRY(check_calls(plan, spans, count));
     plan->launch_kernels = each;

@@ -34,7 +34,7 @@ static bw_status check_nodes(const bw_plan *plan, cudaGraph_t graph) {
     const int64_t flushes = plan->flush.memory ? plan->spec.launches : 0;
     BW_TRY(BW_CUDA(&plan->device->api, graph_nodes(graph, NULL, &nodes)));
     if ((int64_t)nodes > flushes) return BW_OK;
-    return bw_cuda_work_miscounted(&plan->work, (int64_t)nodes, flushes, plan->spec.launches);
+    return bw_cuda_work_count_error(&plan->work, (int64_t)nodes, flushes, plan->spec.launches);
 }
 
 static bw_status build_launches(bw_plan *plan) {

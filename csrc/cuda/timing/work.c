@@ -27,7 +27,7 @@ static bw_status nothing_called(void) {
                    "backend='cpu' for work of the processor");
 }
 
-bw_status bw_cuda_work_miscounted(const bw_cuda_work *self, int64_t kernels, int64_t flushes, int64_t launches) {
+bw_status bw_cuda_work_count_error(const bw_cuda_work *self, int64_t kernels, int64_t flushes, int64_t launches) {
     if (!self->foreign) {
         return bw_fail(BW_CODE_DEVICE,
                        "CUPTI delivered %lld kernel records for %lld launches: measure with the timer graph",

@@ -26,7 +26,7 @@ bw_status bw_cuda_work_run(const bw_cuda_work *self, int64_t launches);
 
 /* The failure where so many kernels, the flushes among them, cannot be those of so many launches: each runs some, and
  * as many as the others. */
-bw_status bw_cuda_work_miscounted(const bw_cuda_work *self, int64_t kernels, int64_t flushes, int64_t launches);
+bw_status bw_cuda_work_count_error(const bw_cuda_work *self, int64_t kernels, int64_t flushes, int64_t launches);
 
 #ifdef __cplusplus
 }

@@ -11,14 +11,14 @@ static const bw_memory_calls *memory_of(const bw_buffers *self) {
 }
 
 void *bw_buffers_at(const bw_buffers *self, int64_t set, int operand) {
-    assert(set >= 0 && set < self->set_count && operand >= 0 && operand <= self->problem->operand_count);
+    assert(set >= 0 && set < self->set_count && operand >= 0 && operand <= self->spec->operand_count);
     return self->memory + set * self->choice->layout.set_bytes + self->choice->offsets[operand];
 }
 
 /* Set `set` holds operand `index` as a launch must find it. */
 static bw_status fill_operand(const bw_buffers *self, int64_t set, int index) {
-    const bw_problem *problem = self->problem;
-    const bw_operand *operand = &problem->operands[index];
+    const bw_case_spec *spec = self->spec;
+    const bw_operand *operand = &spec->operands[index];
     const bw_memory_calls *memory = memory_of(self);
     bw_device *device = self->session->device;
     void *to = bw_buffers_at(self, set, index);
@@ -26,20 +26,20 @@ static bw_status fill_operand(const bw_buffers *self, int64_t set, int index) {
     if (operand->recipe == BW_RECIPE_POISON) return memory->poison(device, to, operand->bytes);
     if (operand->recipe == BW_RECIPE_HASH) {
         int64_t blocks = operand->bytes / bw_dtype_get(operand->dtype)->block_bytes;
-        return memory->fill(device, operand->dtype, problem->seed, index, blocks, to);
+        return memory->fill(device, operand->dtype, spec->seed, index, blocks, to);
     }
     void *host = malloc((size_t)bw_max64(1, operand->bytes));
     if (!host)
         return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " bytes of %s", operand->bytes, operand->name);
-    bw_operand_fill(problem->op, &problem->dims, problem->seed, operand, index, host);
+    bw_operand_fill(spec->op, &spec->dims, spec->seed, operand, index, host);
     bw_status status = memory->upload(device, to, host, operand->bytes);
     free(host);
     return status;
 }
 
 bw_status bw_buffers_reset(bw_buffers *self, int64_t set) {
-    for (int i = 0; i < self->problem->operand_count; i++) {
-        if (self->problem->operands[i].role == BW_IN && !(set == 0 && self->own_inputs)) continue;
+    for (int i = 0; i < self->spec->operand_count; i++) {
+        if (self->spec->operands[i].role == BW_IN && !(set == 0 && self->own_inputs)) continue;
         BW_TRY(fill_operand(self, set, i));
     }
     if (set == 0) self->own_inputs = false;
@@ -47,14 +47,14 @@ bw_status bw_buffers_reset(bw_buffers *self, int64_t set) {
 }
 
 bw_status bw_buffers_write(bw_buffers *self, int operand, const void *from) {
-    const bw_operand *what = &self->problem->operands[operand];
+    const bw_operand *what = &self->spec->operands[operand];
     if (what->role != BW_OUT) self->own_inputs = true;
     return memory_of(self)->upload(self->session->device, bw_buffers_at(self, 0, operand), from, what->bytes);
 }
 
 bw_status bw_buffers_read(const bw_buffers *self, int operand, void *to) {
     const void *from = bw_buffers_at(self, 0, operand);
-    return memory_of(self)->download(self->session->device, to, from, self->problem->operands[operand].bytes);
+    return memory_of(self)->download(self->session->device, to, from, self->spec->operands[operand].bytes);
 }
 
 /* ---- making them ---- */
@@ -63,7 +63,7 @@ static bw_status fill_sets(bw_buffers *self) {
     const bw_choice *choice = self->choice;
     const bw_memory_calls *memory = memory_of(self);
     bw_device *device = self->session->device;
-    int operands = self->problem->operand_count;
+    int operands = self->spec->operand_count;
     int64_t set_bytes = choice->layout.set_bytes;
     for (int i = 0; i < operands; i++) BW_TRY(fill_operand(self, 0, i));
     /* Scratch that a kernel reads before it wrote it shows as NaN. */
@@ -75,18 +75,18 @@ static bw_status fill_sets(bw_buffers *self) {
 }
 
 static void lay_out_launches(bw_buffers *self) {
-    int operands = self->problem->operand_count;
+    int operands = self->spec->operand_count;
     for (int64_t set = 0; set < self->set_count; set++) {
         bw_launch *launch = &self->launches[set];
-        *launch = (bw_launch){.dims = &self->problem->dims,
-                              .precision = self->problem->precision,
+        *launch = (bw_launch){.dims = &self->spec->dims,
+                              .precision = self->spec->precision,
                               .scratch = self->choice->scratch_bytes ? bw_buffers_at(self, set, operands) : NULL,
                               .workspace = self->workspace,
                               .set = set,
                               .once = self->once,
                               .device = self->session->device};
         for (int i = 0; i < operands; i++) {
-            launch->operand[i] = self->problem->operands[i].present ? bw_buffers_at(self, set, i) : NULL;
+            launch->operand[i] = self->spec->operands[i].present ? bw_buffers_at(self, set, i) : NULL;
         }
     }
 }
@@ -124,7 +124,7 @@ bw_status bw_buffers_make(const bw_choice *choice, int64_t sets, bool once, bw_b
     /* Asked first: where memory is overcommitted an allocation that is too large succeeds, and kills the process later.
      */
     BW_TRY(memory_of(out)->ask(out->session->device, &free_bytes, &total_bytes));
-    if (!bw_bytes_fit(needed_bytes, free_bytes)) return bw_bytes_refuse(out->problem, needed_bytes, free_bytes);
+    if (!bw_bytes_fit(needed_bytes, free_bytes)) return bw_bytes_refuse(out->spec, needed_bytes, free_bytes);
     out->choice = choice;
     out->set_count = sets;
     out->once = once;
@@ -147,7 +147,7 @@ void bw_buffers_release(bw_buffers *self) {
     if (self->memory) memory->release(device, self->memory, self->set_count * choice->layout.set_bytes);
     if (self->workspace) memory->release(device, self->workspace, choice->workspace_bytes);
     free(self->launches);
-    *self = (bw_buffers){.session = self->session, .problem = self->problem};
+    *self = (bw_buffers){.session = self->session, .spec = self->spec};
 }
 
 /* ---- launches ---- */

@@ -8,7 +8,7 @@
 
 typedef struct bw_buffers {
     bw_session *session;
-    const bw_problem *problem;
+    const bw_case_spec *spec;
     const bw_choice *choice; /* that they were made for; NULL: there are none */
     char *memory;            /* all sets in one allocation */
     int64_t set_count;

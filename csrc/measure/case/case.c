@@ -15,13 +15,13 @@ bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *
     bw_case *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a case");
     self->session = self->buffers.session = session;
-    BW_GOTO(bw_problem_create(op_index, precision, dims, seed, &self->problem));
-    self->buffers.problem = self->reference.problem = self->problem;
+    BW_GOTO(bw_case_spec_create(op_index, precision, dims, seed, &self->spec));
+    self->buffers.spec = self->reference.spec = self->spec;
     const bw_offer offer = offer_of(session, op_index);
-    BW_GOTO(bw_choice_first(self->problem, &offer, variant_name, &choice));
+    BW_GOTO(bw_choice_first(self->spec, &offer, variant_name, &choice));
     atomic_store(&self->choice, choice);
     self->annotations = bw_session_annotations(session);
-    bw_case_call(self, self->problem->op->name);
+    bw_case_set_label(self, self->spec->op->name);
     *out = self;
     return BW_OK;
 cleanup:
@@ -34,7 +34,7 @@ void bw_case_free(bw_case *self) {
     bw_buffers_release(&self->buffers);
     bw_reference_free(&self->reference);
     bw_choice_free(atomic_load(&self->choice));
-    bw_problem_free(self->problem);
+    bw_case_spec_free(self->spec);
     free(self);
 }
 
@@ -54,12 +54,12 @@ bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int6
     if (facts->cache_measured && out->cold && !*out->note) out->note = BW_ROTATION_MEASURED;
     *needed_bytes = bw_bytes_needed(choice, out->sets, out->flush_bytes);
     if (bw_bytes_fit(*needed_bytes, usable_bytes)) return BW_OK;
-    return bw_bytes_refuse(self->problem, *needed_bytes, usable_bytes);
+    return bw_bytes_refuse(self->spec, *needed_bytes, usable_bytes);
 }
 
 /* ---- what tools that watch are told ---- */
 
-void bw_case_call(bw_case *self, const char *name) {
+void bw_case_set_label(bw_case *self, const char *name) {
     if (name) {
         snprintf(self->name, sizeof self->name, "%s", name);
     } else {
@@ -68,35 +68,34 @@ void bw_case_call(bw_case *self, const char *name) {
 }
 
 void bw_case_push(bw_case *self, const char *what) {
-    const bw_annotation told = {.name = what, .category = self->problem->op->name, .bytes = -1};
-    if (self->annotations) self->annotations->push(self->session->device, &told);
+    const bw_annotation annotation = {.name = what, .category = self->spec->op->name, .bytes = -1};
+    if (self->annotations) self->annotations->push(self->session->device, &annotation);
 }
 
 void bw_case_pop(bw_case *self) {
     if (self->annotations) self->annotations->pop(self->session->device);
 }
 
-void bw_case_tell(bw_case *self, bw_case_told *out) {
+void bw_case_annotate(bw_case *self, bw_case_annotation *out) {
     out->ranges.count = 0;
     if (!self->annotations) return;
     const bw_choice *choice = bw_case_choice(self);
     const bw_annotation measure = {.name = "measure",
-                                   .category = self->problem->op->name,
+                                   .category = self->spec->op->name,
                                    .bytes = choice->cost.bytes_read + choice->cost.bytes_written};
-    snprintf(out->name, sizeof out->name, "%s %s %s", self->name, self->problem->precision->name,
-             choice->variant->name);
-    for (int i = 0; i < BW_ANNOTATED_MOST; i++) out->ranges.range[i] = measure;
+    snprintf(out->name, sizeof out->name, "%s %s %s", self->name, self->spec->precision->name, choice->variant->name);
+    for (int i = 0; i < BW_ANNOTATIONS_MOST; i++) out->ranges.range[i] = measure;
     out->ranges.range[0].name = out->name;
-    out->ranges.count = BW_ANNOTATED_MOST;
+    out->ranges.count = BW_ANNOTATIONS_MOST;
 }
 
 /* ---- getting ready ---- */
 
 /* A default variant whose library is missing gives way to the next best row, and the row says so. */
 static bw_status step_down(bw_case *self, bw_status cause) {
-    const bw_offer offer = offer_of(self->session, self->problem->op_index);
+    const bw_offer offer = offer_of(self->session, self->spec->op_index);
     const bw_choice *next = NULL;
-    BW_TRY(bw_choice_next(self->problem, &offer, bw_case_choice(self), cause, &next));
+    BW_TRY(bw_choice_next(self->spec, &offer, bw_case_choice(self), cause, &next));
     atomic_store(&self->choice, next);
     return BW_OK;
 }
@@ -147,11 +146,12 @@ bw_status bw_case_launch(bw_case *self, int64_t set) {
 /* Between marks, for tools that watch. */
 static bw_status launch_marked(bw_case *self) {
     const bw_annotation_calls *annotations = self->annotations;
-    bw_case_told told;
-    bw_case_tell(self, &told);
-    for (int i = 0; i < told.ranges.count; i++) annotations->push(self->session->device, &told.ranges.range[i]);
+    bw_case_annotation annotation;
+    bw_case_annotate(self, &annotation);
+    for (int i = 0; i < annotation.ranges.count; i++)
+        annotations->push(self->session->device, &annotation.ranges.range[i]);
     bw_status status = bw_case_launch(self, 0);
-    for (int i = 0; i < told.ranges.count; i++) annotations->pop(self->session->device);
+    for (int i = 0; i < annotation.ranges.count; i++) annotations->pop(self->session->device);
     return status;
 }
 
@@ -181,11 +181,11 @@ bw_status bw_case_enqueue(bw_case *self) {
 bw_status bw_case_run(bw_case *self, const bw_case_arrays *arrays) {
     BW_TRY(bw_case_ready_any(self));
     BW_TRY(bw_buffers_reset(&self->buffers, 0));
-    for (int i = 0; i < self->problem->operand_count; i++) {
-        if (arrays->given[i]) BW_TRY(bw_buffers_write(&self->buffers, i, arrays->given[i]));
+    for (int i = 0; i < self->spec->operand_count; i++) {
+        if (arrays->in[i]) BW_TRY(bw_buffers_write(&self->buffers, i, arrays->in[i]));
     }
     if (arrays->launch) BW_TRY(bw_case_launch(self, 0));
-    for (int i = 0; i < self->problem->operand_count; i++) {
+    for (int i = 0; i < self->spec->operand_count; i++) {
         if (arrays->out[i]) BW_TRY(bw_buffers_read(&self->buffers, i, arrays->out[i]));
     }
     return BW_OK;
@@ -204,16 +204,16 @@ bw_status bw_case_verify(bw_case *self, const bw_budget *budget, bw_verdict *out
 
 bw_status bw_case_verify_outputs(bw_case *self, const void *const outputs[BW_MAX_OPERANDS], const bw_budget *budget,
                                  bw_verdict *out) {
-    const bw_problem *problem = self->problem;
-    bool all_given = true;
+    const bw_case_spec *spec = self->spec;
+    bool has_all = true;
     BW_TRY(bw_case_ready_any(self));
     BW_TRY(bw_buffers_reset(&self->buffers, 0));
-    for (int i = 0; i < problem->operand_count; i++) {
-        const bw_operand *operand = &problem->operands[i];
-        all_given &= !operand->present || operand->role == BW_IN || outputs[i];
+    for (int i = 0; i < spec->operand_count; i++) {
+        const bw_operand *operand = &spec->operands[i];
+        has_all &= !operand->present || operand->role == BW_IN || outputs[i];
     }
-    if (!all_given) BW_TRY(bw_case_launch(self, 0));
-    for (int i = 0; i < problem->operand_count; i++) {
+    if (!has_all) BW_TRY(bw_case_launch(self, 0));
+    for (int i = 0; i < spec->operand_count; i++) {
         if (outputs[i]) BW_TRY(bw_buffers_write(&self->buffers, i, outputs[i]));
     }
     return bw_case_verify_set(self, 0, budget, out);

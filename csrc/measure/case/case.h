@@ -18,8 +18,8 @@ enum { BW_CASE_NAME_SIZE = 256 };
 typedef struct bw_case {
     bw_session *session;
     const bw_annotation_calls *annotations; /* NULL: no tool watches, or none should be told */
-    char name[BW_CASE_NAME_SIZE];           /* for tools that watch; the operation's, until bw_case_call */
-    const bw_problem *problem;
+    char name[BW_CASE_NAME_SIZE];           /* for tools that watch; the operation's, until bw_case_set_label */
+    const bw_case_spec *spec;
     const bw_choice *_Atomic choice; /* the present one (bw_case_choice): a step-down puts another in its place */
     bw_buffers buffers;
     bw_reference reference;
@@ -32,18 +32,18 @@ bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *
 void bw_case_free(bw_case *self); /* NULL is fine */
 
 /* What tools that watch the process call it, of which the beginning is kept; NULL: they are told nothing of it. */
-void bw_case_call(bw_case *self, const char *name);
+void bw_case_set_label(bw_case *self, const char *name);
 
 /* Around what the calling thread does with it, for such a tool: "case", and inside "verify", "warmup", "counters". */
 void bw_case_push(bw_case *self, const char *what);
 void bw_case_pop(bw_case *self);
 
 /* Around measured launches: "NAME PRECISION VARIANT", and inside "measure". Its texts are `name`'s and static. */
-typedef struct bw_case_told {
-    bw_annotated ranges;
+typedef struct bw_case_annotation {
+    bw_annotation_stack ranges;
     char name[BW_CASE_NAME_SIZE + 128];
-} bw_case_told;
-void bw_case_tell(bw_case *self, bw_case_told *out);
+} bw_case_annotation;
+void bw_case_annotate(bw_case *self, bw_case_annotation *out);
 
 /* What runs now, for any thread; valid until the case is freed. */
 const bw_choice *bw_case_choice(bw_case *self);
@@ -73,7 +73,7 @@ bw_status bw_case_enqueue(bw_case *self);
 /* By operand: `given` arrays (NULL: generated) take their places, one launch runs if `launch` says so, and operands go
  * into `out` (NULL: not wanted). */
 typedef struct bw_case_arrays {
-    const void *given[BW_MAX_OPERANDS];
+    const void *in[BW_MAX_OPERANDS];
     void *out[BW_MAX_OPERANDS];
     bool launch;
 } bw_case_arrays;

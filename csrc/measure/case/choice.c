@@ -68,13 +68,13 @@ bw_status bw_variant_find(const bw_op *op, const bw_variant_table *table, const 
     return BW_OK;
 }
 
-static bw_status variant_named(const bw_problem *problem, const bw_offer *offer, const char *name,
+static bw_status variant_named(const bw_case_spec *spec, const bw_offer *offer, const char *name,
                                const bw_variant **out) {
-    BW_TRY(bw_variant_find(problem->op, offer->table, name, out));
-    const char *refusal = bw_variant_refuses(*out, &problem->dims, problem->precision, offer->facts);
+    BW_TRY(bw_variant_find(spec->op, offer->table, name, out));
+    const char *refusal = bw_variant_refuses(*out, &spec->dims, spec->precision, offer->facts);
     if (!refusal) return BW_OK;
-    return bw_fail(BW_CODE_UNSUPPORTED, "%s: variant '%s' does not run this case in %s: %s", problem->op->name, name,
-                   problem->precision->name, refusal);
+    return bw_fail(BW_CODE_UNSUPPORTED, "%s: variant '%s' does not run this case in %s: %s", spec->op->name, name,
+                   spec->precision->name, refusal);
 }
 
 bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, const bw_precision *precision,
@@ -82,7 +82,8 @@ bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *
     BW_TRY(op->cost(dims, precision, out));
     if (variant && variant->extra_cost) BW_TRY(variant->extra_cost(dims, precision, facts, out));
     if (!variant || !variant->scratch_bytes) return BW_OK;
-    bw_checked footprint = bw_add(bw_num(out->footprint_bytes), bw_num(variant->scratch_bytes(dims, precision, facts)));
+    bw_checked_int footprint =
+        bw_add(bw_num(out->footprint_bytes), bw_num(variant->scratch_bytes(dims, precision, facts)));
     if (footprint.overflow) {
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: operands and intermediates pass 2^63 bytes",
                        op->name);
@@ -93,47 +94,47 @@ bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *
 
 /* ---- choices ---- */
 
-static bw_checked align_up(bw_checked bytes) {
-    bw_checked padded = bw_add(bytes, bw_num(ALIGNMENT - 1));
+static bw_checked_int align_up(bw_checked_int bytes) {
+    bw_checked_int padded = bw_add(bytes, bw_num(ALIGNMENT - 1));
     padded.value -= padded.value % ALIGNMENT;
     return padded;
 }
 
-static bw_status lay_out(bw_choice *self, const bw_problem *problem) {
-    bw_checked offset = bw_num(0);
-    for (int i = 0; i < problem->operand_count; i++) {
+static bw_status lay_out(bw_choice *self, const bw_case_spec *spec) {
+    bw_checked_int offset = bw_num(0);
+    for (int i = 0; i < spec->operand_count; i++) {
         self->offsets[i] = offset.value;
-        if (problem->operands[i].present) self->layout.starts[self->layout.parts++] = offset.value;
-        offset = align_up(bw_add(offset, bw_num(problem->operands[i].bytes)));
+        if (spec->operands[i].present) self->layout.starts[self->layout.parts++] = offset.value;
+        offset = align_up(bw_add(offset, bw_num(spec->operands[i].bytes)));
     }
-    bw_checked end = align_up(bw_add(offset, bw_num(self->scratch_bytes)));
+    bw_checked_int end = align_up(bw_add(offset, bw_num(self->scratch_bytes)));
     if (end.overflow || self->scratch_bytes < 0) {
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: one buffer set would be larger than 2^63 bytes",
-                       problem->op->name);
+                       spec->op->name);
     }
-    self->offsets[problem->operand_count] = offset.value;
+    self->offsets[spec->operand_count] = offset.value;
     if (self->scratch_bytes) self->layout.starts[self->layout.parts++] = offset.value;
     self->layout.set_bytes = end.value;
     return BW_OK;
 }
 
 /* All that follows from the variant. */
-static bw_status work_out(bw_choice *self, const bw_problem *problem, const bw_device_facts *facts) {
+static bw_status work_out(bw_choice *self, const bw_case_spec *spec, const bw_device_facts *facts) {
     const bw_variant *variant = self->variant;
-    const bw_dims *dims = &problem->dims;
-    const bw_precision *precision = problem->precision;
+    const bw_dims *dims = &spec->dims;
+    const bw_precision *precision = spec->precision;
     if (variant->scratch_bytes) self->scratch_bytes = variant->scratch_bytes(dims, precision, facts);
     if (variant->workspace_bytes) self->workspace_bytes = variant->workspace_bytes(dims, precision, facts);
     if (self->workspace_bytes < 0) {
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: the workspace would be larger than 2^63 bytes",
-                       problem->op->name);
+                       spec->op->name);
     }
-    BW_TRY(lay_out(self, problem));
-    return bw_cost_of(problem->op, variant, dims, precision, facts, &self->cost);
+    BW_TRY(lay_out(self, spec));
+    return bw_cost_of(spec->op, variant, dims, precision, facts, &self->cost);
 }
 
 /* `why` says why the choice before is passed over. */
-static bw_status create(const bw_problem *problem, const bw_offer *offer, const bw_variant *variant,
+static bw_status create(const bw_case_spec *spec, const bw_offer *offer, const bw_variant *variant,
                         const bw_choice *before, const char *why, bw_choice **out) {
     const char *note = before ? before->note : "", *name = before ? before->variant->name : "";
     size_t note_size = strlen(note) + strlen(why) + strlen(name) + 32;
@@ -143,7 +144,7 @@ static bw_status create(const bw_problem *problem, const bw_offer *offer, const 
     if (before) {
         snprintf(self->note, note_size, "%s%svariant %s passed over: %s", note, note[0] ? "; " : "", name, why);
     }
-    bw_status status = work_out(self, problem, offer->facts);
+    bw_status status = work_out(self, spec, offer->facts);
     if (status) {
         free(self);
         return status;
@@ -153,34 +154,33 @@ static bw_status create(const bw_problem *problem, const bw_offer *offer, const 
     return BW_OK;
 }
 
-bw_status bw_choice_first(const bw_problem *problem, const bw_offer *offer, const char *name, const bw_choice **out) {
+bw_status bw_choice_first(const bw_case_spec *spec, const bw_offer *offer, const char *name, const bw_choice **out) {
     const bw_variant *variant = NULL;
     bw_choice *self = NULL;
     if (name) {
-        BW_TRY(variant_named(problem, offer, name, &variant));
+        BW_TRY(variant_named(spec, offer, name, &variant));
     } else {
-        BW_TRY(bw_variant_default(problem->op, &problem->dims, problem->precision, offer, 0, &variant));
+        BW_TRY(bw_variant_default(spec->op, &spec->dims, spec->precision, offer, 0, &variant));
     }
-    BW_TRY(create(problem, offer, variant, NULL, "", &self));
-    self->asked = name != NULL;
+    BW_TRY(create(spec, offer, variant, NULL, "", &self));
+    self->is_fixed = name != NULL;
     *out = self;
     return BW_OK;
 }
 
-bw_status bw_choice_next(const bw_problem *problem, const bw_offer *offer, const bw_choice *before, bw_status cause,
+bw_status bw_choice_next(const bw_case_spec *spec, const bw_offer *offer, const bw_choice *before, bw_status cause,
                          const bw_choice **out) {
     const bw_variant *variant = NULL;
     bw_choice *self = NULL;
-    if (before->asked || bw_status_code(cause) != BW_CODE_UNAVAILABLE) return cause;
+    if (before->is_fixed || bw_status_code(cause) != BW_CODE_UNAVAILABLE) return cause;
     assert(before->variant >= offer->table->rows && before->variant < offer->table->rows + offer->table->count);
     uint64_t passed_over = before->passed_over | (uint64_t)1 << (before->variant - offer->table->rows);
-    bw_status status =
-        bw_variant_default(problem->op, &problem->dims, problem->precision, offer, passed_over, &variant);
+    bw_status status = bw_variant_default(spec->op, &spec->dims, spec->precision, offer, passed_over, &variant);
     if (status) {
         bw_status_free(status);
         return cause;
     }
-    status = create(problem, offer, variant, before, bw_status_message(cause), &self);
+    status = create(spec, offer, variant, before, bw_status_message(cause), &self);
     bw_status_free(cause);
     if (status) return status;
     self->passed_over = passed_over;

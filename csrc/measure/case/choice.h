@@ -5,13 +5,13 @@
 #define BW_MEASURE_CASE_CHOICE_H
 
 #include "backend/backend.h"
-#include "measure/case/problem.h"
+#include "measure/case/spec.h"
 
 typedef struct bw_choice {
     const struct bw_choice *before; /* whose place it took; NULL: it is the first */
     const bw_variant *variant;
     uint64_t passed_over; /* a bit per row of the variant table */
-    bool asked;           /* named by the caller: no other may stand in for it */
+    bool is_fixed;        /* named by the caller: no other may stand in for it */
     bw_cost cost;
     int64_t offsets[BW_MAX_OPERANDS + 1]; /* in a set: of each operand, then of the scratch */
     bw_set_layout layout;                 /* of what is there: operands may be absent, and the scratch */
@@ -26,11 +26,11 @@ typedef struct bw_offer {
 } bw_offer;
 
 /* The variant of this name (NULL: the default). */
-bw_status bw_choice_first(const bw_problem *problem, const bw_offer *offer, const char *name, const bw_choice **out);
+bw_status bw_choice_first(const bw_case_spec *spec, const bw_offer *offer, const char *name, const bw_choice **out);
 
 /* The next best row where `before` cannot be had (`cause` is BW_CODE_UNAVAILABLE: a library is missing) and nobody
  * named it. Consumes the cause, or returns it where nothing steps in. */
-bw_status bw_choice_next(const bw_problem *problem, const bw_offer *offer, const bw_choice *before, bw_status cause,
+bw_status bw_choice_next(const bw_case_spec *spec, const bw_offer *offer, const bw_choice *before, bw_status cause,
                          const bw_choice **out);
 
 void bw_choice_free(const bw_choice *self); /* with those before it; NULL is fine */

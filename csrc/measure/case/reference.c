@@ -23,7 +23,7 @@ void bw_reference_free(bw_reference *self) {
     free(self->order);
     free(self->rows);
     free(self->values);
-    *self = (bw_reference){.problem = self->problem};
+    *self = (bw_reference){.spec = self->spec};
 }
 
 /* A walk over rows [first, first + count): every row once, neighbours far apart wherever it ends. Groups of `parts`
@@ -114,12 +114,12 @@ typedef struct reference_work {
 } reference_work;
 
 static void work_out_row(reference_work *work, int64_t index) {
-    const bw_problem *problem = work->reference->problem;
+    const bw_case_spec *spec = work->reference->spec;
     bw_reference_row *row = &work->reference->rows[index];
     row->values = work->reference->values + index * work->elems;
     bw_status none = NULL;
     bw_status status =
-        problem->op->reference(&problem->dims, problem->precision, problem->seed, work->reference->order[index], row);
+        spec->op->reference(&spec->dims, spec->precision, spec->seed, work->reference->order[index], row);
     if (status && !atomic_compare_exchange_strong(&work->failed, &none, status)) bw_status_free(status);
 }
 
@@ -165,7 +165,7 @@ static bw_status choose_rows(bw_reference *self, const bw_rows *rows) {
     if (!self->order || !self->rows || !self->values) {
         return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " reference rows", most);
     }
-    sample walk = sample_of(rows, self->problem->seed);
+    sample walk = sample_of(rows, self->spec->seed);
     while (self->most < most && sample_next(&walk, &self->order[self->most])) {
         self->most++;
         if (walk.at_corner) self->corners = self->most;
@@ -176,7 +176,7 @@ static bw_status choose_rows(bw_reference *self, const bw_rows *rows) {
 
 /* Rows for what is left of the budget. */
 static bw_status add_rows(bw_reference *self, const bw_budget *budget) {
-    bw_rows rows = self->problem->op->rows(&self->problem->dims, self->problem->precision);
+    bw_rows rows = self->spec->op->rows(&self->spec->dims, self->spec->precision);
     if (!self->order) BW_TRY(choose_rows(self, &rows));
     double left_s = budget->seconds - self->spent_s;
     if (self->count == self->most || (self->count >= self->corners && !(left_s > 0.0))) return BW_OK;

@@ -3,7 +3,7 @@
 #ifndef BW_MEASURE_CASE_REFERENCE_H
 #define BW_MEASURE_CASE_REFERENCE_H
 
-#include "measure/case/problem.h"
+#include "measure/case/spec.h"
 
 typedef struct bw_budget {
     double seconds; /* of processor time, shared by the processors there are */
@@ -14,7 +14,7 @@ typedef struct bw_budget {
 
 /* Empty but for the problem to begin with. */
 typedef struct bw_reference {
-    const bw_problem *problem;
+    const bw_case_spec *spec;
     int64_t count, total; /* rows worked out, rows there are */
     int64_t most, corners;
     int64_t *order; /* of these `most` rows the first `count` are worked out */

@@ -10,7 +10,8 @@ enum {
 };
 
 int64_t bw_bytes_needed(const bw_choice *choice, int64_t sets, int64_t flush_bytes) {
-    bw_checked bytes = bw_add(bw_mul(bw_num(sets), bw_num(choice->layout.set_bytes)), bw_num(choice->workspace_bytes));
+    bw_checked_int bytes =
+        bw_add(bw_mul(bw_num(sets), bw_num(choice->layout.set_bytes)), bw_num(choice->workspace_bytes));
     bytes = bw_add(bytes, bw_num(flush_bytes));
     return bytes.overflow ? INT64_MAX : bytes.value;
 }
@@ -19,9 +20,9 @@ bool bw_bytes_fit(int64_t needed_bytes, int64_t free_bytes) {
     return needed_bytes <= free_bytes - free_bytes / 32;
 }
 
-bw_status bw_bytes_refuse(const bw_problem *problem, int64_t needed_bytes, int64_t free_bytes) {
+bw_status bw_bytes_refuse(const bw_case_spec *spec, int64_t needed_bytes, int64_t free_bytes) {
     return bw_fail(BW_CODE_MEMORY, "%s needs %" PRId64 " bytes (%.2f GB), free are %" PRId64 " (%.2f GB)",
-                   problem->op->name, needed_bytes, (double)needed_bytes * 1e-9, free_bytes, (double)free_bytes * 1e-9);
+                   spec->op->name, needed_bytes, (double)needed_bytes * 1e-9, free_bytes, (double)free_bytes * 1e-9);
 }
 
 /* Where memory or the number of sets ends the rotation early, a flush makes up for it. A case that is too small for

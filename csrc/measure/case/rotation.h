@@ -30,6 +30,6 @@ int64_t bw_bytes_needed(const bw_choice *choice, int64_t sets, int64_t flush_byt
 
 /* The last bytes of a device belong to its driver or operating system. */
 bool bw_bytes_fit(int64_t needed_bytes, int64_t free_bytes);
-bw_status bw_bytes_refuse(const bw_problem *problem, int64_t needed_bytes, int64_t free_bytes);
+bw_status bw_bytes_refuse(const bw_case_spec *spec, int64_t needed_bytes, int64_t free_bytes);
 
 #endif

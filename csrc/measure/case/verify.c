@@ -78,26 +78,26 @@ static void name_element(const bw_operand *operand, int64_t index, char *out, si
 }
 
 /* Set `set` under comparison. */
-typedef struct compared {
+typedef struct comparison {
     const bw_buffers *buffers;
     int64_t set;
     bw_tolerance tolerance;
     worst worst_yet;
     char *whole[BW_MAX_OPERANDS]; /* outputs that are downloaded whole, each once */
     struct batch *batch;
-} compared;
+} comparison;
 
-static const bw_memory_calls *memory_of(const compared *self) {
+static const bw_memory_calls *memory_of(const comparison *self) {
     return self->buffers->session->backend->memory;
 }
 
-static const bw_operand *operand_of(const compared *self, const bw_reference_row *row) {
-    const bw_operand *operand = &self->buffers->problem->operands[row->operand];
+static const bw_operand *operand_of(const comparison *self, const bw_reference_row *row) {
+    const bw_operand *operand = &self->buffers->spec->operands[row->operand];
     assert(row->offset >= 0 && row->count >= 0 && row->offset + row->count <= operand->elems);
     return operand;
 }
 
-static bw_status compare_whole(compared *self, const bw_reference_row *row) {
+static bw_status compare_whole(comparison *self, const bw_reference_row *row) {
     const bw_operand *operand = operand_of(self, row);
     char **host = &self->whole[row->operand];
     if (!*host) {
@@ -123,7 +123,7 @@ static void batch_free(batch *batch) {
     free(batch);
 }
 
-static bw_status compare_batch(compared *self) {
+static bw_status compare_batch(comparison *self) {
     batch *batch = self->batch;
     if (!batch || !batch->count) return BW_OK;
     if (batch->bytes > batch->capacity) {
@@ -145,7 +145,7 @@ static bw_status compare_batch(compared *self) {
     return BW_OK;
 }
 
-static bw_status compare_gathered(compared *self, const bw_reference_row *row) {
+static bw_status compare_gathered(comparison *self, const bw_reference_row *row) {
     const bw_operand *operand = operand_of(self, row);
     int64_t start = bw_dtype_bytes(operand->dtype, row->offset), bytes = bw_dtype_bytes(operand->dtype, row->count);
     if (!self->batch) self->batch = calloc(1, sizeof *self->batch);
@@ -159,7 +159,7 @@ static bw_status compare_gathered(compared *self, const bw_reference_row *row) {
     return BW_OK;
 }
 
-static bw_status compare_rows(compared *self, const bw_reference *reference) {
+static bw_status compare_rows(comparison *self, const bw_reference *reference) {
     bw_status status = BW_OK;
     for (int64_t i = 0; i < reference->count; i++) {
         const bw_reference_row *row = &reference->rows[i];
@@ -173,9 +173,9 @@ cleanup:
     return status;
 }
 
-static void say_why(const bw_problem *problem, const worst *worst, bw_verdict *out) {
+static void say_why(const bw_case_spec *spec, const worst *worst, bw_verdict *out) {
     char element[128];
-    name_element(&problem->operands[worst->operand], worst->index, element, sizeof element);
+    name_element(&spec->operands[worst->operand], worst->index, element, sizeof element);
     if (worst->count) {
         snprintf(out->reason, sizeof out->reason,
                  "the row of %" PRId64
@@ -189,20 +189,19 @@ static void say_why(const bw_problem *problem, const worst *worst, bw_verdict *o
 }
 
 bw_status bw_verify(const bw_reference *reference, const bw_buffers *buffers, int64_t set, bw_verdict *out) {
-    const bw_problem *problem = buffers->problem;
+    const bw_case_spec *spec = buffers->spec;
     bool rounds_once = buffers->choice->variant->rounds_once;
-    compared compared = {.buffers = buffers,
-                         .set = set,
-                         .tolerance = problem->op->tolerance(&problem->dims, problem->precision, rounds_once)};
-    assert(reference->problem == problem && reference->count >= reference->corners);
-    compared.worst_yet.limit = compared.tolerance.element;
-    BW_TRY(compare_rows(&compared, reference));
-    const worst *worst = &compared.worst_yet;
+    comparison comparison = {
+        .buffers = buffers, .set = set, .tolerance = spec->op->tolerance(&spec->dims, spec->precision, rounds_once)};
+    assert(reference->spec == spec && reference->count >= reference->corners);
+    comparison.worst_yet.limit = comparison.tolerance.element;
+    BW_TRY(compare_rows(&comparison, reference));
+    const worst *worst = &comparison.worst_yet;
     *out = (bw_verdict){.verified = worst->ratio <= 1.0,
                         .max_error = worst->error,
                         .tolerance = worst->limit,
                         .rows_checked = reference->count,
                         .rows_total = reference->total};
-    if (!out->verified) say_why(problem, worst, out);
+    if (!out->verified) say_why(spec, worst, out);
     return BW_OK;
 }

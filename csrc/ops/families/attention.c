@@ -104,26 +104,26 @@ static bw_status check_shape(const shape *s) {
     return BW_OK;
 }
 
-static bw_checked keys_in_all(const shape *s) {
+static bw_checked_int keys_in_all(const shape *s) {
     if (!s->kv_lens) return bw_mul(bw_num(s->batch), bw_num(s->len));
-    bw_checked sum = bw_num(0);
+    bw_checked_int sum = bw_num(0);
     for (int64_t b = 0; b < s->batch; b++) sum = bw_add(sum, bw_num(s->kv_lens[b]));
     return sum;
 }
 
 static bw_status shape_cost(const shape *s, const bw_precision *precision, bw_cost *out) {
-    bw_checked keys = keys_in_all(s);
-    bw_checked heads = bw_mul(keys, bw_mul(bw_num(2), bw_num(s->kv_heads))); /* K's and V's, of all keys */
-    bw_checked q = bw_bytes_of(precision->result, bw_mul4(s->batch, s->seq, s->heads, s->dim));
-    bw_checked kv = bw_bytes_of(bw_attention_kv_dtype(precision), bw_mul(heads, bw_num(s->dim)));
+    bw_checked_int keys = keys_in_all(s);
+    bw_checked_int heads = bw_mul(keys, bw_mul(bw_num(2), bw_num(s->kv_heads))); /* K's and V's, of all keys */
+    bw_checked_int q = bw_bytes_of(precision->result, bw_mul4(s->batch, s->seq, s->heads, s->dim));
+    bw_checked_int kv = bw_bytes_of(bw_attention_kv_dtype(precision), bw_mul(heads, bw_num(s->dim)));
     kv = bw_add(kv, bw_bytes_of(precision->scale, heads));
-    bw_checked pairs = bw_mul(keys, bw_num(s->seq));
+    bw_checked_int pairs = bw_mul(keys, bw_num(s->seq));
     if (s->causal) {
-        bw_checked masked = bw_mul(bw_num(s->seq), bw_num(s->seq - 1));
+        bw_checked_int masked = bw_mul(bw_num(s->seq), bw_num(s->seq - 1));
         masked.value /= 2;
         pairs = bw_sub(pairs, bw_mul(masked, bw_num(s->batch))); /* never negative: kv_len >= seq_len */
     }
-    bw_checked flops = bw_mul(pairs, bw_mul3(4, s->heads, s->dim));
+    bw_checked_int flops = bw_mul(pairs, bw_mul3(4, s->heads, s->dim));
     return bw_cost_set(s->op_name, bw_add(q, kv), q, flops, out);
 }
 
@@ -181,7 +181,7 @@ static queries queries_of(const shape *s, int64_t row) {
 }
 
 /* Scores of one head to their softmax, in place; returns the sum of squared weights. */
-static double soften(double *scores, int64_t keys) {
+static double softmax(double *scores, int64_t keys) {
     double largest = -INFINITY, sum = 0.0, squares = 0.0;
     for (int64_t l = 0; l < keys; l++) largest = fmax(largest, scores[l]);
     for (int64_t l = 0; l < keys; l++) sum += scores[l] = exp(scores[l] - largest);
@@ -216,7 +216,7 @@ static bw_status shape_reference(const shape *s, const bw_precision *precision, 
             weights[h * of.keys + l] = bw_dot(of.q + h * dim, other, dim) / sqrt((double)dim);
         }
     }
-    for (int64_t h = 0; h < of.heads; h++) squares += soften(weights + h * of.keys, of.keys) / (double)of.heads;
+    for (int64_t h = 0; h < of.heads; h++) squares += softmax(weights + h * of.keys, of.keys) / (double)of.heads;
     for (int64_t i = 0; i < out->count; i++) out->values[i] = 0.0;
     for (int64_t l = 0; l < of.keys; l++) {
         bw_source_read(&v_source, first + l * stride, dim, other);

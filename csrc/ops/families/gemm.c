@@ -54,11 +54,11 @@ static int gemm_operands(const bw_dims *dims, const bw_precision *precision, bw_
 static bw_status gemm_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     bw_operand operands[BW_MAX_OPERANDS];
     BW_TRY(bw_operand_measure("gemm", operands, gemm_operands(dims, precision, operands)));
-    bw_checked read = bw_num(0);
+    bw_checked_int read = bw_num(0);
     for (int i = 0; i < BW_GEMM_OPERANDS; i++) {
         if (operands[i].role == BW_IN) read = bw_add(read, bw_num(operands[i].bytes));
     }
-    bw_checked flops = bw_mul4(2, dims->value[BW_GEMM_M], dims->value[BW_GEMM_N], dims->value[BW_GEMM_K]);
+    bw_checked_int flops = bw_mul4(2, dims->value[BW_GEMM_M], dims->value[BW_GEMM_N], dims->value[BW_GEMM_K]);
     return bw_cost_set("gemm", read, bw_num(operands[BW_GEMM_D].bytes), flops, out);
 }
 

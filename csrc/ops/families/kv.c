@@ -73,8 +73,8 @@ static bw_operand cache_scales(const char *name, const bw_operand *of, bw_dtype 
 }
 
 /* What so many tokens of a K and a V cache hold. */
-static bw_checked cache_bytes(const bw_precision *precision, int64_t tokens, int64_t heads, int64_t dim) {
-    bw_checked values = bw_bytes_of(precision->cache, bw_mul4(2, tokens, heads, dim));
+static bw_checked_int cache_bytes(const bw_precision *precision, int64_t tokens, int64_t heads, int64_t dim) {
+    bw_checked_int values = bw_bytes_of(precision->cache, bw_mul4(2, tokens, heads, dim));
     return bw_add(values, bw_bytes_of(precision->scale, bw_mul3(2, tokens, heads)));
 }
 
@@ -141,8 +141,8 @@ static int64_t append_slot(const append_shape *s, uint64_t seed, int64_t b, int6
 
 static bw_status append_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     append_shape s = append_of(dims);
-    bw_checked taken = bw_bytes_of(precision->result, bw_mul4(2, s.tokens, s.heads, s.dim));
-    bw_checked ids = bw_mul(bw_num(s.page ? 8 : 0), bw_num(s.tokens));
+    bw_checked_int taken = bw_bytes_of(precision->result, bw_mul4(2, s.tokens, s.heads, s.dim));
+    bw_checked_int ids = bw_mul(bw_num(s.page ? 8 : 0), bw_num(s.tokens));
     return bw_cost_set("kv_append", bw_add(taken, ids), cache_bytes(precision, s.tokens, s.heads, s.dim), bw_num(0),
                        out);
 }
@@ -253,10 +253,10 @@ static int64_t gather_pages(const bw_dims *dims) {
 
 static bw_status gather_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     const int64_t *v = dims->value;
-    bw_checked moved = cache_bytes(precision, v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS],
-                                   v[BW_GATHER_HEAD_DIM]);
-    bw_checked ids = bw_mul3(4, v[BW_GATHER_BATCH], gather_pages(dims));
-    return bw_cost_set("kv_gather", bw_add(moved, ids), moved, bw_num(0), out);
+    bw_checked_int total = cache_bytes(precision, v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS],
+                                       v[BW_GATHER_HEAD_DIM]);
+    bw_checked_int ids = bw_mul3(4, v[BW_GATHER_BATCH], gather_pages(dims));
+    return bw_cost_set("kv_gather", bw_add(total, ids), total, bw_num(0), out);
 }
 
 static int gather_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
@@ -284,7 +284,7 @@ static int gather_operands(const bw_dims *dims, const bw_precision *precision, b
 
 static bw_status gather_validate(const bw_dims *dims, const bw_precision *precision) {
     (void)precision;
-    bw_checked pages = bw_mul(bw_num(dims->value[BW_GATHER_BATCH]), bw_num(gather_pages(dims)));
+    bw_checked_int pages = bw_mul(bw_num(dims->value[BW_GATHER_BATCH]), bw_num(gather_pages(dims)));
     if (pages.overflow || pages.value > LENGTH_MAX) {
         return bw_fail(BW_CODE_INVALID, "kv_gather: batch x ceil(kv_len / page_size) overflows the table's 32-bit ids");
     }
@@ -353,9 +353,9 @@ static const bw_param copy_params[] = {
 
 static bw_status copy_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     const int64_t *v = dims->value;
-    bw_checked moved =
+    bw_checked_int total =
         cache_bytes(precision, v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]);
-    return bw_cost_set("kv_copy", moved, moved, bw_num(0), out);
+    return bw_cost_set("kv_copy", total, total, bw_num(0), out);
 }
 
 static int copy_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {

@@ -33,9 +33,9 @@ static int norm_operands(const bw_dims *dims, const bw_precision *precision, bw_
 }
 
 static bw_status norm_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    bw_checked elems = bw_mul(bw_num(dims->value[BW_NORM_TOKENS]), bw_num(dims->value[BW_NORM_HIDDEN]));
-    bw_checked x = bw_bytes_of(precision->result, elems);
-    bw_checked weight = bw_bytes_of(precision->result, bw_num(dims->value[BW_NORM_HIDDEN]));
+    bw_checked_int elems = bw_mul(bw_num(dims->value[BW_NORM_TOKENS]), bw_num(dims->value[BW_NORM_HIDDEN]));
+    bw_checked_int x = bw_bytes_of(precision->result, elems);
+    bw_checked_int weight = bw_bytes_of(precision->result, bw_num(dims->value[BW_NORM_HIDDEN]));
     return bw_cost_set("rmsnorm", bw_add(x, weight), x, bw_mul(bw_num(5), elems), out);
 }
 

@@ -26,8 +26,8 @@ static bw_operand vector(const char *name, bw_role role, bw_dtype dtype, int64_t
 
 static bw_status stream_cost(const char *name, const bw_dims *dims, const bw_precision *precision, int read,
                              int written, int flops, bw_cost *out) {
-    bw_checked elems = bw_num(dims->value[BW_STREAM_ELEMENTS]);
-    bw_checked bytes = bw_bytes_of(precision->activation, elems);
+    bw_checked_int elems = bw_num(dims->value[BW_STREAM_ELEMENTS]);
+    bw_checked_int bytes = bw_bytes_of(precision->activation, elems);
     return bw_cost_set(name, bw_mul(bw_num(read), bytes), bw_mul(bw_num(written), bytes), bw_mul(bw_num(flops), elems),
                        out);
 }

@@ -1,4 +1,4 @@
-/* The rungs of the ladders of attention, as their tables need them. */
+/* The variants of the ladders of attention, as their tables need them. */
 #ifndef BW_CUDA_ATTENTION_H
 #define BW_CUDA_ATTENTION_H
 

@@ -53,10 +53,10 @@ static inline bw_attention_shape bw_decode_shape(const bw_dims *dims, bw_dtype d
 }
 
 // Of a variant's intermediates: each of `bytes` is written once and read once, each of `prepared` is read.
-static inline bw_status bw_attention_add_traffic(bw_cost *cost, int64_t bytes, int64_t prepared = 0) {
-    const bw_checked all = bw_add(bw_num(bytes), bw_num(prepared));
-    const bw_checked read = bw_add(bw_num(cost->algorithmic_bytes_read), all);
-    const bw_checked written = bw_add(bw_num(cost->algorithmic_bytes_written), bw_num(bytes));
+static inline bw_status bw_attention_add_traffic(bw_cost *cost, int64_t bytes, int64_t prepared_bytes = 0) {
+    const bw_checked_int all = bw_add(bw_num(bytes), bw_num(prepared_bytes));
+    const bw_checked_int read = bw_add(bw_num(cost->algorithmic_bytes_read), all);
+    const bw_checked_int written = bw_add(bw_num(cost->algorithmic_bytes_written), bw_num(bytes));
     if (read.overflow || written.overflow) {
         return bw_fail(BW_CODE_INVALID, "the variant's intermediates take more than 2^63 - 1 bytes");
     }

@@ -29,18 +29,18 @@ BW_CUDA_PREPARE(decode_split, bw_decode_split_choose)
 BW_CUDA_PREPARE(grouped, bw_decode_grouped_choose)
 BW_CUDA_PREPARE(cluster, bw_decode_cluster_choose)
 
-/* The rungs of ladder.cu, which refuse alike. */
-#define ROWS(rung_name, ...)                                                                                    \
-    {                                                                                                           \
-        .name = #rung_name, .precisions = PRECISIONS, .refuses = bw_prefill_rows_refuse,                        \
-        .prepare = rung_name##_prepare, .release = bw_cuda_prepared_release, .launch = bw_cuda_prepared_launch, \
-        .describe = rung_name##_describe, __VA_ARGS__                                                           \
+/* The variants of ladder.cu, which refuse alike. */
+#define ROWS(variant_name, ...)                                                                                    \
+    {                                                                                                              \
+        .name = #variant_name, .precisions = PRECISIONS, .refuses = bw_prefill_rows_refuse,                        \
+        .prepare = variant_name##_prepare, .release = bw_cuda_prepared_release, .launch = bw_cuda_prepared_launch, \
+        .describe = variant_name##_describe, __VA_ARGS__                                                           \
     }
 
 static const bw_variant prefill_rows[] = {
     {.name = "unfused",
      .text = "scores and weights stored in memory: three kernels",
-     .rung = {.changes = "the baseline: scores and weights go to memory, three kernels; 16 bits on tensor cores"},
+     .prediction = {.changes = "the baseline: scores and weights go to memory, three kernels; 16 bits on tensor cores"},
      .precisions = PRECISIONS,
      .refuses = bw_unfused_refuses,
      .scratch_bytes = bw_unfused_scratch_bytes,
@@ -50,23 +50,25 @@ static const bw_variant prefill_rows[] = {
      .launch = bw_cuda_prepared_launch,
      .describe = unfused_describe},
     ROWS(strided, .text = "online softmax, a query a warp; each lane walks its own key's row",
-         .rung = {.changes = "online softmax: nothing in memory but the operands; a lane walks its own key's row",
-                  .predicted = 0.015,
-                  .because = "a load of K touches 32 lines, and nothing is shared between queries: that costs far more "
-                             "than the traffic of the scores, and unfused has tensor cores"}),
+         .prediction = {.changes = "online softmax: nothing in memory but the operands; a lane walks its own key's row",
+                        .predicted = 0.015,
+                        .because =
+                            "a load of K touches 32 lines, and nothing is shared between queries: that costs far more "
+                            "than the traffic of the scores, and unfused has tensor cores"}),
     ROWS(shared, .text = "online softmax, a query a warp; K and V tiles through shared memory",
-         .rung = {.changes = "tiles of K and V in shared memory, loaded line by line, once for 8 queries",
-                  .predicted = 1.1,
-                  .because = "32 lanes read one column of the tile, which is one bank: as many turns as lines before"}),
+         .prediction = {.changes = "tiles of K and V in shared memory, loaded line by line, once for 8 queries",
+                        .predicted = 1.1,
+                        .because =
+                            "32 lanes read one column of the tile, which is one bank: as many turns as lines before"}),
     ROWS(padded, .text = "online softmax, a query a warp; K and V tiles through shared memory, rows padded",
-         .rung = {.changes = "rows of head_dim + 1 floats in shared memory: no bank conflicts",
-                  .predicted = 7.0,
-                  .because = "2 turns a product of q and k instead of 33; the product with V stays"}),
+         .prediction = {.changes = "rows of head_dim + 1 floats in shared memory: no bank conflicts",
+                        .predicted = 7.0,
+                        .because = "2 turns a product of q and k instead of 33; the product with V stays"}),
     {.name = "flash",
      .text = "online softmax over tiles of keys; tensor cores in TF32 and 16-bit precisions",
-     .rung = {.changes = "tiles of 64 to 128 queries on tensor cores, scores in registers, asynchronous copies",
-              .predicted = 30.0,
-              .because = "16 times the arithmetic rate, and each key is read for 128 queries instead of one"},
+     .prediction = {.changes = "tiles of 64 to 128 queries on tensor cores, scores in registers, asynchronous copies",
+                    .predicted = 30.0,
+                    .because = "16 times the arithmetic rate, and each key is read for 128 queries instead of one"},
      .precisions = PRECISIONS | BW_MASK(TF32),
      .refuses = bw_flash_refuses,
      .prefers = bw_flash_prefers,
@@ -76,12 +78,12 @@ static const bw_variant prefill_rows[] = {
      .describe = flash_describe},
     {.name = "split",
      .text = "online softmax over tiles of keys; FP32 elements as sums of two TF32 ones on tensor cores",
-     .rung = {.changes = "FP32 on tensor cores: an element is two TF32 numbers, three products for one",
-              .predicted = 2.0,
-              .because =
-                  "mma.sync in TF32 reaches some 300 TFLOP/s: a third is 100, of which taking the elements apart, "
-                  "softmax and waits leave two thirds; CUDA cores reach 32",
-              .at = "fp32 batch=1 seq_len=2048 num_heads=32 num_kv_heads=8 head_dim=128 causal=1"},
+     .prediction =
+         {.changes = "FP32 on tensor cores: an element is two TF32 numbers, three products for one",
+          .predicted = 2.0,
+          .because = "mma.sync in TF32 reaches some 300 TFLOP/s: a third is 100, of which taking the elements apart, "
+                     "softmax and waits leave two thirds; CUDA cores reach 32",
+          .at = "fp32 batch=1 seq_len=2048 num_heads=32 num_kv_heads=8 head_dim=128 causal=1"},
      .precisions = BW_MASK(FP32),
      .refuses = bw_flash_refuses,
      .prepare = prefill_split_prepare,
@@ -90,11 +92,12 @@ static const bw_variant prefill_rows[] = {
      .describe = prefill_split_describe},
     {.name = "hopper",
      .text = "online softmax on Hopper's tensor cores (wgmma), fed by TMA; two or three warpgroups",
-     .rung = {.changes = "wgmma and TMA: copies, products and softmax of different warpgroups at once",
-              .predicted = 2.5,
-              .because =
-                  "wgmma reads K and V from shared memory, a producer keeps them coming, and one warpgroup's softmax "
-                  "hides behind another's products"},
+     .prediction =
+         {.changes = "wgmma and TMA: copies, products and softmax of different warpgroups at once",
+          .predicted = 2.5,
+          .because =
+              "wgmma reads K and V from shared memory, a producer keeps them coming, and one warpgroup's softmax "
+              "hides behind another's products"},
      .precisions = BW_MASK(FP16) | BW_MASK(BF16),
      .refuses = bw_hopper_refuses,
      .scratch_bytes = bw_hopper_scratch_bytes,
@@ -107,7 +110,7 @@ static const bw_variant prefill_rows[] = {
 static const bw_variant decode_rows[] = {
     {.name = "simple",
      .text = "a block per query head, a key a warp at a time",
-     .rung = {.changes = "the baseline: a block per query head, whose warps take a key at a time"},
+     .prediction = {.changes = "the baseline: a block per query head, whose warps take a key at a time"},
      .precisions = PRECISIONS,
      .refuses = bw_decode_rows_refuse,
      .prepare = simple_prepare,
@@ -116,10 +119,11 @@ static const bw_variant decode_rows[] = {
      .describe = simple_describe},
     {.name = "split",
      .text = "a query head's keys divided among blocks; a second kernel adds the parts up",
-     .rung = {.changes = "the keys of a query head divided among blocks, whose parts a second kernel adds up",
-              .predicted = 11.0,
-              .because = "32 blocks whose warps wait for memory at every key become 384: 12 times as many bytes on "
-                         "their way; adding up takes a few microseconds"},
+     .prediction = {.changes = "the keys of a query head divided among blocks, whose parts a second kernel adds up",
+                    .predicted = 11.0,
+                    .because =
+                        "32 blocks whose warps wait for memory at every key become 384: 12 times as many bytes on "
+                        "their way; adding up takes a few microseconds"},
      .precisions = PRECISIONS,
      .refuses = bw_decode_rows_refuse,
      .scratch_bytes = bw_decode_split_scratch_bytes,
@@ -130,10 +134,11 @@ static const bw_variant decode_rows[] = {
      .describe = decode_split_describe},
     {.name = "grouped",
      .text = "the same, but K and V are read once for up to 8 query heads of a group",
-     .rung = {.changes = "a block takes all query heads of a K/V head: a key is read once for its group",
-              .predicted = 1.5,
-              .because = "a quarter of the reads of L2, but a third of the warps, whose registers hold four times as "
-                         "much; waiting for memory, not its bandwidth, is the limit"},
+     .prediction = {.changes = "a block takes all query heads of a K/V head: a key is read once for its group",
+                    .predicted = 1.5,
+                    .because =
+                        "a quarter of the reads of L2, but a third of the warps, whose registers hold four times as "
+                        "much; waiting for memory, not its bandwidth, is the limit"},
      .precisions = PRECISIONS,
      .refuses = bw_decode_rows_refuse,
      .scratch_bytes = bw_decode_grouped_scratch_bytes,
@@ -144,11 +149,13 @@ static const bw_variant decode_rows[] = {
      .describe = grouped_describe},
     {.name = "splitkv",
      .text = "tensor cores, 16-byte loads asked for early; the last blocks to start add the parts up",
-     .rung = {.changes = "16-byte loads, a step ahead, straight to tensor cores; one launch: the last blocks to start "
-                         "add the parts up",
-              .predicted = 8.0,
-              .because = "96 KB a multiprocessor on their way, where 33 KB keep memory busy, and the arithmetic of a "
-                         "key is a few instructions of a warp"},
+     .prediction = {.changes =
+                        "16-byte loads, a step ahead, straight to tensor cores; one launch: the last blocks to start "
+                        "add the parts up",
+                    .predicted = 8.0,
+                    .because =
+                        "96 KB a multiprocessor on their way, where 33 KB keep memory busy, and the arithmetic of a "
+                        "key is a few instructions of a warp"},
      .precisions = PRECISIONS,
      .refuses = bw_splitkv_refuses,
      .prefers = bw_splitkv_prefers,
@@ -160,11 +167,13 @@ static const bw_variant decode_rows[] = {
      .describe = bw_splitkv_describe},
     {.name = "cluster",
      .text = "the blocks of a K/V head are a cluster: parts go to their shared memory, not to scratch",
-     .rung = {.changes = "the blocks of a K/V head as a cluster of 8 or 16, which push their parts into each other's "
-                         "shared memory",
-              .predicted = 1.0,
-              .because = "a store that arrives by itself instead of a store, polls and stores that empty: 0.7 us, of "
-                         "35 us here, but of 4 us with 4096 keys of two K/V heads"},
+     .prediction = {.changes =
+                        "the blocks of a K/V head as a cluster of 8 or 16, which push their parts into each other's "
+                        "shared memory",
+                    .predicted = 1.0,
+                    .because =
+                        "a store that arrives by itself instead of a store, polls and stores that empty: 0.7 us, of "
+                        "35 us here, but of 4 us with 4096 keys of two K/V heads"},
      .precisions = BW_MASK(FP16) | BW_MASK(BF16),
      .refuses = bw_decode_cluster_refuses,
      .prepare = cluster_prepare,

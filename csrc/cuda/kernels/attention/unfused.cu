@@ -11,8 +11,8 @@
 
 namespace {
 
-constexpr int softmax_threads = 128;         // of a row: a short one leaves few of them idle
-constexpr int64_t softmax_kept_keys = 8192;  // 32 KiB of floats: no block needs to ask for its shared memory
+constexpr int softmax_threads = 128;           // of a row: a short one leaves few of them idle
+constexpr int64_t softmax_shared_keys = 8192;  // 32 KiB of floats: no block needs to ask for its shared memory
 
 int64_t tile_count(int64_t rows) {
     return bw_ceil_div(rows, bw_tile_rows);
@@ -86,7 +86,7 @@ BW_DEVICE float reduce(float value, float (&shared)[softmax_threads / 32]) {
 // One block per row, in place. Key 0 is never masked, so that the maximum is finite. A row that fits is kept in shared
 // memory, so that it is read once; a longer one is read three times, the last two from the L2 where that is large
 // enough.
-template <bool kept, typename T>
+template <bool in_shared, typename T>
 __global__ void __launch_bounds__(softmax_threads) attention_softmax_kernel(T *scores, int64_t keys) {
     __shared__ float shared_max[softmax_threads / 32], shared_sum[softmax_threads / 32];
     float *values = (float *)bw_dynamic_shared();
@@ -94,18 +94,18 @@ __global__ void __launch_bounds__(softmax_threads) attention_softmax_kernel(T *s
     float top = -INFINITY, sum = 0.0f;
     for (int64_t i = threadIdx.x; i < keys; i += softmax_threads) {
         const float value = bw_to_float(row[i]);
-        if (kept) values[i] = value;
+        if (in_shared) values[i] = value;
         top = fmaxf(top, value);
     }
     top = reduce<take_max>(top, shared_max);
     for (int64_t i = threadIdx.x; i < keys; i += softmax_threads) {
-        const float value = __expf((kept ? values[i] : bw_to_float(row[i])) - top);
-        if (kept) values[i] = value;
+        const float value = __expf((in_shared ? values[i] : bw_to_float(row[i])) - top);
+        if (in_shared) values[i] = value;
         sum += value;
     }
     const float inverse = 1.0f / reduce<take_sum>(sum, shared_sum);
     for (int64_t i = threadIdx.x; i < keys; i += softmax_threads) {
-        bw_from_float((kept ? values[i] : __expf(bw_to_float(row[i]) - top)) * inverse, &row[i]);
+        bw_from_float((in_shared ? values[i] : __expf(bw_to_float(row[i]) - top)) * inverse, &row[i]);
     }
 }
 
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(bw_tile_threads)
     }
 }
 
-bw_status choose_scores(const bw_attention_shape &shape, bw_cuda_prepared *out) {
+bw_status choose_scores(const bw_attention_shape &shape, bw_cuda_launch_spec *out) {
     const int64_t query_tiles = tile_count(shape.queries), key_tiles = tile_count(shape.keys);
     bw_choose(out, attention_scores_kernel, dim3((unsigned)(shape.batch * shape.heads * query_tiles * key_tiles)),
               dim3(bw_tile_threads), 0, bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K),
@@ -146,15 +146,15 @@ bw_status choose_scores(const bw_attention_shape &shape, bw_cuda_prepared *out) 
 }
 
 template <typename T>
-bw_status choose_softmax(const bw_attention_shape &shape, bw_cuda_prepared *out) {
-    const bool kept = shape.keys <= softmax_kept_keys;
-    bw_choose(out, kept ? attention_softmax_kernel<true, T> : attention_softmax_kernel<false, T>,
+bw_status choose_softmax(const bw_attention_shape &shape, bw_cuda_launch_spec *out) {
+    const bool in_shared = shape.keys <= softmax_shared_keys;
+    bw_choose(out, in_shared ? attention_softmax_kernel<true, T> : attention_softmax_kernel<false, T>,
               dim3((unsigned)(shape.batch * shape.heads * shape.queries)), dim3(softmax_threads),
-              kept ? (size_t)shape.keys * sizeof(float) : 0, bw_from_scratch(0), shape.keys);
+              in_shared ? (size_t)shape.keys * sizeof(float) : 0, bw_from_scratch(0), shape.keys);
     return BW_OK;
 }
 
-bw_status choose_output(const bw_attention_shape &shape, bw_cuda_prepared *out) {
+bw_status choose_output(const bw_attention_shape &shape, bw_cuda_launch_spec *out) {
     const int64_t query_tiles = tile_count(shape.queries), dim_tiles = tile_count(shape.head_dim);
     bw_choose(out, attention_output_kernel, dim3((unsigned)(shape.batch * shape.heads * query_tiles * dim_tiles)),
               dim3(bw_tile_threads), 0, bw_from_scratch(0), bw_from_operand(BW_ATTENTION_V),
@@ -166,9 +166,9 @@ bw_status choose_output(const bw_attention_shape &shape, bw_cuda_prepared *out) 
 
 const char *bw_unfused_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
-    const bw_checked rows = bw_mul3(shape.batch, shape.heads, shape.queries);
-    const bw_checked tiles = bw_mul4(shape.batch, shape.heads, tile_count(shape.queries), tile_count(shape.keys));
-    const bw_checked dim_tiles =
+    const bw_checked_int rows = bw_mul3(shape.batch, shape.heads, shape.queries);
+    const bw_checked_int tiles = bw_mul4(shape.batch, shape.heads, tile_count(shape.queries), tile_count(shape.keys));
+    const bw_checked_int dim_tiles =
         bw_mul4(shape.batch, shape.heads, tile_count(shape.queries), tile_count(shape.head_dim));
     if (rows.overflow || tiles.overflow || dim_tiles.overflow || !bw_cuda_grid_fits(rows.value) ||
         !bw_cuda_grid_fits(tiles.value) || !bw_cuda_grid_fits(dim_tiles.value)) {
@@ -179,8 +179,8 @@ const char *bw_unfused_refuses(const bw_dims *dims, const bw_precision *precisio
 
 int64_t bw_unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
-    const bw_checked elems = bw_mul4(shape.batch, shape.heads, shape.queries, shape.keys);
-    const bw_checked bytes = bw_mul(elems, bw_num(bw_dtype_get(precision->result)->block_bytes));
+    const bw_checked_int elems = bw_mul4(shape.batch, shape.heads, shape.queries, shape.keys);
+    const bw_checked_int bytes = bw_mul(elems, bw_num(bw_dtype_get(precision->result)->block_bytes));
     return bytes.overflow ? INT64_MAX : bytes.value;
 }
 
@@ -193,7 +193,7 @@ bw_status bw_unfused_extra_cost(const bw_dims *dims, const bw_precision *precisi
 }
 
 bw_status bw_unfused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                            bw_cuda_prepared *out) {
+                            bw_cuda_launch_spec *out) {
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     const bw_dtype dtype = precision->cache;
     const bool tensor = dtype != BW_FP32;

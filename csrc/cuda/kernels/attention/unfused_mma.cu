@@ -181,7 +181,7 @@ dim3 grid_of(const bw_attention_shape &shape, int64_t column_tiles) {
 
 }  // namespace
 
-bw_status bw_unfused_mma_scores(bw_dtype dtype, const bw_attention_shape &shape, bw_cuda_prepared *out) {
+bw_status bw_unfused_mma_scores(bw_dtype dtype, const bw_attention_shape &shape, bw_cuda_launch_spec *out) {
     return bw_cuda_by_half_type(dtype, [&](auto tag) {
         const int64_t tiles = bw_ceil_div(shape.keys, edge);
         bw_choose(out, attention_scores_mma_kernel<typename decltype(tag)::type>, grid_of(shape, tiles), dim3(threads),
@@ -191,7 +191,7 @@ bw_status bw_unfused_mma_scores(bw_dtype dtype, const bw_attention_shape &shape,
     });
 }
 
-bw_status bw_unfused_mma_output(bw_dtype dtype, const bw_attention_shape &shape, bw_cuda_prepared *out) {
+bw_status bw_unfused_mma_output(bw_dtype dtype, const bw_attention_shape &shape, bw_cuda_launch_spec *out) {
     return bw_cuda_by_half_type(dtype, [&](auto tag) {
         const int64_t tiles = bw_ceil_div(shape.head_dim, edge);
         bw_choose(out, attention_output_mma_kernel<typename decltype(tag)::type>, grid_of(shape, tiles), dim3(threads),

@@ -324,7 +324,7 @@ static void adopt(lt_case *state, const lt_candidate *candidate) {
 static bw_status choose(lt_case *state, const bw_launch *sets, int64_t set_count, lt_candidate *candidates, int count) {
     lt_search search = {.sets = sets, .set_count = set_count};
     bw_status status = BW_OK;
-    BW_GOTO(bw_cuda_quiet(sets[0].device));
+    BW_GOTO(bw_cuda_take_down_all_profilers(sets[0].device));
     BW_GOTO(bw_replay_open(sets[0].device, &search.replay));
     BW_GOTO(run_rounds(state, &search, candidates, count));
     if (count == 0 || !isfinite(candidates[0].ms)) {

@@ -1,4 +1,4 @@
-/* The rungs of the CUDA gemm ladder. */
+/* The variants of the CUDA gemm ladder. */
 #ifndef BW_CUDA_GEMM_H
 #define BW_CUDA_GEMM_H
 

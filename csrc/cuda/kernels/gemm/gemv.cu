@@ -166,7 +166,7 @@ bool rows_aligned(int64_t k, bw_dtype dtype) {
 }
 
 template <typename T, int a_rows, int b_rows, int steps, int split, bool vectors = true>
-bw_status choose(const gemv_shape &shape, bool adds, bw_cuda_prepared *out) {
+bw_status choose(const gemv_shape &shape, bool adds, bw_cuda_launch_spec *out) {
     const int64_t blocks = bw_ceil_div(bw_ceil_div(shape.n, b_rows) * split, warps_per_block);
     bw_choose(out, gemm_gemv_kernel<T, a_rows, b_rows, steps, split, vectors>, dim3((unsigned)blocks),
               dim3(warps_per_block * 32), 0, bw_from_operand(BW_GEMM_A), bw_from_operand(BW_GEMM_B),
@@ -177,7 +177,7 @@ bw_status choose(const gemv_shape &shape, bool adds, bw_cuda_prepared *out) {
 // A block reads its rows in one turn where it can, and 8 loads of B a lane are what a turn should have: short rows come
 // four at a time. Long ones take turns of 2 steps where the last turn of 4 would be half empty.
 template <typename T, int a_rows>
-bw_status choose_few(const gemv_shape &shape, bool adds, bw_cuda_prepared *out) {
+bw_status choose_few(const gemv_shape &shape, bool adds, bw_cuda_launch_spec *out) {
     const int64_t steps = bw_ceil_div(shape.k / gemv_step<T, true>::elems, 32);  // of a warp
     if (steps <= 2) return choose<T, a_rows, 4, 2, 1>(shape, adds, out);
     if (steps <= 4) return choose<T, a_rows, 4, 1, 4>(shape, adds, out);
@@ -188,7 +188,7 @@ bw_status choose_few(const gemv_shape &shape, bool adds, bw_cuda_prepared *out) 
 // More rows of A: sums take the registers. A warp has a row of B to itself where there are enough of them to keep every
 // multiprocessor reading, because it has fewer sums to add up then; FP32 has fewer to begin with.
 template <typename T, int a_rows>
-bw_status choose_more(const gemv_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status choose_more(const gemv_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     if constexpr (sizeof(T) == 4) {
         if constexpr (a_rows <= 4) {
             return choose<T, a_rows, 2, 4, 4>(shape, adds, out);
@@ -209,7 +209,7 @@ bw_status choose_more(const gemv_shape &shape, bool adds, const bw_device_facts 
 // Unaligned rows are the slow path anyway: two instantiations do.
 template <typename T>
 bw_status choose_for(const gemv_shape &shape, bool aligned, bool adds, const bw_device_facts *facts,
-                     bw_cuda_prepared *out) {
+                     bw_cuda_launch_spec *out) {
     constexpr int largest_m = sizeof(T) == 4 ? largest_m_float : largest_m_half;
     if (!aligned) {
         if (shape.m == 1) return choose<T, 1, 2, 4, 4, false>(shape, adds, out);
@@ -274,7 +274,7 @@ bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const b
 }
 
 bw_status bw_gemv_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                         bw_cuda_prepared *out) {
+                         bw_cuda_launch_spec *out) {
     const int64_t *value = dims->value;
     const gemv_shape shape = {value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K]};
     return bw_cuda_by_type(precision->weight, [&](auto tag) {

@@ -1,4 +1,4 @@
-// The lower rungs of gemm, each slower than `tiled` and simpler. One float sum an element of D in all of them.
+// The lower variants of gemm, each slower than `tiled` and simpler. One float sum an element of D in all of them.
 //   naive      a thread an element of D: its neighbours read rows of B that lie K elements apart, a memory line each
 //   restrict   the same with __restrict__ on every pointer: nothing is stored in the loop, so nothing could alias
 //   coalesced  a warp an element of D: its lanes read neighbouring elements of the same two rows
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(edge *edge)
 }
 
 template <typename Kernel>
-bw_status choose_elements(const bw_dims *dims, Kernel kernel, bw_cuda_prepared *out) {
+bw_status choose_elements(const bw_dims *dims, Kernel kernel, bw_cuda_launch_spec *out) {
     const int64_t *value = dims->value;
     const int64_t blocks = bw_ceil_div(value[BW_GEMM_M] * value[BW_GEMM_N], naive_threads);
     bw_choose(out, kernel, dim3((unsigned)blocks), dim3(naive_threads), 0, bw_from_operand(BW_GEMM_A),
@@ -91,14 +91,14 @@ bw_status choose_elements(const bw_dims *dims, Kernel kernel, bw_cuda_prepared *
 }  // namespace
 
 const char *bw_gemm_naive_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
-    const bw_checked elements = bw_mul(bw_num(dims->value[BW_GEMM_M]), bw_num(dims->value[BW_GEMM_N]));
+    const bw_checked_int elements = bw_mul(bw_num(dims->value[BW_GEMM_M]), bw_num(dims->value[BW_GEMM_N]));
     return elements.overflow || !bw_cuda_grid_fits(bw_ceil_div(elements.value, naive_threads))
                ? "more elements of D than 2^31 - 1 blocks of 256 threads"
                : nullptr;
 }
 
 bw_status bw_gemm_naive_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                               bw_cuda_prepared *out) {
+                               bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return choose_elements(dims, gemm_naive_kernel<T>, out);
@@ -106,7 +106,7 @@ bw_status bw_gemm_naive_choose(const bw_dims *dims, const bw_precision *precisio
 }
 
 bw_status bw_gemm_restrict_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                  bw_cuda_prepared *out) {
+                                  bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return choose_elements(dims, gemm_restrict_kernel<T>, out);
@@ -118,7 +118,7 @@ const char *bw_gemm_coalesced_refuses(const bw_dims *dims, const bw_precision *,
 }
 
 bw_status bw_gemm_coalesced_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                   bw_cuda_prepared *out) {
+                                   bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return bw_gemm_choose_tiles(dims, gemm_coalesced_kernel<T>, coalesced_rows, coalesced_columns,
@@ -131,7 +131,7 @@ const char *bw_gemm_shared_refuses(const bw_dims *dims, const bw_precision *, co
 }
 
 bw_status bw_gemm_shared_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                bw_cuda_prepared *out) {
+                                bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return bw_gemm_choose_tiles(dims, gemm_shared_kernel<edge, 0, T>, edge, edge, edge * edge, 0, out);
@@ -139,7 +139,7 @@ bw_status bw_gemm_shared_choose(const bw_dims *dims, const bw_precision *precisi
 }
 
 bw_status bw_gemm_padded_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                bw_cuda_prepared *out) {
+                                bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return bw_gemm_choose_tiles(dims, gemm_shared_kernel<edge + 1, 0, T>, edge, edge, edge * edge, 0, out);
@@ -147,7 +147,7 @@ bw_status bw_gemm_padded_choose(const bw_dims *dims, const bw_precision *precisi
 }
 
 bw_status bw_gemm_swizzled_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                  bw_cuda_prepared *out) {
+                                  bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return bw_gemm_choose_tiles(dims, gemm_shared_kernel<edge, 7, T>, edge, edge, edge * edge, 0, out);

@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
 
 // At most `warps` of them share a row, each in as many turns.
 template <typename T, bool exact, int quads, int tiles, int steps, bool ahead, int most_warps, int residents>
-bw_status choose(const bw_skinny_shape &shape, int64_t warps, bool adds, bw_cuda_prepared *out) {
+bw_status choose(const bw_skinny_shape &shape, int64_t warps, bool adds, bw_cuda_launch_spec *out) {
     const int64_t turns = bw_ceil_div(shape.chunks, steps * step_chunks);
     constexpr int rows = (quads + quads % 2) * tile;
     warps = bw_ceil_div(turns, bw_ceil_div(turns, warps));
@@ -183,7 +183,7 @@ bool many_rows(const bw_skinny_shape &shape, const bw_device_facts *facts) {
 // multiprocessor, which reads A once then. For many short rows of B a block's own time counts, and what it reads of A:
 // it takes 16 rows then.
 template <typename T, bool exact>
-bw_status choose_for(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status choose_for(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     const int64_t warps = shape.n <= (int64_t)facts->units * 2 * tile ? 16 : 8;
     if (shape.m > 8) {
         const bool small = shape.m <= most_rows && shape.n <= (int64_t)facts->units * 4 * tile;
@@ -231,7 +231,7 @@ bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const
 }
 
 bw_status bw_skinny_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                           bw_cuda_prepared *out) {
+                           bw_cuda_launch_spec *out) {
     const int64_t *value = dims->value;
     const bool adds = value[BW_GEMM_BETA] != 0;
     return bw_cuda_by_type(precision->weight, [&](auto tag) {

@@ -11,6 +11,6 @@ struct bw_skinny_shape {
 
 /* skinny_fp32.cu */
 bw_status bw_skinny_float_choose(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts,
-                                 bw_cuda_prepared *out);
+                                 bw_cuda_launch_spec *out);
 
 #endif

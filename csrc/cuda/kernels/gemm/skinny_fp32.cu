@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(warps * 32, 2)
 }
 
 template <int eights, int b_rows, int warps, int stages>
-bw_status choose(const bw_skinny_shape &shape, bool adds, bw_cuda_prepared *out) {
+bw_status choose(const bw_skinny_shape &shape, bool adds, bw_cuda_launch_spec *out) {
     bw_choose(out, gemm_skinny_float_kernel<eights, b_rows, warps, stages>,
               dim3((unsigned)bw_ceil_div(shape.n, b_rows)), dim3(warps * 32),
               (size_t)(warps * stages * (b_rows + 8 * eights) * row_floats) * sizeof(float), bw_from_operand(BW_GEMM_A),
@@ -123,7 +123,7 @@ bw_status choose(const bw_skinny_shape &shape, bool adds, bw_cuda_prepared *out)
 
 // Two blocks a multiprocessor, and where that leaves some without any, half as many rows and twice the warps for each.
 template <int eights, int stages>
-bw_status choose_for(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status choose_for(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     if (shape.n <= (int64_t)facts->units * 16) return choose<eights, 16, 8, stages>(shape, adds, out);
     return choose<eights, 32, 4, stages>(shape, adds, out);
 }
@@ -131,7 +131,7 @@ bw_status choose_for(const bw_skinny_shape &shape, bool adds, const bw_device_fa
 }  // namespace
 
 bw_status bw_skinny_float_choose(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts,
-                                 bw_cuda_prepared *out) {
+                                 bw_cuda_launch_spec *out) {
     if (shape.m <= 16) return choose_for<2, 4>(shape, adds, facts, out);
     if (shape.m <= 24) return choose_for<3, 3>(shape, adds, facts, out);
     return choose_for<4, 3>(shape, adds, facts, out);

@@ -1,4 +1,4 @@
-/* gemm on a GPU. The ladder, whose rungs `changes` explains:
+/* gemm on a GPU. The ladder, whose variants `changes` explains:
  *   naive, restrict, coalesced, shared, padded, swizzled   the plain ones (ladder.cu)
  *   tiled, vector                                          sums in registers (tiled.cu, vector.cu)
  *   tensor                                                 mma.sync (tensor.cu)
@@ -15,12 +15,12 @@ enum {
     TENSOR_PRECISIONS = BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16)
 };
 
-/* What most rungs are but for their rows' own words: a `refuses` and a `choose`. */
-#define RUNG(rung_name, refusal, takes, ...)                                                                    \
-    {                                                                                                           \
-        .name = #rung_name, .precisions = takes, .rounds_once = true, .refuses = refusal,                       \
-        .prepare = rung_name##_prepare, .release = bw_cuda_prepared_release, .launch = bw_cuda_prepared_launch, \
-        .describe = rung_name##_describe, __VA_ARGS__                                                           \
+/* What most variants are but for their rows' own words: a `refuses` and a `choose`. */
+#define VARIANT(variant_name, refusal, takes, ...)                                                                 \
+    {                                                                                                              \
+        .name = #variant_name, .precisions = takes, .rounds_once = true, .refuses = refusal,                       \
+        .prepare = variant_name##_prepare, .release = bw_cuda_prepared_release, .launch = bw_cuda_prepared_launch, \
+        .describe = variant_name##_describe, __VA_ARGS__                                                           \
     }
 
 BW_CUDA_PREPARE(naive, bw_gemm_naive_choose)
@@ -37,71 +37,79 @@ BW_CUDA_PREPARE(skinny, bw_skinny_choose)
 BW_CUDA_PREPARE(wgmma, bw_wgmma_choose)
 
 static const bw_variant rows[] = {
-    RUNG(naive, bw_gemm_naive_refuses, PRECISIONS, .text = "a thread an element of D",
-         .rung = {.changes = "the baseline: what the formula says, a thread an element of D"}),
-    RUNG(restrict, bw_gemm_naive_refuses, PRECISIONS, .text = "a thread an element of D, __restrict__ pointers",
-         .rung = {.changes = "__restrict__ on every pointer",
-                  .predicted = 1.0,
-                  .because = "the loop stores nothing, so no load had to wait for a store that might alias it"}),
-    RUNG(
-        coalesced, bw_gemm_coalesced_refuses, PRECISIONS, .text = "a warp an element of D, its lanes side by side",
-        .rung = {.changes = "a warp an element: lanes read neighbours in memory, not rows that lie K apart",
+    VARIANT(naive, bw_gemm_naive_refuses, PRECISIONS, .text = "a thread an element of D",
+            .prediction = {.changes = "the baseline: what the formula says, a thread an element of D"}),
+    VARIANT(
+        restrict, bw_gemm_naive_refuses, PRECISIONS, .text = "a thread an element of D, __restrict__ pointers",
+        .prediction = {.changes = "__restrict__ on every pointer",
+                       .predicted = 1.0,
+                       .because = "the loop stores nothing, so no load had to wait for a store that might alias it"}),
+    VARIANT(coalesced, bw_gemm_coalesced_refuses, PRECISIONS, .text = "a warp an element of D, its lanes side by side",
+            .prediction =
+                {.changes = "a warp an element: lanes read neighbours in memory, not rows that lie K apart",
                  .predicted = 8.0,
                  .because =
                      "a load touches 1 line instead of 32; adding up the lanes' sums and L2 take a part of that back"}),
-    RUNG(shared, bw_gemm_shared_refuses, PRECISIONS, .text = "32 x 32 tiles through shared memory, a thread an element",
-         .rung = {.changes = "32 x 32 tiles in shared memory: each element is read from L2 once for 32 products",
-                  .predicted = 0.5,
-                  .because = "32 lanes read one column, which is one bank: 8 turns a product (16-byte loads), where "
-                             "L1 took 4"}),
-    RUNG(padded, bw_gemm_shared_refuses, PRECISIONS,
-         .text = "32 x 32 tiles through shared memory, rows of 33, a thread an element",
-         .rung = {.changes = "rows of 33 floats in shared memory: no bank conflicts",
-                  .predicted = 3.0,
-                  .because = "2 turns a product instead of 8; fetching the tiles stays"}),
-    RUNG(swizzled, bw_gemm_shared_refuses, PRECISIONS,
-         .text = "32 x 32 tiles through shared memory, swizzled pieces of 16 bytes, a thread an element",
-         .rung = {.changes =
-                      "rows of 32 floats, their 16-byte pieces swizzled: no bank conflicts, and a load brings four",
-                  .predicted = 1.5,
-                  .because = "1.25 turns a product instead of 2, a load for four products instead of one; fetching the "
-                             "tiles stays"}),
-    RUNG(tiled, bw_tiled_refuses, PRECISIONS, .text = "64 x 64 tiles through shared memory, float arithmetic",
-         .rung = {.changes = "64 x 64 tiles, 4 x 4 sums a thread in registers",
-                  .predicted = 2.3,
-                  .because = "half a turn in shared memory for a product instead of 1.25"}),
-    RUNG(vector, bw_gemm_vector_refuses, PRECISIONS,
-         .text = "128 x 128 tiles, 8 x 8 sums a thread, 16-byte loads, two pairs of buffers",
-         .rung = {.changes = "128 x 128 tiles, 8 x 8 sums, 16-byte loads, the next tiles under way",
-                  .predicted = 2.0,
-                  .because = "4 loads for 64 products: float arithmetic itself becomes the limit"}),
-    RUNG(tensor, bw_gemm_tensor_refuses, TENSOR_PRECISIONS,
-         .text = "128 x 128 tiles on tensor cores (mma.sync), copied asynchronously, three stages",
-         .rung = {.changes = "tensor cores (mma.sync), fragments by ldmatrix, asynchronous copies in three stages",
-                  .predicted = 8.0,
-                  .because = "16 times the arithmetic rate, of which mma.sync reaches about half on Hopper"}),
-    RUNG(gemv, bw_gemv_refuses, PRECISIONS, .text = "few rows of A: streams B once through registers",
-         .prefers = bw_gemv_prefers,
-         .rung = {.changes = "few rows of A: B streams through registers, 16 bytes a lane, no tiles",
-                  .predicted = 1.6,
-                  .because = "a tile of 128 rows for one leaves half of the memory's bandwidth waiting at barriers",
-                  .at = "fp16 M=1 N=14336 K=4096"}),
-    RUNG(skinny, bw_skinny_refuses, PRECISIONS,
-         .text = "up to 16 rows of A, in FP32 32, on tensor cores (mma.sync), B asked for early in 16-byte loads",
-         .prefers = bw_skinny_prefers,
-         .rung = {.changes = "few rows of A on tensor cores: B's fragments are loaded as they lie, 16 bytes a lane",
-                  .predicted = 1.65,
-                  .because = "gemv's arithmetic for 8 rows takes 1.7 times as long as reading B; this takes none of it",
-                  .at = "fp16 M=8 N=14336 K=4096"}),
-    RUNG(wgmma, bw_wgmma_refuses, TENSOR_PRECISIONS, .text = "Hopper's tensor cores (wgmma), fed by TMA",
-         .rung = {.changes = "wgmma and TMA: a producer warp keeps four stages full, two warpgroups do products",
-                  .predicted = 1.6,
-                  .because = "wgmma reads operands from shared memory: no ldmatrix, no fragments in registers"}),
+    VARIANT(
+        shared, bw_gemm_shared_refuses, PRECISIONS, .text = "32 x 32 tiles through shared memory, a thread an element",
+        .prediction = {.changes = "32 x 32 tiles in shared memory: each element is read from L2 once for 32 products",
+                       .predicted = 0.5,
+                       .because =
+                           "32 lanes read one column, which is one bank: 8 turns a product (16-byte loads), where "
+                           "L1 took 4"}),
+    VARIANT(padded, bw_gemm_shared_refuses, PRECISIONS,
+            .text = "32 x 32 tiles through shared memory, rows of 33, a thread an element",
+            .prediction = {.changes = "rows of 33 floats in shared memory: no bank conflicts",
+                           .predicted = 3.0,
+                           .because = "2 turns a product instead of 8; fetching the tiles stays"}),
+    VARIANT(
+        swizzled, bw_gemm_shared_refuses, PRECISIONS,
+        .text = "32 x 32 tiles through shared memory, swizzled pieces of 16 bytes, a thread an element",
+        .prediction =
+            {.changes = "rows of 32 floats, their 16-byte pieces swizzled: no bank conflicts, and a load brings four",
+             .predicted = 1.5,
+             .because = "1.25 turns a product instead of 2, a load for four products instead of one; fetching the "
+                        "tiles stays"}),
+    VARIANT(tiled, bw_tiled_refuses, PRECISIONS, .text = "64 x 64 tiles through shared memory, float arithmetic",
+            .prediction = {.changes = "64 x 64 tiles, 4 x 4 sums a thread in registers",
+                           .predicted = 2.3,
+                           .because = "half a turn in shared memory for a product instead of 1.25"}),
+    VARIANT(vector, bw_gemm_vector_refuses, PRECISIONS,
+            .text = "128 x 128 tiles, 8 x 8 sums a thread, 16-byte loads, two pairs of buffers",
+            .prediction = {.changes = "128 x 128 tiles, 8 x 8 sums, 16-byte loads, the next tiles under way",
+                           .predicted = 2.0,
+                           .because = "4 loads for 64 products: float arithmetic itself becomes the limit"}),
+    VARIANT(
+        tensor, bw_gemm_tensor_refuses, TENSOR_PRECISIONS,
+        .text = "128 x 128 tiles on tensor cores (mma.sync), copied asynchronously, three stages",
+        .prediction = {.changes = "tensor cores (mma.sync), fragments by ldmatrix, asynchronous copies in three stages",
+                       .predicted = 8.0,
+                       .because = "16 times the arithmetic rate, of which mma.sync reaches about half on Hopper"}),
+    VARIANT(gemv, bw_gemv_refuses, PRECISIONS, .text = "few rows of A: streams B once through registers",
+            .prefers = bw_gemv_prefers,
+            .prediction = {.changes = "few rows of A: B streams through registers, 16 bytes a lane, no tiles",
+                           .predicted = 1.6,
+                           .because =
+                               "a tile of 128 rows for one leaves half of the memory's bandwidth waiting at barriers",
+                           .at = "fp16 M=1 N=14336 K=4096"}),
+    VARIANT(skinny, bw_skinny_refuses, PRECISIONS,
+            .text = "up to 16 rows of A, in FP32 32, on tensor cores (mma.sync), B asked for early in 16-byte loads",
+            .prefers = bw_skinny_prefers,
+            .prediction =
+                {.changes = "few rows of A on tensor cores: B's fragments are loaded as they lie, 16 bytes a lane",
+                 .predicted = 1.65,
+                 .because = "gemv's arithmetic for 8 rows takes 1.7 times as long as reading B; this takes none of it",
+                 .at = "fp16 M=8 N=14336 K=4096"}),
+    VARIANT(
+        wgmma, bw_wgmma_refuses, TENSOR_PRECISIONS, .text = "Hopper's tensor cores (wgmma), fed by TMA",
+        .prediction = {.changes = "wgmma and TMA: a producer warp keeps four stages full, two warpgroups do products",
+                       .predicted = 1.6,
+                       .because = "wgmma reads operands from shared memory: no ldmatrix, no fragments in registers"}),
     {.name = "cublaslt",
      .text = "NVIDIA cuBLASLt, the fastest of the algorithms it offers",
-     .rung = {.changes = "NVIDIA's library: on Hopper wgmma and TMA, and the fastest of its algorithms",
-              .predicted = 1.06,
-              .because = "1.7 over tensor, of which wgmma was to bring 1.6: it is the same instructions"},
+     .prediction = {.changes = "NVIDIA's library: on Hopper wgmma and TMA, and the fastest of its algorithms",
+                    .predicted = 1.06,
+                    .because = "1.7 over tensor, of which wgmma was to bring 1.6: it is the same instructions"},
      .precisions = PRECISIONS,
      .rounds_once = true,
      .refuses = bw_cublaslt_refuses,

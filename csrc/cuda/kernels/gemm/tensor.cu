@@ -115,7 +115,7 @@ const char *bw_gemm_tensor_refuses(const bw_dims *dims, const bw_precision *, co
 }
 
 bw_status bw_gemm_tensor_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                bw_cuda_prepared *out) {
+                                bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return bw_gemm_choose_tiles(dims, gemm_tensor_kernel<T>, edge, edge, threads, shared_bytes, out);

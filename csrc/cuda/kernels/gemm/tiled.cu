@@ -30,7 +30,7 @@ const char *bw_tiled_refuses(const bw_dims *dims, const bw_precision *, const bw
 }
 
 bw_status bw_tiled_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                          bw_cuda_prepared *out) {
+                          bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return bw_gemm_choose_tiles(dims, gemm_tiled_kernel<T>, bw_tile_rows, bw_tile_rows, bw_tile_threads, 0, out);

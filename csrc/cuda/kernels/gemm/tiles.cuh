@@ -1,4 +1,5 @@
-// What the rungs of gemm share that work out D by tiles, a block each: their grid, and how sums become elements of D.
+// What the variants of gemm share that work out D by tiles, a block each: their grid, and how sums become elements of
+// D.
 #ifndef BW_CUDA_GEMM_TILES_CUH
 #define BW_CUDA_GEMM_TILES_CUH
 
@@ -35,7 +36,7 @@ BW_DEVICE void bw_gemm_store_pair(const T *c, T *d, int64_t row, int64_t column,
 }
 
 static inline const char *bw_gemm_tiles_refuse(const bw_dims *dims, int64_t rows, int64_t columns) {
-    const bw_checked blocks =
+    const bw_checked_int blocks =
         bw_mul(bw_num(bw_ceil_div(dims->value[BW_GEMM_M], rows)), bw_num(bw_ceil_div(dims->value[BW_GEMM_N], columns)));
     return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more tiles of D than a grid holds (2^31 - 1)"
                                                                : nullptr;
@@ -45,7 +46,7 @@ static inline const char *bw_gemm_tiles_refuse(const bw_dims *dims, int64_t rows
 // k, tiles_m).
 template <typename Kernel>
 static bw_status bw_gemm_choose_tiles(const bw_dims *dims, Kernel kernel, int64_t rows, int64_t columns, int threads,
-                                      size_t shared_bytes, bw_cuda_prepared *out) {
+                                      size_t shared_bytes, bw_cuda_launch_spec *out) {
     const int64_t *value = dims->value;
     const int64_t tiles_m = bw_ceil_div(value[BW_GEMM_M], rows), tiles_n = bw_ceil_div(value[BW_GEMM_N], columns);
     bw_choose(out, kernel, dim3((unsigned)(tiles_m * tiles_n)), dim3((unsigned)threads), shared_bytes,

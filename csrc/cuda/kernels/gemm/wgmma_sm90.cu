@@ -184,7 +184,7 @@ bw_tensor_view rows_of(int operand, bw_dtype dtype, int element_bytes, int64_t r
 }
 
 template <int columns, typename T>
-void choose(const bw_dims *dims, bw_dtype dtype, int units, bw_cuda_prepared *out) {
+void choose(const bw_dims *dims, bw_dtype dtype, int units, bw_cuda_launch_spec *out) {
     using layout = wgmma_layout<columns>;
     constexpr int bytes = (int)sizeof(T);
     const int64_t *value = dims->value;
@@ -208,13 +208,13 @@ const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision,
     if (value[BW_GEMM_M] > INT32_MAX / 2 || value[BW_GEMM_N] > INT32_MAX / 2 || value[BW_GEMM_K] > INT32_MAX / 2) {
         return "2^30 rows or columns and more";
     }
-    const bw_checked tiles =
+    const bw_checked_int tiles =
         bw_mul(bw_num(bw_ceil_div(value[BW_GEMM_M], tile_rows)), bw_num(bw_ceil_div(value[BW_GEMM_N], 128)));
     return tiles.overflow || tiles.value > INT32_MAX / 2 ? "more than 2^30 tiles" : nullptr;
 }
 
 bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                          bw_cuda_prepared *out) {
+                          bw_cuda_launch_spec *out) {
     // The last round of tiles leaves multiprocessors idle: fewer of them when tiles are small, which read more.
     const int64_t wide = bw_ceil_div(tiles_of(dims, 256), facts->units);
     const int64_t narrow = bw_ceil_div(tiles_of(dims, 128), facts->units);

@@ -179,7 +179,7 @@ bool moves_together(const bw_device_facts *facts, int64_t units) {
 }
 
 template <typename Unit, typename From, typename To>
-bw_cuda_kernel *choose_move(const bw_device_facts *facts, bw_cuda_prepared *out, int64_t bytes,
+bw_cuda_kernel *choose_move(const bw_device_facts *facts, bw_cuda_launch_spec *out, int64_t bytes,
                             const move_operands &operands, From from, To to) {
     move<Unit> m = {};
     m.units = bytes / (int64_t)sizeof(Unit);
@@ -196,7 +196,7 @@ bw_cuda_kernel *choose_move(const bw_device_facts *facts, bw_cuda_prepared *out,
 
 // False where pages are no whole tiles, or more than a grid holds.
 template <typename Unit>
-bool choose_pages(const bw_device_facts *facts, bw_cuda_prepared *out, int64_t batch, int64_t entry_bytes,
+bool choose_pages(const bw_device_facts *facts, bw_cuda_launch_spec *out, int64_t batch, int64_t entry_bytes,
                   int64_t page_bytes, const move_operands &operands) {
     const int64_t size = sizeof(Unit), pages = bw_ceil_div(entry_bytes, page_bytes);
     if (page_bytes % (PAGE_TILE * size) != 0 || page_bytes > INT32_MAX) return false;
@@ -229,7 +229,7 @@ int64_t bytes_of(int64_t elems, const bw_precision *precision) {
 }
 
 // As if a unit were one element: how wide it is, the rows decide.
-const char *refuses_elems(bw_checked elems) {
+const char *refuses_elems(bw_checked_int elems) {
     const bool fits = !elems.overflow && bw_cuda_grid_fits(bw_ceil_div(elems.value, APART_THREADS));
     return fits ? nullptr : "more elements than the blocks of a grid move (2^31 - 1 blocks of 256)";
 }
@@ -239,7 +239,7 @@ const char *refuses_elems(bw_checked elems) {
 // ---- operations ----
 
 bw_status bw_kv_append_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                              bw_cuda_prepared *out) {
+                              bw_cuda_launch_spec *out) {
     const int64_t *value = dims->value;
     const int64_t row_bytes = bytes_of(value[BW_APPEND_NUM_KV_HEADS] * value[BW_APPEND_HEAD_DIM], precision);
     const int64_t entry_bytes = value[BW_APPEND_SEQ_LEN] * row_bytes;
@@ -265,7 +265,7 @@ bw_status bw_kv_append_choose(const bw_dims *dims, const bw_precision *precision
 }
 
 bw_status bw_kv_gather_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                              bw_cuda_prepared *out) {
+                              bw_cuda_launch_spec *out) {
     const int64_t *value = dims->value;
     const int64_t row_bytes = bytes_of(value[BW_GATHER_NUM_KV_HEADS] * value[BW_GATHER_HEAD_DIM], precision);
     const int64_t entry_bytes = value[BW_GATHER_KV_LEN] * row_bytes;
@@ -285,7 +285,7 @@ bw_status bw_kv_gather_choose(const bw_dims *dims, const bw_precision *precision
 }
 
 bw_status bw_kv_copy_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                            bw_cuda_prepared *out) {
+                            bw_cuda_launch_spec *out) {
     const int64_t *value = dims->value;
     const int64_t elems =
         value[BW_COPY_BATCH] * value[BW_COPY_KV_LEN] * value[BW_COPY_NUM_KV_HEADS] * value[BW_COPY_HEAD_DIM];

@@ -3,14 +3,14 @@
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 
-#define BASELINE "the only rung: 16 bytes a thread and step, K and V in one launch"
+#define BASELINE "the only variant: 16 bytes a thread and step, K and V in one launch"
 
 #define MOVE(operation)                                               \
     BW_CUDA_PREPARE(operation, bw_kv_##operation##_choose)            \
     static const bw_variant operation##_rows[] = {                    \
         {.name = "vector",                                            \
          .text = "K and V in one launch, 16 bytes a thread and step", \
-         .rung = {.changes = BASELINE},                               \
+         .prediction = {.changes = BASELINE},                         \
          .precisions = PRECISIONS,                                    \
          .refuses = bw_kv_##operation##_refuses,                      \
          .prepare = operation##_prepare,                              \

@@ -34,17 +34,17 @@ __device__ uint32_t word_sum(uint4 v) {
 __device__ uint32_t short_segment_sum(const char *segment, int bytes, int lane) {
     const int vectors = bytes / 16;
     const int half = vectors * 8 + lane;
-    uint4 held[LANE_VECTORS];
+    uint4 inputs[LANE_VECTORS];
 #pragma unroll
     for (int u = 0; u < LANE_VECTORS; u++) {
         const int i = lane + u * 32;
-        held[u] = i < vectors ? bw_load_once((const uint4 *)segment + i) : make_uint4(0, 0, 0, 0);
+        inputs[u] = i < vectors ? bw_load_once((const uint4 *)segment + i) : make_uint4(0, 0, 0, 0);
     }
     const uint32_t tail = half * 2 < bytes ? ((const uint16_t *)segment)[half] : 0;
     __syncwarp();  // as below
     uint32_t sum = tail << (16 * (half & 1));
 #pragma unroll
-    for (int u = 0; u < LANE_VECTORS; u++) sum += word_sum(held[u]);
+    for (int u = 0; u < LANE_VECTORS; u++) sum += word_sum(inputs[u]);
     return sum;
 }
 
@@ -57,12 +57,12 @@ __global__ void __launch_bounds__(THREADS, 16) stream_read_kernel(const char *a,
     if (left <= 0) return;
     uint32_t sum = 0;
     if (left >= BW_STREAM_SEGMENT_BYTES) {
-        uint4 held[LANE_VECTORS];
+        uint4 inputs[LANE_VECTORS];
 #pragma unroll
-        for (int u = 0; u < LANE_VECTORS; u++) held[u] = bw_load_once((const uint4 *)segment + lane + u * 32);
+        for (int u = 0; u < LANE_VECTORS; u++) inputs[u] = bw_load_once((const uint4 *)segment + lane + u * 32);
         __syncwarp();  // keeps the compiler from using early loads before it has issued the late ones
 #pragma unroll
-        for (int u = 0; u < LANE_VECTORS; u++) sum += word_sum(held[u]);
+        for (int u = 0; u < LANE_VECTORS; u++) sum += word_sum(inputs[u]);
     } else {
         sum = short_segment_sum(segment, (int)left, lane);
     }
@@ -79,21 +79,21 @@ struct write_op {
     T *b;
     // The pattern repeats every 64 elements; tiles and their rows are multiples of that, so that a thread writes the
     // same vector everywhere and only makes it once.
-    struct made {
+    struct constants {
         uint4 pattern;
     };
-    struct held {};
-    __device__ made begin() const {
+    struct inputs {};
+    __device__ constants begin() const {
         float values[elems];
 #pragma unroll
         for (int e = 0; e < elems; e++) values[e] = bw_pattern_value(threadIdx.x * elems + e);
         return {bw_pack(values, T())};
     }
-    __device__ held load(int64_t) const {
+    __device__ inputs load(int64_t) const {
         return {};
     }
-    __device__ void store(int64_t i, const made &made, const held &) const {
-        bw_store_once((uint4 *)b + i, made.pattern);
+    __device__ void store(int64_t i, const constants &constants, const inputs &) const {
+        bw_store_once((uint4 *)b + i, constants.pattern);
     }
     __device__ void element(int64_t i) const {
         bw_from_float(bw_pattern_value((uint64_t)i), &b[i]);
@@ -105,18 +105,18 @@ struct copy_op {
     using T = Element;
     const T *a;
     T *b;
-    struct made {};
-    struct held {
+    struct constants {};
+    struct inputs {
         uint4 a;
     };
-    __device__ made begin() const {
+    __device__ constants begin() const {
         return {};
     }
-    __device__ held load(int64_t i) const {
+    __device__ inputs load(int64_t i) const {
         return {bw_load_once((const uint4 *)a + i)};
     }
-    __device__ void store(int64_t i, const made &, const held &held) const {
-        bw_store_once((uint4 *)b + i, held.a);
+    __device__ void store(int64_t i, const constants &, const inputs &inputs) const {
+        bw_store_once((uint4 *)b + i, inputs.a);
     }
     __device__ void element(int64_t i) const {
         b[i] = a[i];
@@ -129,20 +129,20 @@ struct triad_op {
     static constexpr int elems = 16 / (int)sizeof(T);
     const T *a, *b;
     T *c;
-    struct made {};
-    struct held {
+    struct constants {};
+    struct inputs {
         uint4 a, b;
     };
-    __device__ made begin() const {
+    __device__ constants begin() const {
         return {};
     }
-    __device__ held load(int64_t i) const {
+    __device__ inputs load(int64_t i) const {
         return {bw_load_once((const uint4 *)a + i), bw_load_once((const uint4 *)b + i)};
     }
-    __device__ void store(int64_t i, const made &, const held &held) const {
+    __device__ void store(int64_t i, const constants &, const inputs &inputs) const {
         float x[elems], y[elems];
-        bw_unpack(held.a, x, T());
-        bw_unpack(held.b, y, T());
+        bw_unpack(inputs.a, x, T());
+        bw_unpack(inputs.b, y, T());
 #pragma unroll
         for (int e = 0; e < elems; e++) x[e] = fmaf(BW_STREAM_TRIAD_FACTOR, y[e], x[e]);
         bw_store_once((uint4 *)c + i, bw_pack(x, T()));
@@ -156,17 +156,17 @@ template <typename Op>
 __global__ void __launch_bounds__(THREADS, 16) stream_tile_kernel(Op op, int64_t elements) {
     constexpr int elems = 16 / sizeof(typename Op::T);
     const int64_t vectors = elements / elems;
-    const typename Op::made made = op.begin();
+    const typename Op::constants constants = op.begin();
     const int64_t i = (int64_t)blockIdx.x * (THREADS * UNROLL) + threadIdx.x;
-    typename Op::held held[UNROLL] = {};
+    typename Op::inputs inputs[UNROLL] = {};
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-        if (i + u * THREADS < vectors) held[u] = op.load(i + u * THREADS);
+        if (i + u * THREADS < vectors) inputs[u] = op.load(i + u * THREADS);
     }
     __syncwarp();  // keeps the compiler from using early loads before it has issued the late ones
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-        if (i + u * THREADS < vectors) op.store(i + u * THREADS, made, held[u]);
+        if (i + u * THREADS < vectors) op.store(i + u * THREADS, constants, inputs[u]);
     }
     const int64_t last = vectors * elems + threadIdx.x;
     if (blockIdx.x == 0 && last < elements) op.element(last);
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(THREADS, 16) stream_tile_kernel(Op op, int64_t
 
 // The addresses of its operands are all that an Op holds.
 template <typename Op>
-bw_status choose_tiles(const bw_dims *dims, bw_cuda_prepared *out, Op op, std::initializer_list<int> operands) {
+bw_status choose_tiles(const bw_dims *dims, bw_cuda_launch_spec *out, Op op, std::initializer_list<int> operands) {
     const int64_t elements = dims->value[BW_STREAM_ELEMENTS];
     const int64_t tile = (int64_t)THREADS * UNROLL * (16 / sizeof(typename Op::T));
     bw_cuda_kernel *kernel = bw_choose(out, stream_tile_kernel<Op>, dim3((unsigned)bw_ceil_div(elements, tile)),
@@ -200,7 +200,7 @@ bw_status for_type(bw_dtype dtype, Body body) {
 }
 
 const char *refuses(const bw_dims *dims, const bw_precision *precision, int64_t block_bytes) {
-    const bw_checked bytes =
+    const bw_checked_int bytes =
         bw_mul(bw_num(dims->value[BW_STREAM_ELEMENTS]), bw_num(bw_dtype_get(precision->activation)->block_bytes));
     const bool fits = !bytes.overflow && bw_cuda_grid_fits(bw_ceil_div(bytes.value, block_bytes));
     return fits ? nullptr : "larger than what the blocks of a grid walk over (2^31 - 1 blocks)";
@@ -209,7 +209,7 @@ const char *refuses(const bw_dims *dims, const bw_precision *precision, int64_t 
 }  // namespace
 
 bw_status bw_stream_read_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                bw_cuda_prepared *out) {
+                                bw_cuda_launch_spec *out) {
     const int64_t bytes = dims->value[BW_STREAM_ELEMENTS] * bw_dtype_get(precision->activation)->block_bytes;
     const int64_t segments = bw_ceil_div(bytes, BW_STREAM_SEGMENT_BYTES);
     const int64_t blocks = bw_ceil_div(segments, THREADS / 32);
@@ -219,7 +219,7 @@ bw_status bw_stream_read_choose(const bw_dims *dims, const bw_precision *precisi
 }
 
 bw_status bw_stream_write_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                 bw_cuda_prepared *out) {
+                                 bw_cuda_launch_spec *out) {
     return for_type(precision->activation, [&](auto type) {
         using T = decltype(type);
         return choose_tiles(dims, out, write_op<T>{}, {BW_STREAM_WRITE_B});
@@ -227,7 +227,7 @@ bw_status bw_stream_write_choose(const bw_dims *dims, const bw_precision *precis
 }
 
 bw_status bw_stream_copy_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                bw_cuda_prepared *out) {
+                                bw_cuda_launch_spec *out) {
     return for_type(precision->activation, [&](auto type) {
         using T = std::conditional_t<sizeof(type) == 4, uint32_t, uint16_t>;  // a move of bits
         return choose_tiles(dims, out, copy_op<T>{}, {BW_STREAM_COPY_A, BW_STREAM_COPY_B});
@@ -235,7 +235,7 @@ bw_status bw_stream_copy_choose(const bw_dims *dims, const bw_precision *precisi
 }
 
 bw_status bw_stream_triad_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                 bw_cuda_prepared *out) {
+                                 bw_cuda_launch_spec *out) {
     return for_type(precision->activation, [&](auto type) {
         using T = decltype(type);
         return choose_tiles(dims, out, triad_op<T>{}, {BW_STREAM_TRIAD_A, BW_STREAM_TRIAD_B, BW_STREAM_TRIAD_C});

@@ -3,14 +3,14 @@
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 
-#define BASELINE "the only rung: one tile a block, 16-byte accesses that the caches drop first"
+#define BASELINE "the only variant: one tile a block, 16-byte accesses that the caches drop first"
 
 #define STREAM(operation, refusal)                                                 \
     BW_CUDA_PREPARE(operation, bw_stream_##operation##_choose)                     \
     static const bw_variant operation##_rows[] = {                                 \
         {.name = "direct",                                                         \
          .text = "one tile per block, 16-byte accesses, evict-first cache policy", \
-         .rung = {.changes = BASELINE},                                            \
+         .prediction = {.changes = BASELINE},                                      \
          .precisions = PRECISIONS,                                                 \
          .rounds_once = true,                                                      \
          .refuses = refusal,                                                       \

@@ -156,7 +156,7 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(warps * 32, res
 }
 
 template <typename T, int padded, int tiles, int warps, int blocks, int resident>
-bw_status choose(const bw_attention_shape &shape, bool ragged, bw_cuda_prepared *out) {
+bw_status choose(const bw_attention_shape &shape, bool ragged, bw_cuda_launch_spec *out) {
     cluster_work work = {};
     work.batch_elems = shape.keys * shape.kv_heads * shape.head_dim;
     work.keys = (int)shape.keys;
@@ -205,7 +205,7 @@ bool bw_splitkv_prefers(const bw_dims *, const bw_precision *, const bw_device_f
 }
 
 bw_status bw_decode_cluster_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                                   bw_cuda_prepared *out) {
+                                   bw_cuda_launch_spec *out) {
     const bw_attention_shape shape = bw_decode_shape(dims, precision->cache);
     const bool ragged = dims->list != nullptr;
     return bw_cuda_by_half_type(precision->cache, [&](auto tag) {

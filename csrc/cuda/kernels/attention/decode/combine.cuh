@@ -473,7 +473,7 @@ static inline bw_address bw_decode_from_parts(const bw_decode_plan &plan) {
 // Of the kernels whose keys are staged in shared memory.
 template <typename Kernel>
 static bw_status bw_decode_choose_staged(Kernel *function, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                         const bw_decode_work &work, bw_cuda_prepared *out) {
+                                         const bw_decode_work &work, bw_cuda_launch_spec *out) {
     const int work_argument = 4;
     const int64_t rows = plan.parts > 0 ? plan.parts * shape.kv_heads * plan.chunks : plan.columns;
     bw_cuda_kernel *kernel = bw_choose(out, function, dim3((unsigned)rows, plan.parts > 0 ? 1 : (unsigned)plan.splits),

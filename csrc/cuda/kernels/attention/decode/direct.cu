@@ -51,14 +51,14 @@ struct direct_work {
 // What a warp takes of its column's pool: it asks for a tile one ahead, so that the answer is there when it is needed.
 struct tile_taker {
     const direct_work &work;
-    unsigned asked;  // lane 0's
+    unsigned next_tile;  // lane 0's
 
-    __device__ __forceinline__ explicit tile_taker(const direct_work &work_) : work(work_), asked(0) {
+    __device__ __forceinline__ explicit tile_taker(const direct_work &work_) : work(work_), next_tile(0) {
         ask();
     }
     // A tile's first key, or -1: nothing is left.
     __device__ __forceinline__ int take() {
-        const unsigned got = __shfl_sync(bw_all_lanes, asked, 0);
+        const unsigned got = __shfl_sync(bw_all_lanes, next_tile, 0);
         if (got >= work.pool.tiles) return -1;
         ask();
         return work.pool.first + (int)got * tile_keys;
@@ -66,7 +66,7 @@ struct tile_taker {
     // With the last question of all the count comes back to 0. (The column is worked out anew: registers are short.)
     __device__ __forceinline__ void ask() {
         unsigned *taken = work.pool.taken + (blockIdx.z * work.kv_heads + blockIdx.x);
-        if (threadIdx.x % 32 == 0) asked = atomicInc(taken, work.pool.takes - 1);
+        if (threadIdx.x % 32 == 0) next_tile = atomicInc(taken, work.pool.takes - 1);
     }
 };
 
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
 
 template <typename T, int padded, int tiles, int warps, int resident>
 bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const direct_work &work,
-                 bw_cuda_prepared *out) {
+                 bw_cuda_launch_spec *out) {
     auto *function = attention_decode_direct_kernel<T, padded, tiles, warps, resident, false, false>;
     if constexpr (warps >= 8) {  // runs.cc's
         if (plan.runs > 0) function = attention_decode_direct_kernel<T, padded, tiles, warps, resident, true, false>;
@@ -209,7 +209,7 @@ bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, co
 }  // namespace
 
 bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                  const bw_decode_exchange &exchange, bw_cuda_prepared *out) {
+                                  const bw_decode_exchange &exchange, bw_cuda_launch_spec *out) {
     direct_work work = {};
     work.by_parts = plan.parts > 0;
     work.batch_elems = shape.keys * shape.kv_heads * shape.head_dim;

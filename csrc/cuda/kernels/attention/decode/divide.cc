@@ -125,13 +125,16 @@ void choose_wide(bw_decode_plan *plan, const bw_dims *dims, int padded, int64_t 
                  int64_t cluster_limit) {
     const int64_t group = dims->value[BW_DECODE_NUM_HEADS] / dims->value[BW_DECODE_NUM_KV_HEADS];
     const int64_t keys = dims->value[BW_DECODE_KV_LEN];
-    bw_decode_timed best = {1, INFINITY, false};
+    bw_decode_split_choice best = {1, INFINITY, false};
     const bw_decode_plan nothing = *plan;
     for (int wide = 1; wide == 1 || (wide <= 4 && 8 * wide < group); wide *= 2) {
         bw_decode_plan one = nothing;
         divide_wide(&one, group, wide, padded, shared_limit);
         if (wide > 1 && one.warps == wide) break;  // no other warps to work while these wait for each other
-        const bw_decode_timed found = bw_decode_wide_splits(one, dims, padded, units, cluster_limit);
+        const bw_decode_split_choice found =
+            dims->list
+                ? bw_decode_ragged_splits(one, dims, BW_FP16, units, bw_decode_most_splits(one, bw_decode_staged_keys))
+                : bw_decode_wide_splits(one, dims, padded, units, cluster_limit);
         if (found.time >= best.time) continue;
         best = found;
         *plan = one;
@@ -160,9 +163,9 @@ void choose_combiners(bw_decode_plan *plan, const bw_dims *dims, int64_t block_h
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
     const int64_t batch = dims->value[BW_DECODE_BATCH], heads = dims->value[BW_DECODE_NUM_HEADS];
     // Of wide blocks whole ones, though their last may have fewer heads: wide.cuh
-    const bw_checked rows =
+    const bw_checked_int rows =
         plan->wide ? bw_mul(bw_num(plan->columns), bw_num(plan->block_heads)) : bw_mul(bw_num(batch), bw_num(heads));
-    const bw_checked records = bw_mul(rows, bw_mul(bw_num(plan->splits), bw_num(plan->row_records)));
+    const bw_checked_int records = bw_mul(rows, bw_mul(bw_num(plan->splits), bw_num(plan->row_records)));
     if (records.overflow || records.value > INT64_MAX / (2 * bw_decode_record_bytes)) {
         plan->scratch_bytes = INT64_MAX;
         return;
@@ -201,7 +204,7 @@ int64_t own_keys(const bw_decode_plan &plan, const bw_dims *dims) {
 // short ones, also where large blocks would not meet their keys at one go (oneshot.cu).
 double choose_even(bw_decode_plan *plan, const bw_decode_plan &small, const bw_dims *dims, bw_dtype dtype,
                    int64_t units, double large_time) {
-    const bw_decode_timed found = bw_decode_direct_splits(small, dims, dtype, units);
+    const bw_decode_split_choice found = bw_decode_direct_splits(small, dims, dtype, units);
     const bool many_steps = plan->splits * plan->step_keys < dims->value[BW_DECODE_KV_LEN];
     const bool fitting = found.splits == 1 || (dims->value[BW_DECODE_HEAD_DIM] <= 64 && many_steps);
     if (!fitting || 1.01 * found.time >= large_time) return large_time;
@@ -273,7 +276,9 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     large.resident = head_dim > 64 ? 1 : 2;
     const bool only_small = dtype == BW_FP32 || (few && head_dim <= 128);
     *plan = only_small ? small : large;
-    const bw_decode_timed first = bw_decode_direct_splits(*plan, dims, dtype, units);
+    const bw_decode_split_choice first =
+        dims->list ? bw_decode_ragged_splits(*plan, dims, dtype, units, bw_decode_most_splits(*plan, plan->step_keys))
+                   : bw_decode_direct_splits(*plan, dims, dtype, units);
     plan->splits = first.splits;
     double time = first.time;
     if (!only_small && head_dim <= 128) {
@@ -284,14 +289,14 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
         }
     }
     if (dtype != BW_FP32 && (dims->list || !only_small)) {
-        const bw_decode_timed_runs runs = bw_decode_choose_runs(large, dims, units);
+        const bw_decode_run_choice runs = bw_decode_choose_runs(large, dims, units);
         if (runs.limit > 0 && runs.time < (dims->list ? 1 : even_runs) * time) {
             *plan = large;
             plan->run_limit = runs.limit;
-            plan->runs = runs.dealt.runs;
-            plan->parts = runs.dealt.parts;
-            plan->divided = runs.dealt.divided;
-            plan->splits = runs.dealt.splits;
+            plan->runs = runs.counts.runs;
+            plan->parts = runs.counts.parts;
+            plan->divided = runs.counts.divided;
+            plan->splits = runs.counts.splits;
         }
     }
     plan->own_keys = own_keys(*plan, dims);
@@ -327,7 +332,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         divide_tensor(&plan, group, padded, shared_limit);
     }
     plan.chunks = bw_ceil_div(group, plan.block_heads);
-    const bw_checked columns = bw_mul3(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks);
+    const bw_checked_int columns = bw_mul3(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks);
     plan.columns = columns.overflow ? INT64_MAX : columns.value;
     plan.row_records = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], bw_decode_record_dims);
     if (columns.overflow) {
@@ -338,7 +343,10 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     if (!plan.direct && !plan.wide) {
         // Registers allow two, whatever the kernel.
         plan.resident = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
-        plan.splits = bw_decode_staged_splits(plan, dims, dtype, units, read_share * peak_gb_s);
+        plan.splits = dims->list ? bw_decode_ragged_splits(plan, dims, dtype, units,
+                                                           bw_decode_most_splits(plan, bw_decode_staged_keys))
+                                       .splits
+                                 : bw_decode_staged_splits(plan, dims, dtype, units, read_share * peak_gb_s);
     }
     if (plan.runs > 0) {
         plan.split_keys = plan.longest;

@@ -26,14 +26,14 @@ BW_DEVICE uint4 load_there(const void *from, bool there) {
 // shared memory that later takes the sums. A lane reads there what it wrote itself.
 template <int chunks, bool shared>
 struct lane_query {
-    uint4 held[chunks];
+    uint4 data[chunks];
     __device__ __forceinline__ explicit lane_query(float *) {
     }
     __device__ __forceinline__ void set(int j, uint4 bits) {
-        held[j] = bits;
+        data[j] = bits;
     }
     __device__ __forceinline__ uint4 get(int j) const {
-        return held[j];
+        return data[j];
     }
 };
 template <int chunks>
@@ -119,9 +119,9 @@ struct key_tile {
 // An FP32 number as two TF32 ones: what the second leaves out is below 2^-23 of it.
 struct split_float {
     uint32_t high, low;
-    __device__ __forceinline__ explicit split_float(float given) {
+    __device__ __forceinline__ explicit split_float(float input) {
         // The conversion drops the low bits of a NaN, and may leave an infinity; a sum is a NaN with all bits.
-        const float value = __fadd_rn(given, 0.0f);
+        const float value = __fadd_rn(input, 0.0f);
         asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high) : "f"(value));
         const float rest = value - __uint_as_float(high);
         asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(low) : "f"(rest));

@@ -1,4 +1,4 @@
-// attention_decode, the rungs before splitkv: float arithmetic, a key a warp at a time, whose lanes read it side by
+// attention_decode, the variants before splitkv: float arithmetic, a key a warp at a time, whose lanes read it side by
 // side, each element for itself, and wait for it.
 //   simple   a block a query head
 //   split    the keys of a head divided among blocks, whose parts a second kernel adds up
@@ -171,7 +171,7 @@ rows_plan plan_make(const bw_attention_shape &shape, const bw_device_facts *fact
     rows_plan plan = {};
     plan.heads = heads;
     plan.chunks = bw_ceil_div(shape.group, heads);
-    const bw_checked columns = bw_mul3(shape.batch, shape.kv_heads, plan.chunks);
+    const bw_checked_int columns = bw_mul3(shape.batch, shape.kv_heads, plan.chunks);
     plan.columns = columns.overflow ? INT64_MAX : columns.value;
     plan.split_keys = shape.keys;
     if (split) {
@@ -185,13 +185,13 @@ rows_plan plan_make(const bw_attention_shape &shape, const bw_device_facts *fact
 }
 
 // Bytes of `count` parts of every head.
-bw_checked part_bytes(const bw_attention_shape &shape, int64_t count) {
+bw_checked_int part_bytes(const bw_attention_shape &shape, int64_t count) {
     return bw_mul4(shape.heads, count, shape.head_dim + 2, (int64_t)sizeof(float));
 }
 
 template <int heads, typename T>
 bw_status choose_rows(const bw_attention_shape &shape, const rows_plan &plan, bool split, bool ragged,
-                      bw_cuda_prepared *out) {
+                      bw_cuda_launch_spec *out) {
     rows_work work = {};
     work.chunks = plan.chunks;
     work.split_keys = plan.split_keys;
@@ -215,7 +215,7 @@ bw_status choose_rows(const bw_attention_shape &shape, const rows_plan &plan, bo
 
 template <int heads>
 bw_status choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts, bool split,
-                 bw_cuda_prepared *out) {
+                 bw_cuda_launch_spec *out) {
     bw_attention_shape shape = bw_decode_shape(dims, precision->cache);
     const rows_plan plan = plan_make(shape, facts, heads, split);
     return bw_cuda_by_type(precision->cache, [&](auto tag) {
@@ -227,14 +227,14 @@ bw_status choose(const bw_dims *dims, const bw_precision *precision, const bw_de
 
 const char *bw_decode_rows_refuse(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
     const bw_attention_shape shape = bw_decode_shape(dims, precision->cache);
-    const bw_checked rows = bw_mul(bw_num(shape.batch), bw_num(shape.heads));
+    const bw_checked_int rows = bw_mul(bw_num(shape.batch), bw_num(shape.heads));
     return rows.overflow || !bw_cuda_grid_fits(rows.value) ? "more query heads than a grid holds (2^31 - 1)" : nullptr;
 }
 
 static int64_t scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                              int64_t heads) {
     const bw_attention_shape shape = bw_decode_shape(dims, precision->cache);
-    const bw_checked bytes =
+    const bw_checked_int bytes =
         bw_mul(bw_num(shape.batch), part_bytes(shape, plan_make(shape, facts, heads, true).splits));
     return bytes.overflow ? INT64_MAX : bytes.value;
 }
@@ -244,12 +244,12 @@ static bw_status extra_cost(const bw_dims *dims, const bw_precision *precision, 
                             int64_t heads, bw_cost *cost) {
     const bw_attention_shape shape = bw_decode_shape(dims, precision->cache);
     const rows_plan plan = plan_make(shape, facts, heads, true);
-    bw_checked count = bw_mul(bw_num(shape.batch), bw_num(plan.splits));
+    bw_checked_int count = bw_mul(bw_num(shape.batch), bw_num(plan.splits));
     if (dims->list) count = bw_num(0);
     for (int64_t b = 0; dims->list && b < shape.batch; b++) {
         count = bw_add(count, bw_num(bw_ceil_div(dims->list[b], plan.split_keys)));
     }
-    const bw_checked bytes = bw_mul(count, part_bytes(shape, 1));
+    const bw_checked_int bytes = bw_mul(count, part_bytes(shape, 1));
     return bw_attention_add_traffic(cost, bytes.overflow ? INT64_MAX : bytes.value);
 }
 
@@ -274,16 +274,16 @@ bw_status bw_decode_grouped_extra_cost(const bw_dims *dims, const bw_precision *
 }
 
 bw_status bw_decode_simple_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                                  bw_cuda_prepared *out) {
+                                  bw_cuda_launch_spec *out) {
     return choose<1>(dims, precision, facts, false, out);
 }
 
 bw_status bw_decode_split_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                                 bw_cuda_prepared *out) {
+                                 bw_cuda_launch_spec *out) {
     return choose<1>(dims, precision, facts, true, out);
 }
 
 bw_status bw_decode_grouped_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                                   bw_cuda_prepared *out) {
+                                   bw_cuda_launch_spec *out) {
     return choose<group_heads>(dims, precision, facts, true, out);
 }

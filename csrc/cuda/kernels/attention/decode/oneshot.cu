@@ -506,7 +506,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
 
 template <typename Kernel>
 void choose(Kernel *kernel_function, int warps, const bw_attention_shape &shape, const bw_decode_plan &plan,
-            const oneshot_work &work, bw_cuda_prepared *out) {
+            const oneshot_work &work, bw_cuda_launch_spec *out) {
     bw_cuda_kernel *kernel =
         bw_choose(out, kernel_function, dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
                   dim3(32, warps), 0, work);
@@ -540,7 +540,7 @@ bool bw_decode_oneshot_takes(bw_dtype dtype, const bw_attention_shape &shape, co
 }
 
 bw_status bw_decode_oneshot_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                   const bw_decode_exchange &exchange, bw_cuda_prepared *out) {
+                                   const bw_decode_exchange &exchange, bw_cuda_launch_spec *out) {
     oneshot_work work = {};
     work.key_bytes = (unsigned)(shape.kv_heads * row_bytes);
     work.split_bytes = (unsigned)(plan.split_keys * work.key_bytes);

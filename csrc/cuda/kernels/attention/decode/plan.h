@@ -149,21 +149,21 @@ bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
 // direct.cu: up to 8 query heads per K/V head, aligned rows of up to 256 elements, in FP32 64 and of few keys. For the
 // other shapes fp32/; staged_fp16.cu and staged_bf16.cu
 bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                  const bw_decode_exchange &exchange, bw_cuda_prepared *out);
+                                  const bw_decode_exchange &exchange, bw_cuda_launch_spec *out);
 // oneshot.cu: of those, where it takes them.
 bool bw_decode_oneshot_takes(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan);
 bw_status bw_decode_oneshot_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                   const bw_decode_exchange &exchange, bw_cuda_prepared *out);
+                                   const bw_decode_exchange &exchange, bw_cuda_launch_spec *out);
 bw_status bw_decode_fp32_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
-                                bw_cuda_prepared *out);
+                                bw_cuda_launch_spec *out);
 bw_status bw_decode_split_fp32_choose(const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                      const bw_decode_work &work, bw_cuda_prepared *out);
+                                      const bw_decode_work &work, bw_cuda_launch_spec *out);
 bw_status bw_decode_fp16_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
-                                bw_cuda_prepared *out);
+                                bw_cuda_launch_spec *out);
 bw_status bw_decode_bf16_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
-                                bw_cuda_prepared *out);
+                                bw_cuda_launch_spec *out);
 // wide_sm90.cu
 bw_status bw_decode_wide_cluster_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                        const bw_decode_work &work, bw_cuda_prepared *out);
+                                        const bw_decode_work &work, bw_cuda_launch_spec *out);
 
 #endif

@@ -55,25 +55,25 @@ BW_DEVICE uint32_t load_pair(const T *from, int left) {
 // The A fragments of q: in registers, but for the last ones of long rows, which are as they are in shared memory.
 template <int padded>
 struct query_fragments {
-    static constexpr int spares = bw_decode_spare_steps(padded), kept = padded / 16 - spares;
-    uint32_t held[kept][4];
+    static constexpr int spares = bw_decode_spare_steps(padded), in_registers = padded / 16 - spares;
+    uint32_t fragments[in_registers][4];
     uint32_t spare;  // this lane's place there
 
     __device__ __forceinline__ void get(int step, uint32_t (&out)[4]) const {
-        if (step < kept) {
+        if (step < in_registers) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) out[i] = held[step < kept ? step : 0][i];
+            for (int i = 0; i < 4; i++) out[i] = fragments[step < in_registers ? step : 0][i];
         } else {
-            const uint4 bits = bw_spare_load(spare + (step - kept) * 512);
+            const uint4 bits = bw_spare_load(spare + (step - in_registers) * 512);
             out[0] = bits.x, out[1] = bits.y, out[2] = bits.z, out[3] = bits.w;
         }
     }
     __device__ __forceinline__ void set(int step, const uint32_t (&in)[4]) {
-        if (step < kept) {
+        if (step < in_registers) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) held[step < kept ? step : 0][i] = in[i];
+            for (int i = 0; i < 4; i++) fragments[step < in_registers ? step : 0][i] = in[i];
         } else {
-            bw_spare_store(spare + (step - kept) * 512, make_uint4(in[0], in[1], in[2], in[3]));
+            bw_spare_store(spare + (step - in_registers) * 512, make_uint4(in[0], in[1], in[2], in[3]));
         }
     }
 };
@@ -360,7 +360,7 @@ __global__ void __launch_bounds__((wide > 0 ? most_warps : largest_warps) * 32, 
 // Files of their own instantiate these for each type: they compile side by side.
 template <typename T>
 static bw_status bw_decode_choose_mma(const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                      const bw_decode_work &work, bw_cuda_prepared *out) {
+                                      const bw_decode_work &work, bw_cuda_launch_spec *out) {
     auto *function = attention_decode_tensor_kernel<256, true, 0, false, T>;
     if (!shape.vectors) {
         function = attention_decode_tensor_kernel<256, false, 0, false, T>;

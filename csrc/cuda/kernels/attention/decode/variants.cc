@@ -17,7 +17,8 @@ bw_decode_exchange make_exchange(const bw_decode_plan &plan) {
     return exchange;
 }
 
-bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan, bw_cuda_prepared *out) {
+bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                 bw_cuda_launch_spec *out) {
     if (plan.direct) {
         return bw_decode_oneshot_takes(dtype, shape, plan)
                    ? bw_decode_oneshot_choose(dtype, shape, plan, make_exchange(plan), out)
@@ -42,17 +43,17 @@ bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decod
 }
 
 bw_status splitkv_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                         bw_cuda_prepared *out) {
+                         bw_cuda_launch_spec *out) {
     return choose(precision->cache, bw_decode_shape(dims, precision->cache),
                   bw_decode_plan_make(dims, precision->cache, facts), out);
 }
 
 // Blocks that wait for others hang where fewer run at once than the plan counts on.
-bw_status check_residents(bw_device *device, const bw_decode_plan &plan, const bw_cuda_prepared *prepared) {
+bw_status check_residents(bw_device *device, const bw_decode_plan &plan, const bw_cuda_launch_spec *spec) {
     const int units = device->facts.units;
     int resident = 0;
     if (plan.waiting == 0) return BW_OK;
-    BW_TRY(bw_cuda_resident_blocks(device, &prepared->kernel[0], &resident));
+    BW_TRY(bw_cuda_resident_blocks(device, &spec->kernel[0], &resident));
     if (bw_decode_plan_holds(plan, resident, units)) return BW_OK;
     return bw_fail(BW_CODE_UNAVAILABLE,
                    "splitkv has %lld blocks that wait for others, and this device runs %d on each of its %d "
@@ -113,13 +114,13 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
                                 bw_cost *cost) {
     const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts);
     const int64_t batch = dims->value[BW_DECODE_BATCH];
-    bw_checked parts = bw_num(0);
+    bw_checked_int parts = bw_num(0);
     if (plan.parts > 0) {
         parts = bw_num(plan.divided);
     } else if (plan.splits > 1 && !plan.cluster) {
         parts = bw_mul(bw_num(batch), bw_num(plan.splits));
     }
-    const bw_checked bytes =
+    const bw_checked_int bytes =
         bw_mul(parts, bw_mul3(bw_decode_record_bytes, dims->value[BW_DECODE_NUM_HEADS], plan.row_records));
     const int64_t stored = bytes.overflow ? INT64_MAX : bytes.value;
     return bw_attention_add_traffic(cost, stored, plan.parts * (int64_t)sizeof(bw_decode_part));
@@ -128,15 +129,15 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
 bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     bw_device *device = sets[0].device;
     const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].precision->cache, &device->facts);
-    void *prepared = nullptr;
-    BW_TRY(bw_cuda_prepare(sets, set_count, splitkv_choose, &prepared));
-    bw_status status = check_residents(device, plan, (const bw_cuda_prepared *)prepared);
+    void *spec = nullptr;
+    BW_TRY(bw_cuda_prepare(sets, set_count, splitkv_choose, &spec));
+    bw_status status = check_residents(device, plan, (const bw_cuda_launch_spec *)spec);
     if (!status) status = prepare_scratch(sets, set_count, plan);
     if (status) {
-        bw_cuda_prepared_release(prepared);
+        bw_cuda_prepared_release(spec);
         return status;
     }
-    *state = prepared;
+    *state = spec;
     return BW_OK;
 }
 

@@ -2,7 +2,7 @@
 #include "cuda/kernels/attention/decode/staged_mma.cuh"
 
 bw_status bw_decode_wide_cluster_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                        const bw_decode_work &work, bw_cuda_prepared *out) {
+                                        const bw_decode_work &work, bw_cuda_launch_spec *out) {
     return bw_cuda_by_half_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         auto *function = shape.head_dim <= 64 ? attention_decode_tensor_kernel<64, true, 1, true, T>

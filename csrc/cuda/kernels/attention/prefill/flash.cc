@@ -9,7 +9,7 @@ const char *bw_flash_refuses(const bw_dims *dims, const bw_precision *precision,
     const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
     // Tiles are counted in int.
     if (shape.keys > INT32_MAX - 512) return "2^31 - 512 keys and more";
-    const bw_checked blocks = bw_mul3(shape.batch, shape.heads, bw_ceil_div(shape.queries, 32));
+    const bw_checked_int blocks = bw_mul3(shape.batch, shape.heads, bw_ceil_div(shape.queries, 32));
     return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more tiles of queries than a grid holds (2^31 - 1)"
                                                                : nullptr;
 }
@@ -23,7 +23,7 @@ bool bw_flash_prefers(const bw_dims *dims, const bw_precision *precision, const 
 }
 
 bw_status bw_flash_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                          bw_cuda_prepared *out) {
+                          bw_cuda_launch_spec *out) {
     const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
     if (precision->id == BW_PRECISION_FP32) return bw_flash_fp32_choose(shape, facts, out);
     if (precision->id == BW_PRECISION_TF32) return bw_flash_tf32_choose(shape, facts, out);

@@ -89,8 +89,9 @@ BW_DEVICE void multiply_values(const float *weights, const float *values, float 
 // Masks and exponentiates one tile of scores, leaves the weights in shared memory and rescales what was summed before.
 // `last[i]` is the last key that row i attends.
 template <int columns, int own_rows, int own_keys>
-BW_DEVICE void soften(float (&scores)[own_rows][own_keys], int key0, const int (&last)[own_rows], float scale,
-                      float (&top)[own_rows], float (&sum)[own_rows], float (&out)[own_rows][columns], float *weights) {
+BW_DEVICE void update_softmax(float (&scores)[own_rows][own_keys], int key0, const int (&last)[own_rows], float scale,
+                              float (&top)[own_rows], float (&sum)[own_rows], float (&out)[own_rows][columns],
+                              float *weights) {
     constexpr int weight_stride = own_keys * 16 + 4;
     const int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
 #pragma unroll
@@ -168,7 +169,7 @@ __global__ void __launch_bounds__(threads, padded <= 128 ? 2 : 1)
         multiply_scores<padded>(queries, tile, scores);
         __syncthreads();
         fetch<padded, keys>(tile, v + at, kv_stride, all_keys - key0, shape.head_dim, shape.vectors);
-        soften(scores, key0, last, shape.scale, top, sum, acc, weights);
+        update_softmax(scores, key0, last, shape.scale, top, sum, acc, weights);
         __syncthreads();
         multiply_values<padded, keys>(weights, tile, acc);
         __syncthreads();
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(threads, padded <= 128 ? 2 : 1)
 }
 
 template <int padded, int rows, int keys>
-bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     const int64_t tiles = bw_ceil_div(shape.queries, rows);
     const bw_flash_order order =
         bw_flash_order_make(shape, tiles, sizeof(float), facts->cache_bytes, facts->units * (padded <= 128 ? 2 : 1));
@@ -202,7 +203,8 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
 
 }  // namespace
 
-bw_status bw_flash_fp32_choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status bw_flash_fp32_choose(const bw_attention_shape &shape, const bw_device_facts *facts,
+                               bw_cuda_launch_spec *out) {
     // 64 x 64: 16 scores and 16 or 32 sums a thread, and two blocks of at most 83 KiB a multiprocessor. 256 columns:
     // half the rows, so that there are no more sums.
     if (shape.head_dim <= 64) return choose<64, 64, 64>(shape, facts, out);

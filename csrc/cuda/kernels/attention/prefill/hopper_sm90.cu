@@ -171,8 +171,8 @@ BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &k_map, const
 // Scores to weights, in place; `shrink` is what earlier sums must be multiplied by. `room[half]` is the last key, from
 // the tile's first on, that a row attends.
 template <bool masked, int key_eights>
-BW_DEVICE void soften(float (&scores)[key_eights][4], const int (&room)[2], float scale, float slack, float (&top)[2],
-                      float (&sum)[2], float (&shrink)[2]) {
+BW_DEVICE void update_softmax(float (&scores)[key_eights][4], const int (&room)[2], float scale, float slack,
+                              float (&top)[2], float (&sum)[2], float (&shrink)[2]) {
     const int column = (int)threadIdx.x % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -261,9 +261,9 @@ struct hopper_consumer {
     }
 
     template <bool masked>
-    __device__ __forceinline__ void soften_tile(int tile) {
+    __device__ __forceinline__ void update_softmax_of_tile(int tile) {
         const int room[2] = {reach[0] - tile * keys, reach[1] - tile * keys};
-        soften<masked>(scores, room, scale, slack, top, sum, shrink);
+        update_softmax<masked>(scores, room, scale, slack, top, sum, shrink);
     }
 
     __device__ __forceinline__ void first(int tile) {
@@ -273,7 +273,7 @@ struct hopper_consumer {
         bw_registers_hold(scores);
         release(used % stages, false);
         used++;
-        soften_tile<true>(tile);
+        update_softmax_of_tile<true>(tile);
         round_weights<T>(scores, weights);
     }
 
@@ -286,7 +286,7 @@ struct hopper_consumer {
         bw_products_wait<1>();
         bw_registers_hold(scores);
         release(used % stages, false);
-        soften_tile<masked>(tile);
+        update_softmax_of_tile<masked>(tile);
         bw_products_wait<0>();
         bw_registers_hold(out);
         bw_registers_hold(weights);
@@ -405,7 +405,8 @@ bw_tensor_view view_of(int operand, bw_dtype dtype, const bw_attention_shape &sh
 }
 
 template <int padded, int consumers, int keys, typename T>
-bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts,
+                 bw_cuda_launch_spec *out) {
     using layout = hopper_layout<padded, consumers, keys>;
     const int64_t query_tiles = bw_ceil_div(shape.queries, layout::rows);
     const bw_flash_order order = bw_flash_order_make(shape, query_tiles, sizeof(T), facts->cache_bytes, 0);
@@ -438,7 +439,7 @@ const char *bw_hopper_refuses(const bw_dims *dims, const bw_precision *precision
 }
 
 bw_status bw_hopper_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                           bw_cuda_prepared *out) {
+                           bw_cuda_launch_spec *out) {
     const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
     return bw_cuda_by_half_type(bw_attention_kv_dtype(precision), [&](auto tag) {
         using T = typename decltype(tag)::type;

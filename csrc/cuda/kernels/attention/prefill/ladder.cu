@@ -1,4 +1,4 @@
-// attention_prefill, the rungs between unfused and flash: online softmax, so that no score goes to memory, but float
+// attention_prefill, the variants between unfused and flash: online softmax, so that no score goes to memory, but float
 // arithmetic and one query a warp, whose elements lie in its lanes' registers.
 //   strided  a lane walks its own key's row: the 32 lanes of a load touch 32 lines of memory
 //   shared   32 rows of K and V pass through shared memory, read from memory line by line, once for 8 queries; lanes
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(threads, resident)
 }
 
 template <typename T>
-bw_status choose_staged(const bw_attention_shape &shape, int stride, bw_cuda_prepared *out) {
+bw_status choose_staged(const bw_attention_shape &shape, int stride, bw_cuda_launch_spec *out) {
     const int64_t tiles = bw_ceil_div(shape.queries, warps);
     bw_choose(out, attention_shared_kernel<T>, dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3(threads),
               2 * tile_keys * (size_t)stride * sizeof(float), bw_from_operand(BW_ATTENTION_Q),
@@ -166,13 +166,13 @@ bw_status choose_staged(const bw_attention_shape &shape, int stride, bw_cuda_pre
 
 const char *bw_prefill_rows_refuse(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
-    const bw_checked blocks = bw_mul3(shape.batch, shape.heads, bw_ceil_div(shape.queries, warps));
+    const bw_checked_int blocks = bw_mul3(shape.batch, shape.heads, bw_ceil_div(shape.queries, warps));
     return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more tiles of 8 queries than a grid holds (2^31 - 1)"
                                                                : nullptr;
 }
 
 bw_status bw_prefill_strided_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                    bw_cuda_prepared *out) {
+                                    bw_cuda_launch_spec *out) {
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     const int64_t tiles = bw_ceil_div(shape.queries, warps);
     return bw_cuda_by_type(precision->cache, [&](auto tag) {
@@ -185,7 +185,7 @@ bw_status bw_prefill_strided_choose(const bw_dims *dims, const bw_precision *pre
 }
 
 bw_status bw_prefill_shared_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                   bw_cuda_prepared *out) {
+                                   bw_cuda_launch_spec *out) {
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     return bw_cuda_by_type(precision->cache, [&](auto tag) {
         return choose_staged<typename decltype(tag)::type>(shape, shape.head_dim, out);
@@ -193,7 +193,7 @@ bw_status bw_prefill_shared_choose(const bw_dims *dims, const bw_precision *prec
 }
 
 bw_status bw_prefill_padded_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                   bw_cuda_prepared *out) {
+                                   bw_cuda_launch_spec *out) {
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     return bw_cuda_by_type(precision->cache, [&](auto tag) {
         return choose_staged<typename decltype(tag)::type>(shape, shape.head_dim + 1, out);

@@ -9,7 +9,7 @@
 // On an H200 the third brought 285 -> 331 TFLOP/s at 4 x 4096 x 32/8 x 64 and 333 -> 383 with 128 columns.
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory. 64 or 128 queries a block, as suits the grid.
 #include "cuda/kernels/attention/prefill/order.cuh"
-#include "cuda/kernels/attention/prefill/soften.cuh"
+#include "cuda/kernels/attention/prefill/softmax.cuh"
 #include "cuda/kernels/common/swizzled_tile.cuh"
 #include "cuda/launch/choose.cuh"
 
@@ -100,7 +100,7 @@ BW_DEVICE void store_rows(bw_softmax_sums<padded, 2> &sums, T *out, int64_t stri
 
 // scores = Q K^T of a tile.
 template <int padded, int blocks, int eights, typename T>
-BW_DEVICE void multiply_keys(uint32_t queries, uint32_t keys, const uint32_t (*held)[4],
+BW_DEVICE void multiply_keys(uint32_t queries, uint32_t keys, const uint32_t (*fragments)[4],
                              float (&scores)[blocks][eights][4], T) {
     memset(scores, 0, sizeof scores);
 #pragma unroll
@@ -108,9 +108,9 @@ BW_DEVICE void multiply_keys(uint32_t queries, uint32_t keys, const uint32_t (*h
         uint32_t left[blocks][4];
 #pragma unroll
         for (int b = 0; b < blocks; b++) {
-            if (held) {
+            if (fragments) {
 #pragma unroll
-                for (int i = 0; i < 4; i++) left[b][i] = held[step * blocks + b][i];
+                for (int i = 0; i < 4; i++) left[b][i] = fragments[step * blocks + b][i];
             } else {
                 bw_load_matrix(left[b], move_address<padded>(queries, 16 * b, step));
             }
@@ -173,11 +173,11 @@ __global__ void __launch_bounds__(threads, resident)
     const uint32_t q_fragment = fragment_address<fragment::rows, padded>(queries + warp_row * padded);
     const uint32_t k_fragment = fragment_address<fragment::columns, padded>(keys);
     const uint32_t v_fragment = fragment_address<fragment::transposed, padded>(values);
-    uint32_t held[hold_queries ? steps * blocks : 1][4];
+    uint32_t fragments[hold_queries ? steps * blocks : 1][4];
     if constexpr (hold_queries) {
 #pragma unroll
         for (int i = 0; i < steps * blocks; i++) {
-            bw_load_matrix(held[i], move_address<padded>(q_fragment, i % blocks * 16, i / blocks));
+            bw_load_matrix(fragments[i], move_address<padded>(q_fragment, i % blocks * 16, i / blocks));
         }
     }
     for (int key0 = 0; key0 < key_end; key0 += tile_keys) {
@@ -187,17 +187,17 @@ __global__ void __launch_bounds__(threads, resident)
         kv_at += tile_keys * kv_stride;
         float scores[blocks][tile_keys / 8][4];
         uint32_t weights[blocks][tile_keys / 16][4];  // half of the scores' registers
-        const uint32_t(*left)[4] = hold_queries ? held : nullptr;
-        bool softened = false;
+        const uint32_t(*left)[4] = hold_queries ? fragments : nullptr;
+        bool done = false;
         // Most tiles: behind the first, and nothing masks them.
         if (vectors && key0 > 0 && key0 + tile_keys <= open_keys) {
             multiply_keys<padded, blocks>(bw_forget(q_fragment), bw_forget(k_fragment), left, scores, T());
-            softened = bw_flash_soften_quickly(scores, shape.scale, sums);
+            done = bw_flash_softmax_try_quick(scores, shape.scale, sums);
             pack_weights(scores, weights, T());
         }
-        if (!softened) {
+        if (!done) {
             multiply_keys<padded, blocks>(bw_forget(q_fragment), bw_forget(k_fragment), left, scores, T());
-            bw_flash_soften(scores, all_keys - 1 - key0, first_last - key0, shape.causal, shape.scale, sums);
+            bw_flash_softmax_update(scores, all_keys - 1 - key0, first_last - key0, shape.causal, shape.scale, sums);
             pack_weights(scores, weights, T());
         }
         bw_copy_wait<0>();
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(threads, resident)
 }
 
 template <int padded, int blocks, int tile_keys, bool hold_queries, int resident, bool vectors, typename T>
-bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     constexpr int rows = warps * 16 * blocks;
     const int64_t tiles = bw_ceil_div(shape.queries, rows);
     const bw_flash_order order =
@@ -236,7 +236,7 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
 }
 
 template <int padded, typename T>
-bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     // Keys at once: as many as scores find registers for beside the sums. 256 columns leave no room for queries.
     constexpr int keys = padded == 64 ? 128 : padded == 128 ? 64 : 32;
     constexpr bool hold = padded <= 128;
@@ -252,7 +252,7 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
 }  // namespace
 
 bw_status bw_flash_mma_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts,
-                              bw_cuda_prepared *out) {
+                              bw_cuda_launch_spec *out) {
     return bw_cuda_by_half_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         if (shape.head_dim <= 64) return choose<64, T>(shape, facts, out);

@@ -8,7 +8,7 @@
 // FP32: products of common/split_tf32.cuh.
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/prefill/order.cuh"
-#include "cuda/kernels/attention/prefill/soften.cuh"
+#include "cuda/kernels/attention/prefill/softmax.cuh"
 #include "cuda/kernels/common/split_tf32.cuh"
 #include "cuda/launch/choose.cuh"
 #include "cuda/runtime/facts.h"
@@ -264,15 +264,15 @@ __global__ void __launch_bounds__(warps * 32, resident)
         bw_copy_commit();
         kv_at += keys * kv_stride;
         float scores[blocks][keys / 8][4];
-        bool softened = false;
+        bool done = false;
         // Most tiles: behind the first, and nothing masks them.
         if (key0 > 0 && key0 + keys <= open_keys) {
             multiply_keys<padded, blocks, keys, exact, whole, tight>(q_fragment, k_fragment, shape.head_dim, scores);
-            softened = bw_flash_soften_quickly(scores, shape.scale, sums);
+            done = bw_flash_softmax_try_quick(scores, shape.scale, sums);
         }
-        if (!softened && key0 < end_keys) {
+        if (!done && key0 < end_keys) {
             multiply_keys<padded, blocks, keys, exact, whole, tight>(q_fragment, k_fragment, shape.head_dim, scores);
-            bw_flash_soften(scores, all_keys - 1 - key0, first_last - key0, shape.causal, shape.scale, sums);
+            bw_flash_softmax_update(scores, all_keys - 1 - key0, first_last - key0, shape.causal, shape.scale, sums);
         }
         bw_copy_wait<0>();
         __syncthreads();  // V is there, and nobody reads this tile's K any more
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
 }
 
 template <int padded, int blocks, int keys, bool exact, bool whole, int resident, int warps = 4>
-bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     using layout = tf32_layout<padded, blocks, keys, warps>;
     const int64_t tiles = bw_ceil_div(shape.queries, layout::rows);
     const bw_flash_order order =
@@ -319,7 +319,8 @@ bool eight_warps_fit(const bw_device_facts *facts) {
 
 }  // namespace
 
-bw_status bw_flash_tf32_choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status bw_flash_tf32_choose(const bw_attention_shape &shape, const bw_device_facts *facts,
+                               bw_cuda_launch_spec *out) {
     if (shape.head_dim == 64) return choose<64, 2, 64, false, true, 2>(shape, facts, out);
     if (shape.head_dim < 64) return choose<64, 2, 64, false, false, 2>(shape, facts, out);
     if (shape.head_dim <= 128) return choose<128, 2, 32, false, false, 2>(shape, facts, out);
@@ -329,7 +330,7 @@ bw_status bw_flash_tf32_choose(const bw_attention_shape &shape, const bw_device_
 }
 
 bw_status bw_split_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                          bw_cuda_prepared *out) {
+                          bw_cuda_launch_spec *out) {
     const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
     if (shape.head_dim <= 64) return choose<64, 1, 64, true, false, 2>(shape, facts, out);
     if (shape.head_dim <= 128) return choose<128, 1, 64, true, false, 2>(shape, facts, out);

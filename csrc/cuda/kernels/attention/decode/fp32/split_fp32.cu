@@ -17,7 +17,7 @@
 // do not help. Up to 8 heads of rows of up to 64 elements are faster on CUDA cores (64 x 2048 keys of 14/2 on an H200:
 // 34.7 us, 36.3 here), and so are rows of more than 128, whose rings leave room for two warps a block.
 #include "cuda/kernels/attention/decode/combine.cuh"
-#include "cuda/kernels/attention/prefill/soften.cuh"
+#include "cuda/kernels/attention/prefill/softmax.cuh"
 #include "cuda/kernels/common/split_tf32.cuh"
 
 namespace {
@@ -75,7 +75,7 @@ BW_DEVICE uint4 read_row(const float *rows, int row, int step) {
 template <int padded, int blocks>
 struct query_parts {
     static constexpr int count = blocks * padded * row_heads / 8, each = count / (32 * most_warps);
-    uint4 held[each][2];
+    uint4 data[each][2];
 
     static __device__ __forceinline__ uint4 load(const float *q, int i, int lower, int there, int head_dim) {
         const int head = i / 32 / (padded / 16) * row_heads + i % 32 / 4 + 8 * lower;
@@ -88,7 +88,7 @@ struct query_parts {
 #pragma unroll
         for (int i = 0; i < 2 * each; i++) {
             const int at = (int)threadIdx.x + i / 2 * (int)blockDim.x;
-            held[i / 2][i % 2] = load(q, at, i % 2, there, head_dim);
+            data[i / 2][i % 2] = load(q, at, i % 2, there, head_dim);
         }
     }
     static __device__ __forceinline__ void put(uint4 *queries, int i, uint4 upper, uint4 lower) {
@@ -104,7 +104,7 @@ struct query_parts {
     __device__ __forceinline__ void store(uint4 *queries, const float *q, int there, int head_dim) const {
         int at = (int)threadIdx.x;
 #pragma unroll
-        for (int i = 0; i < each; i++, at += (int)blockDim.x) put(queries, at, held[i][0], held[i][1]);
+        for (int i = 0; i < each; i++, at += (int)blockDim.x) put(queries, at, data[i][0], data[i][1]);
 #pragma unroll 1
         for (; at < count; at += (int)blockDim.x) {
             put(queries, at, load(q, at, 0, there, head_dim), load(q, at, 1, there, head_dim));
@@ -245,7 +245,7 @@ BW_DEVICE void walk_keys(tile_reader<padded> reader, const uint4 *queries, int l
         reader.template fetch<depth % 2 == 0>(ring + used_at, pace);
         meet_keys<padded, blocks, careful>(queries, ring + tile_at, scores);
         step_on();
-        bw_flash_soften(scores, left - 1, 0, false, scale, sums);
+        bw_flash_softmax_update(scores, left - 1, 0, false, scale, sums);
         bw_copy_wait<depth - 2>();
         __syncwarp();
         reader.template fetch<depth % 2 == 1>(ring + used_at, pace);
@@ -320,7 +320,7 @@ __global__ void __launch_bounds__(most_warps * 32, 2)
 }  // namespace
 
 bw_status bw_decode_split_fp32_choose(const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                      const bw_decode_work &work, bw_cuda_prepared *out) {
+                                      const bw_decode_work &work, bw_cuda_launch_spec *out) {
     const bool many = plan.block_heads > row_heads;
     auto *function = many ? attention_decode_split_kernel<128, 2> : attention_decode_split_kernel<128, 1>;
     if (shape.head_dim <= 64) {

@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
 
 template <int padded>
 bw_status choose_for(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
-                     bw_cuda_prepared *out) {
+                     bw_cuda_launch_spec *out) {
     using four = bw_decode_lanes<padded, 4>;
     auto *function = attention_decode_float_kernel<four, true, true>;
     if constexpr (padded != 128) {
@@ -287,7 +287,7 @@ bw_status choose_for(const bw_attention_shape &shape, const bw_decode_plan &plan
 }  // namespace
 
 bw_status bw_decode_fp32_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
-                                bw_cuda_prepared *out) {
+                                bw_cuda_launch_spec *out) {
     if (!shape.vectors) {
         return bw_decode_choose_staged(plan.block_heads == 4
                                            ? attention_decode_float_kernel<bw_decode_lanes<256, 4>, false, false>

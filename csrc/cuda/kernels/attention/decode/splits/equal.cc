@@ -1,25 +1,5 @@
-// Splits of entries that are equally long (ragged.cc: of others), and what both kinds of batches need.
+// Splits of a decode's entries that are equally long, by models of the time that their blocks take.
 #include "cuda/kernels/attention/decode/splits/splits.h"
-
-int64_t bw_decode_parts(const bw_dims *dims, int64_t split_keys) {
-    const int64_t *value = dims->value, batch = value[BW_DECODE_BATCH];
-    int64_t parts = dims->list ? 0 : batch * bw_ceil_div(value[BW_DECODE_KV_LEN], split_keys);
-    for (int64_t b = 0; dims->list && b < batch; b++) parts += bw_ceil_div(dims->list[b], split_keys);
-    return parts;
-}
-
-double bw_decode_blocks(const bw_decode_plan &plan, const bw_dims *dims, int64_t split_keys) {
-    return (double)bw_decode_parts(dims, split_keys) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] *
-           (double)plan.chunks;
-}
-
-double bw_decode_wide_products(const bw_decode_plan &plan) {
-    return (plan.wide == 4 ? 9.2 : plan.wide == 2 ? 5.1 : 3.1) / plan.warps;
-}
-
-size_t bw_decode_mailbox_bytes(int padded, int64_t blocks) {
-    return 16 + (size_t)(blocks * bw_ceil_div(bw_decode_units(padded), blocks) * bw_decode_unit_bytes);
-}
 
 namespace {
 
@@ -129,8 +109,8 @@ double float_time(const bw_decode_plan &plan, const bw_dims *dims, const card &c
 }
 
 template <typename Time>
-bw_decode_timed choose_fastest(int64_t first, int64_t limit, Time time_of) {
-    bw_decode_timed best = {1, INFINITY, false};
+bw_decode_split_choice choose_fastest(int64_t first, int64_t limit, Time time_of) {
+    bw_decode_split_choice best = {1, INFINITY, false};
     for (int64_t splits = first; splits <= limit; splits++) {
         const double time = time_of(splits);
         if (time < best.time) best = {splits, time, false};
@@ -150,11 +130,10 @@ bool cluster_pays(const bw_decode_plan &plan, int64_t blocks, double turns) {
 
 }  // namespace
 
-bw_decode_timed bw_decode_direct_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype,
-                                        int64_t units) {
+bw_decode_split_choice bw_decode_direct_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype,
+                                               int64_t units) {
     const double columns = plan.entries * (double)dims->value[BW_DECODE_NUM_KV_HEADS];
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(plan.longest, plan.step_keys));
-    if (dims->list) return bw_decode_ragged_splits(plan, dims, dtype, units, limit);
+    const int64_t limit = bw_decode_most_splits(plan, plan.step_keys);
     const split_costs costs = direct_costs(plan, dims, dtype);
     const double places = (double)(units * plan.resident);
     return choose_fastest(columns * (double)limit <= places ? limit : 1, limit,
@@ -166,8 +145,7 @@ int64_t bw_decode_staged_splits(const bw_decode_plan &plan, const bw_dims *dims,
                                 double bytes_per_ns) {
     const int64_t *value = dims->value;
     const double columns = plan.entries * (double)value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(plan.longest, 64));
-    if (dims->list) return bw_decode_ragged_splits(plan, dims, dtype, units, limit).splits;
+    const int64_t limit = bw_decode_most_splits(plan, bw_decode_staged_keys);
     if (plan.split || (dtype == BW_FP32 && value[BW_DECODE_NUM_HEADS] <= 8 * value[BW_DECODE_NUM_KV_HEADS])) {
         const card card = {(double)units, bytes_per_ns};
         return choose_fastest(1, limit, [&](int64_t splits) { return float_time(plan, dims, card, splits); }).splits;
@@ -182,16 +160,15 @@ int64_t bw_decode_staged_splits(const bw_decode_plan &plan, const bw_dims *dims,
 // emptied. A step takes what its products take or, if that is longer, its share of memory: more where fewer blocks run,
 // and less where chunks of a group's heads ask for the same keys, which they do together in the first turn only. A
 // cluster's blocks store no records.
-bw_decode_timed bw_decode_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int padded, int64_t units,
-                                      int64_t cluster_limit) {
+bw_decode_split_choice bw_decode_wide_splits(const bw_decode_plan &plan, const bw_dims *dims, int padded, int64_t units,
+                                             int64_t cluster_limit) {
     const int64_t *value = dims->value, keys = plan.longest, step_keys = 16 * plan.warps;
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
-    if (dims->list) return bw_decode_ragged_splits(plan, dims, BW_FP16, units, limit);
+    const int64_t limit = bw_decode_most_splits(plan, bw_decode_staged_keys);
     const double group = (double)value[BW_DECODE_NUM_HEADS] / (double)value[BW_DECODE_NUM_KV_HEADS];
     const double chunks = (double)plan.chunks, dim = (double)value[BW_DECODE_HEAD_DIM];
     const double products = bw_decode_wide_products(plan);
     const double ends = plan.wide == 4 ? 220e3 : plan.wide == 2 ? 160e3 : 120e3;
-    bw_decode_timed best = {1, INFINITY, false};
+    bw_decode_split_choice best = {1, INFINITY, false};
     for (int64_t splits = 1; splits <= limit; splits++) {
         const int64_t split_keys = bw_decode_round_up(bw_ceil_div(keys, splits), 16);
         const double turns = bw_decode_blocks(plan, dims, split_keys) / (double)units;

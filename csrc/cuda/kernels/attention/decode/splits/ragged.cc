@@ -77,14 +77,14 @@ double ragged_time(const bw_decode_plan &plan, const ragged_costs &costs, const 
     const double key_time = plan.resident * costs.key;
     const int64_t longest_part = bw_min64(bw_decode_divide(plan.longest, split_keys).keys, plan.longest);
     const double step_time = ((double)longest_part * key_time + costs.ends) / ragged_steps;
-    double blocks[ragged_steps + 1] = {}, all = 0, work = 0, counted = 0, split_blocks = 0;
+    double blocks[ragged_steps + 1] = {}, all = 0, work = 0, rounded_work = 0, split_blocks = 0;
     const auto count = [&](int64_t keys, double times) {
         const double time = (double)keys * key_time + costs.ends;
         const int steps = (int)fmin(fmax(round(time / step_time), 1), ragged_steps);
         blocks[steps] += times;
         all += times;
         work += times * time;
-        counted += times * steps * step_time;
+        rounded_work += times * steps * step_time;
     };
     for (int64_t b = 0; b < value[BW_DECODE_BATCH]; b++) {
         const bw_decode_division even = bw_decode_divide(dims->list[b], split_keys);
@@ -97,19 +97,20 @@ double ragged_time(const bw_decode_plan &plan, const ragged_costs &costs, const 
     const double records = costs.record * split_blocks / (double)units * heads * head_dim;
     const double exchange = costs.wait + (all > places ? costs.queue : 0) + records;
     // Of very many blocks the last ones do not matter, and following them all would take long.
-    const double time =
-        all > 100 * places ? work / places : ordered_time(blocks, step_time, places, costs.fastest) * work / counted;
+    const double time = all > 100 * places
+                            ? work / places
+                            : ordered_time(blocks, step_time, places, costs.fastest) * work / rounded_work;
     return costs.start + time + (split_blocks > 0 ? exchange : 0);
 }
 
 }  // namespace
 
-bw_decode_timed bw_decode_ragged_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype, int64_t units,
-                                        int64_t limit) {
+bw_decode_split_choice bw_decode_ragged_splits(const bw_decode_plan &plan, const bw_dims *dims, bw_dtype dtype,
+                                               int64_t units, int64_t limit) {
     const ragged_costs costs =
         plan.direct ? direct_ragged_costs(plan, dims, dtype) : staged_ragged_costs(plan, dims, dtype);
     const double each = (double)(dims->value[BW_DECODE_NUM_KV_HEADS] * plan.chunks);
-    bw_decode_timed best = {1, INFINITY, false};
+    bw_decode_split_choice best = {1, INFINITY, false};
     // A list may be long, and each number takes a walk along it; of many blocks none need be divided.
     for (int64_t splits = 1; splits <= limit;
          splits = splits < limit ? bw_min64(limit, splits + 1 + splits / 16) : limit + 1) {
@@ -123,10 +124,10 @@ bw_decode_timed bw_decode_ragged_splits(const bw_decode_plan &plan, const bw_dim
 }
 
 double bw_decode_runs_time(const bw_decode_plan &plan, const bw_dims *dims, int64_t units,
-                           const bw_decode_dealt &dealt) {
+                           const bw_decode_run_counts &counts) {
     const ragged_costs costs = runs_costs(dims);
     const double places = (double)(units * plan.resident);
-    const double blocks = (double)(dealt.runs * dims->value[BW_DECODE_NUM_KV_HEADS]);
+    const double blocks = (double)(counts.runs * dims->value[BW_DECODE_NUM_KV_HEADS]);
     const double rate = fmin(costs.fastest, places / blocks);
-    return (double)dealt.longest * plan.resident * costs.key / rate + costs.ends;
+    return (double)counts.longest * plan.resident * costs.key / rate + costs.ends;
 }

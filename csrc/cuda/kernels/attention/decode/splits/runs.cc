@@ -47,24 +47,24 @@ void deal(const bw_dims *dims, int64_t runs, Take take) {
     }
 }
 
-bw_decode_dealt count_dealt(const bw_dims *dims, int64_t limit) {
-    bw_decode_dealt dealt = {};
+bw_decode_run_counts count_runs(const bw_dims *dims, int64_t limit) {
+    bw_decode_run_counts counts = {};
     int64_t last_run = -1, last_entry = -1, splits = 0, keys_of_run = 0;
     deal(dims, limit, [&](int64_t run, int64_t entry, int64_t, int64_t keys) {
-        dealt.parts++;
+        counts.parts++;
         if (run != last_run) {
-            dealt.runs++;
+            counts.runs++;
             keys_of_run = 0;
         }
         last_run = run;
         keys_of_run += keys;
-        dealt.longest = bw_max64(dealt.longest, keys_of_run);
+        counts.longest = bw_max64(counts.longest, keys_of_run);
         splits = entry == last_entry ? splits + 1 : 1;
         last_entry = entry;
-        if (splits > 1) dealt.divided += splits == 2 ? 2 : 1;
-        dealt.splits = bw_max64(dealt.splits, splits);
+        if (splits > 1) counts.divided += splits == 2 ? 2 : 1;
+        counts.splits = bw_max64(counts.splits, splits);
     });
-    return dealt;
+    return counts;
 }
 
 }  // namespace
@@ -95,11 +95,11 @@ void bw_decode_deal_parts(const bw_dims *dims, int64_t limit, int64_t runs, bw_d
     close();
 }
 
-bw_decode_timed_runs bw_decode_choose_runs(const bw_decode_plan &plan, const bw_dims *dims, int64_t units) {
+bw_decode_run_choice bw_decode_choose_runs(const bw_decode_plan &plan, const bw_dims *dims, int64_t units) {
     const int64_t places = units * plan.resident, kv_heads = dims->value[BW_DECODE_NUM_KV_HEADS];
     const int64_t limit = places / kv_heads;
     if (limit == 0) return {};
-    const bw_decode_dealt dealt = count_dealt(dims, limit);
-    if (dealt.splits > bw_decode_split_limit || dealt.parts > UINT16_MAX) return {};
-    return {limit, bw_decode_runs_time(plan, dims, units, dealt), dealt};
+    const bw_decode_run_counts counts = count_runs(dims, limit);
+    if (counts.splits > bw_decode_split_limit || counts.parts > UINT16_MAX) return {};
+    return {limit, bw_decode_runs_time(plan, dims, units, counts), counts};
 }

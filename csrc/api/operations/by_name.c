@@ -1,14 +1,14 @@
 /* What is called after an operation: the one file here that names any, those that engines are made of. */
-#include "api/operations/given.h"
+#include "api/operations/arguments.h"
 
 /* An operation whose parameters have these names, as many as there are values. */
-#define GIVEN(operation, precision, names, ...)                                                     \
-    &(bw_given) {                                                                                   \
+#define PARAMS(operation, precision, names, ...)                                                    \
+    &(bw_params) {                                                                                  \
         operation, precision, names, (const int64_t[]){__VA_ARGS__}, sizeof names / sizeof names[0] \
     }
-#define COST(...) bw_given_cost(GIVEN(__VA_ARGS__), bytes_read, bytes_written, flops)
+#define COST(...) bw_params_compute_cost(PARAMS(__VA_ARGS__), bytes_read, bytes_written, flops)
 #define PROFILE(operation, names, ...) \
-    bw_given_profile(GIVEN(operation, use_fp16 ? "fp16" : "fp32", names, __VA_ARGS__), out)
+    bw_params_measure(PARAMS(operation, use_fp16 ? "fp16" : "fp32", names, __VA_ARGS__), out)
 
 enum { APPEND_PAGE_SIZE = 16 }; /* tokens, as kv_gather has it by default */
 static const char *const append_names[] = {"batch", "seq_len", "num_kv_heads", "head_dim", "page_size"};

@@ -1,5 +1,5 @@
 /* Benchmarks: a suite's cases, one after the other, into a file that appears when all have run. */
-#include "api/benchmark.h"
+#include "api/benchmark/benchmark.h"
 
 #include <math.h>
 #include <string.h>
@@ -19,7 +19,7 @@ typedef struct run {
 
 /* The case's row; its status is also the answer. */
 static bw_status try_case(bw_session *session, double max_seconds, bw_outcome *row) {
-    BW_TRY(bw_planned_dims(row->planned, &row->dims));
+    BW_TRY(bw_planned_case_dims(row->planned_case, &row->dims));
     row->has_dims = true;
     return bw_outcome_measure(session, max_seconds, row);
 }
@@ -30,27 +30,27 @@ static bw_status settle_case(run *self, double max_seconds, bw_outcome *row) {
     bw_code code = bw_status_code(status);
     bool skipped = code == BW_CODE_UNSUPPORTED || code == BW_CODE_MEMORY;
     if (status) bw_outcome_end(row, skipped ? "skipped" : "failed", bw_status_message(status));
-    bw_measurement_free(&row->measured);
+    bw_measurement_free(&row->measurement);
     if (code == BW_CODE_DEVICE_LOST) return status;
     bw_status_free(status);
     if (strcmp(row->status, "failed") != 0) return BW_OK;
     if (self->failed++ == 0) {
-        snprintf(self->first_failure, sizeof self->first_failure, "%s %s: %s", row->planned->entry->name,
-                 row->planned->precision->name, row->reason);
+        snprintf(self->first_failure, sizeof self->first_failure, "%s %s: %s", row->planned_case->entry->name,
+                 row->planned_case->precision->name, row->reason);
     }
     return BW_OK;
 }
 
 static bw_status show(const run *self, int index, const bw_outcome *row) {
     if (!self->progress) return BW_OK;
-    const bw_planned *planned = row->planned;
+    const bw_planned_case *planned_case = row->planned_case;
     bwprof_case now = {.index = index,
                        .count = self->plan.count,
-                       .name = planned->entry->name,
-                       .operation = planned->op->name,
-                       .precision = planned->precision->name,
+                       .name = planned_case->entry->name,
+                       .operation = planned_case->op->name,
+                       .precision = planned_case->precision->name,
                        .variant = row->variant,
-                       .cache = planned->cache == BW_CACHE_HOT ? "hot" : "cold",
+                       .cache = planned_case->cache == BW_CACHE_HOT ? "hot" : "cold",
                        .status = row->status,
                        .reason = row->reason,
                        .time_ms = row->time_ms,
@@ -109,8 +109,8 @@ static bw_status list_cases(run *self, const char *backend, const char *suite) {
     BW_TRY(bw_run_plan_make(suite, found, &self->plan));
     for (int i = 0; i < self->plan.count; i++) {
         bw_outcome row = bw_outcome_blank(&self->plan.cases[i]);
-        BW_GOTO(bw_planned_dims(row.planned, &row.dims));
-        BW_GOTO(bw_cost_of(row.planned->op, NULL, &row.dims, row.planned->precision, NULL, &row.cost));
+        BW_GOTO(bw_planned_case_dims(row.planned_case, &row.dims));
+        BW_GOTO(bw_cost_of(row.planned_case->op, NULL, &row.dims, row.planned_case->precision, NULL, &row.cost));
         BW_GOTO(show(self, i, &row));
     }
 cleanup:

@@ -1,6 +1,6 @@
 // Softmax of the flash kernels by mma.sync: of a tile of scores that lies in C fragments.
-#ifndef BW_CUDA_PREFILL_SOFTEN_CUH
-#define BW_CUDA_PREFILL_SOFTEN_CUH
+#ifndef BW_CUDA_PREFILL_SOFTMAX_CUH
+#define BW_CUDA_PREFILL_SOFTMAX_CUH
 
 #include "cuda/kernels/common/softmax.cuh"
 
@@ -8,8 +8,8 @@
 // first on, that there are and that the lane's first row attends, if causal. All rows side by side: alone, each is a
 // chain of instructions that wait for each other.
 template <int padded, int blocks, int eights>
-BW_DEVICE void bw_flash_soften(float (&scores)[blocks][eights][4], int all, int own, bool causal, float scale,
-                               bw_softmax_sums<padded, 2> (&sums)[blocks]) {
+BW_DEVICE void bw_flash_softmax_update(float (&scores)[blocks][eights][4], int all, int own, bool causal, float scale,
+                                       bw_softmax_sums<padded, 2> (&sums)[blocks]) {
     const int column = (int)threadIdx.x % 4 * 2;
     float reference[blocks][2], best[blocks][4];  // of even columns and odd ones, row by row
     int room[blocks][2];
@@ -58,10 +58,10 @@ BW_DEVICE void bw_flash_soften(float (&scores)[blocks][eights][4], int all, int 
 // The same for tiles that nothing masks, behind the first: weights stand on the maximum so far, and no new one is
 // looked for, so that no weight waits for other scores. False for the warp, with sums as they were, where a sum says
 // that weights grow too large, or that something is no number: the scores are then worked out again, for
-// bw_flash_soften.
+// bw_flash_softmax_update.
 template <int padded, int blocks, int eights>
-BW_DEVICE bool bw_flash_soften_quickly(float (&scores)[blocks][eights][4], float scale,
-                                       bw_softmax_sums<padded, 2> (&sums)[blocks]) {
+BW_DEVICE bool bw_flash_softmax_try_quick(float (&scores)[blocks][eights][4], float scale,
+                                          bw_softmax_sums<padded, 2> (&sums)[blocks]) {
     float total[blocks][2] = {};
 #pragma unroll
     for (int n = 0; n < eights; n++) {

@@ -1,12 +1,12 @@
 /* What becomes of one case: measured by the rules of csrc/measure, verified before and after. */
 #include <math.h>
 
-#include "api/benchmark.h"
+#include "api/benchmark/benchmark.h"
 #include "base/clock.h"
 
-bw_outcome bw_outcome_blank(const bw_planned *planned) {
-    return (bw_outcome){.planned = planned,
-                        .variant = planned->variant ? planned->variant : "",
+bw_outcome bw_outcome_blank(const bw_planned_case *planned_case) {
+    return (bw_outcome){.planned_case = planned_case,
+                        .variant = planned_case->variant ? planned_case->variant : "",
                         .status = "planned",
                         .time_ms = NAN,
                         .gb_s = NAN};
@@ -19,37 +19,38 @@ void bw_outcome_end(bw_outcome *self, const char *status, const char *reason) {
 
 static bw_status measure_case(bw_session *session, bw_case *content, double max_seconds, bw_outcome *row) {
     bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
-    options.cache = row->planned->cache;
+    options.cache = row->planned_case->cache;
     options.max_seconds = max_seconds;
     BW_TRY(bw_session_enter(session));
-    bw_status status = bw_measure(content, &options, &row->measured);
+    bw_status status = bw_measure(content, &options, &row->measurement);
     bw_session_leave(session);
     return status;
 }
 
 bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome *row) {
-    const bw_planned *planned = row->planned;
+    const bw_planned_case *planned_case = row->planned_case;
     bw_case *content = NULL;
-    bw_here here = bw_here_now(session->backend);
+    bw_current_device current = bw_current_device_save(session->backend);
     bw_status status = BW_OK;
-    BW_TRY(bw_cost_of(planned->op, NULL, &row->dims, planned->precision, NULL, &row->cost));
+    BW_TRY(bw_cost_of(planned_case->op, NULL, &row->dims, planned_case->precision, NULL, &row->cost));
     row->has_cost = true;
-    BW_GOTO(bw_case_create(session, planned->op_index, planned->precision, &row->dims, planned->variant, 0, &content));
-    bw_case_call(content, planned->entry ? planned->entry->name : planned->op->name);
+    BW_GOTO(bw_case_create(session, planned_case->op_index, planned_case->precision, &row->dims, planned_case->variant,
+                           0, &content));
+    bw_case_set_label(content, planned_case->entry ? planned_case->entry->name : planned_case->op->name);
     row->variant = bw_case_choice(content)->variant->name;
     BW_GOTO(measure_case(session, content, max_seconds, row));
     const bw_choice *choice = bw_case_choice(content); /* a default may have been passed over */
     row->variant = choice->variant->name;
     row->cost = choice->cost;
-    if (!row->measured.verdict.verified) {
-        bw_outcome_end(row, "failed", row->measured.verdict.reason);
+    if (!row->measurement.verdict.verified) {
+        bw_outcome_end(row, "failed", row->measurement.verdict.reason);
     } else {
-        row->time_ms = row->measured.statistics.median / 1e6;
+        row->time_ms = row->measurement.statistics.median / 1e6;
         row->gb_s = bw_gb_s((double)row->cost.bytes_read + (double)row->cost.bytes_written, row->time_ms / 1e3);
         bw_outcome_end(row, "ok", choice->note);
     }
 cleanup:
     bw_case_free(content);
-    bw_here_again(&here);
+    bw_current_device_restore(&current);
     return status;
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/benchmark.h"
+#include "api/benchmark/benchmark.h"
 #include "base/names.h"
 #include "suite_table.h" /* by setup.py */
 
@@ -27,12 +27,12 @@ static bool lists(const char *const *list, const char *name) {
     return false;
 }
 
-static bw_status add(bw_run_plan *self, const bw_planned *one) {
+static bw_status add(bw_run_plan *self, const bw_planned_case *one) {
     if (self->count == self->capacity) {
         int capacity = self->capacity ? 2 * self->capacity : 64;
-        bw_planned *grown = realloc(self->cases, (size_t)capacity * sizeof *grown);
-        if (!grown) return bw_fail(BW_CODE_MEMORY, "no host memory for %d cases", capacity);
-        self->cases = grown;
+        bw_planned_case *larger = realloc(self->cases, (size_t)capacity * sizeof *larger);
+        if (!larger) return bw_fail(BW_CODE_MEMORY, "no host memory for %d cases", capacity);
+        self->cases = larger;
         self->capacity = capacity;
     }
     self->cases[self->count++] = *one;
@@ -40,7 +40,8 @@ static bw_status add(bw_run_plan *self, const bw_planned *one) {
 }
 
 /* Precisions from wide to narrow; a suite's own are what an operation may choose from, an entry's are all run. */
-static bw_status add_precisions(bw_run_plan *self, const char *const *wanted, const bw_variant *row, bw_planned one) {
+static bw_status add_precisions(bw_run_plan *self, const char *const *wanted, const bw_variant *row,
+                                bw_planned_case one) {
     for (int id = 0; id < BW_PRECISION_COUNT; id++) {
         one.precision = bw_precision_get((bw_precision_id)id);
         if (!lists(wanted, one.precision->name) || (row && !bw_precision_in(row->precisions, one.precision))) continue;
@@ -51,7 +52,7 @@ static bw_status add_precisions(bw_run_plan *self, const char *const *wanted, co
 
 /* A variant's precisions follow each other, so that they are compared under the same conditions. */
 static bw_status add_variants(bw_run_plan *self, const char *const *precisions, const bw_backend *backend,
-                              bw_planned one) {
+                              bw_planned_case one) {
     const bw_suite_case *entry = one.entry;
     if (!entry->variants) return add_precisions(self, precisions, NULL, one);
     if (lists(entry->variants, "all")) {
@@ -72,7 +73,7 @@ static bw_status add_variants(bw_run_plan *self, const char *const *precisions, 
 static bw_status add_case(bw_run_plan *self, const bw_suite_case *entry, const char *const *precisions,
                           const bw_backend *backend) {
     static const char *const cold[] = {"cold", NULL}, *const both[] = {"cold", "hot", NULL};
-    bw_planned one = {.entry = entry};
+    bw_planned_case one = {.entry = entry};
     const char *const *caches = entry->caches ? entry->caches : cold;
     if (lists(caches, "both")) caches = both;
     BW_TRY(bw_op_find(entry->operation, &one.op_index));
@@ -114,15 +115,15 @@ void bw_run_plan_free(bw_run_plan *self) {
     *self = (bw_run_plan){.count = 0};
 }
 
-bw_status bw_planned_dims(const bw_planned *self, bw_dims *out) {
-    unsigned given = 0;
+bw_status bw_planned_case_dims(const bw_planned_case *self, bw_dims *out) {
+    unsigned present = 0;
     *out = (bw_dims){.list = self->entry->lengths, .list_count = self->entry->length_count};
     for (int i = 0; self->entry->params[i]; i++) {
         int index = bw_op_param_index(self->op, self->entry->params[i]);
         if (index < 0)
             return bw_fail(BW_CODE_INVALID, "%s has no parameter %s", self->op->name, self->entry->params[i]);
         out->value[index] = self->entry->values[i];
-        given |= 1u << index;
+        present |= 1u << index;
     }
-    return bw_op_complete(self->op, self->precision, given, out);
+    return bw_op_complete(self->op, self->precision, present, out);
 }

@@ -1,7 +1,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "cpu/neighbours.h"
+#include "cpu/busy.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 /* Stolen time comes in ticks of 10 ms: fewer than these are no measurement. */
 enum { STOLEN_TICKS_LEAST = 3 };
 
-struct bw_neighbours {
+struct bw_busy {
     bw_pool *pool;
     double since_s;
     int64_t stolen_ticks;
@@ -73,7 +73,7 @@ static int64_t pressed_by_memory(void) {
 }
 
 /* The longest wait of any thread: each launch ends with the last of them. */
-static double longest_wait_ns(bw_neighbours *self) {
+static double longest_wait_ns(bw_busy *self) {
     double longest = NAN;
     for (int rank = 0; rank < bw_pool_size(self->pool); rank++) {
         int64_t now = waited_of(bw_pool_thread(self->pool, rank)), before = self->waited_ns[rank];
@@ -83,7 +83,7 @@ static double longest_wait_ns(bw_neighbours *self) {
     return longest;
 }
 
-void bw_neighbours_look(bw_neighbours *self, bw_disturbance *out) {
+void bw_busy_look(bw_busy *self, bw_disturbance *out) {
     double now_s = bw_now_s(), elapsed_s = now_s - self->since_s;
     int64_t stolen = stolen_from(self->pool), ticks = stolen - self->stolen_ticks;
     /* Threads that outnumber the CPUs wait for each other. */
@@ -112,9 +112,9 @@ void bw_neighbours_look(bw_neighbours *self, bw_disturbance *out) {
     self->stolen_ticks = stolen;
 }
 
-bw_status bw_neighbours_create(bw_pool *pool, bw_neighbours **out) {
+bw_status bw_busy_create(bw_pool *pool, bw_busy **out) {
     size_t count = (size_t)bw_pool_size(pool);
-    bw_neighbours *self = calloc(1, sizeof *self + count * sizeof self->waited_ns[0]);
+    bw_busy *self = calloc(1, sizeof *self + count * sizeof self->waited_ns[0]);
     if (!self) return bw_fail(BW_CODE_MEMORY, "no memory to watch %zu threads", count);
     self->pool = pool;
     for (size_t i = 0; i < count; i++) self->waited_ns[i] = -1;
@@ -123,6 +123,6 @@ bw_status bw_neighbours_create(bw_pool *pool, bw_neighbours **out) {
     return BW_OK;
 }
 
-void bw_neighbours_free(bw_neighbours *self) {
+void bw_busy_free(bw_busy *self) {
     free(self);
 }

@@ -1,11 +1,11 @@
 /* A problem: an operation with all its parameters, in a precision, on inputs that a seed generates. It knows no device,
  * no kernel and no memory, and never changes once it is made: any thread may read it. */
-#ifndef BW_MEASURE_CASE_PROBLEM_H
-#define BW_MEASURE_CASE_PROBLEM_H
+#ifndef BW_MEASURE_CASE_SPEC_H
+#define BW_MEASURE_CASE_SPEC_H
 
 #include "ops/op.h"
 
-typedef struct bw_problem {
+typedef struct bw_case_spec {
     int op_index;
     const bw_op *op;
     const bw_precision *precision;
@@ -14,11 +14,11 @@ typedef struct bw_problem {
     bw_operand operands[BW_MAX_OPERANDS];
     int operand_count;
     int64_t list[];
-} bw_problem;
+} bw_case_spec;
 
 /* `dims` is complete (bw_op_complete); its list is copied. */
-bw_status bw_problem_create(int op_index, const bw_precision *precision, const bw_dims *dims, uint64_t seed,
-                            const bw_problem **out);
-void bw_problem_free(const bw_problem *self); /* NULL is fine */
+bw_status bw_case_spec_create(int op_index, const bw_precision *precision, const bw_dims *dims, uint64_t seed,
+                              const bw_case_spec **out);
+void bw_case_spec_free(const bw_case_spec *self); /* NULL is fine */
 
 #endif

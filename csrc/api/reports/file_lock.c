@@ -26,7 +26,7 @@ static bool is_at(int file, const char *path) {
 /* *file < 0: another has it. Where the file system knows no locks, everybody does. */
 static bw_status try_once(const char *path, int *file) {
     *file = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (*file < 0) return bw_file_failed(path);
+    if (*file < 0) return bw_file_error(path);
     bool refused = flock(*file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (!refused && is_at(*file, path)) return BW_OK;
     close(*file);
@@ -34,10 +34,10 @@ static bw_status try_once(const char *path, int *file) {
     return BW_OK;
 }
 
-bw_status bw_held_take(const char *folder, const char *name, bw_held *out) {
+bw_status bw_file_lock_take(const char *folder, const char *name, bw_file_lock *out) {
     double end = bw_now_s() + PATIENCE_S;
     bw_status status = BW_OK;
-    *out = (bw_held){-1, NULL};
+    *out = (bw_file_lock){-1, NULL};
     size_t size = strlen(folder) + strlen(name) + sizeof "/..writing";
     out->path = malloc(size);
     if (!out->path) return bw_fail(BW_CODE_MEMORY, "no host memory for a file's name");
@@ -47,15 +47,15 @@ bw_status bw_held_take(const char *folder, const char *name, bw_held *out) {
     }
     if (out->file >= 0) return BW_OK;
     if (!status) status = bw_fail(BW_CODE_BUSY, "%.300s/%s: another bwprof is writing to it", folder, name);
-    bw_held_give_back(out);
+    bw_file_lock_release(out);
     return status;
 }
 
-void bw_held_give_back(bw_held *self) {
+void bw_file_lock_release(bw_file_lock *self) {
     if (self->file >= 0) {
         if (is_at(self->file, self->path)) unlink(self->path);
         close(self->file);
     }
     free(self->path);
-    *self = (bw_held){-1, NULL};
+    *self = (bw_file_lock){-1, NULL};
 }

@@ -3,21 +3,21 @@
 #define BW_API_BENCHMARK_H
 
 #include "api/api.h"
-#include "api/suites.h"
+#include "api/benchmark/suites.h"
 #include "measure/measure.h"
 
 /* One case to measure, as bwprof.sweep plans it. */
-typedef struct bw_planned {
+typedef struct bw_planned_case {
     const bw_suite_case *entry;
     int op_index;
     const bw_op *op;
     const bw_precision *precision;
     const char *variant; /* NULL: the device's choice */
     bw_cache cache;
-} bw_planned;
+} bw_planned_case;
 
 typedef struct bw_run_plan {
-    bw_planned *cases;
+    bw_planned_case *cases;
     int count, capacity;
     double target_seconds; /* INFINITY: no aim */
 } bw_run_plan;
@@ -28,23 +28,23 @@ typedef struct bw_run_plan {
 bw_status bw_run_plan_make(const char *suite, const bw_backend *backend, bw_run_plan *out);
 void bw_run_plan_free(bw_run_plan *plan);
 /* Complete, and checked; the list is the entry's. */
-bw_status bw_planned_dims(const bw_planned *planned, bw_dims *out);
+bw_status bw_planned_case_dims(const bw_planned_case *planned_case, bw_dims *out);
 
 /* ---- outcome.c ---- */
 
 /* What became of a case. */
 typedef struct bw_outcome {
-    const bw_planned *planned;
+    const bw_planned_case *planned_case;
     bw_dims dims;
     bool has_dims, has_cost;
     bw_cost cost;
     const char *variant, *status; /* "ok", "skipped", "failed" */
     char reason[512];
-    double time_ms, gb_s;    /* NaN where there is none */
-    bw_measurement measured; /* without its samples */
+    double time_ms, gb_s;       /* NaN where there is none */
+    bw_measurement measurement; /* without its samples */
 } bw_outcome;
 
-bw_outcome bw_outcome_blank(const bw_planned *planned);
+bw_outcome bw_outcome_blank(const bw_planned_case *planned_case);
 void bw_outcome_end(bw_outcome *outcome, const char *status, const char *reason);
 /* Of a blank one with complete dims; `measured` is the caller's to free. A wrong result is no error: its status is then
  * "failed". */

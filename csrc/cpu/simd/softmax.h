@@ -1,6 +1,6 @@
 /* The softmax that attention goes over tile by tile: a running maximum and sum for each row of scores. */
-#ifndef BW_CPU_SIMD_SOFTEN_H
-#define BW_CPU_SIMD_SOFTEN_H
+#ifndef BW_CPU_SIMD_SOFTMAX_H
+#define BW_CPU_SIMD_SOFTMAX_H
 
 #include <math.h>
 
@@ -8,8 +8,8 @@
 
 /* A tile's `keys` scores of one row to exp(score - largest so far), in room for whole vectors. What was summed up under
  * a smaller maximum, `sum` and the `elems` of `out`, is scaled down. */
-static void bw_soften(float *scores, int64_t keys, float *out, int64_t elems, float *largest_so_far,
-                      float *sum_so_far) {
+static void bw_softmax_update(float *scores, int64_t keys, float *out, int64_t elems, float *largest_so_far,
+                              float *sum_so_far) {
     int64_t padded = bw_round_up(keys, BW_SIMD_FLOATS);
     for (int64_t j = keys; j < padded; j++) scores[j] = -INFINITY;
     float before = *largest_so_far;

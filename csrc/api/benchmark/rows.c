@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "api/benchmark.h"
+#include "api/benchmark/benchmark.h"
 
 enum { FLOOR_FACTOR = 3 }; /* within so many empty launches it is the launch that is measured */
 
@@ -42,7 +42,7 @@ void bw_rows_header(bw_text *to, bool classic) {
 }
 
 static void add_param(bw_text *to, const bw_outcome *row, const char *name) {
-    int index = bw_op_param_index(row->planned->op, name);
+    int index = bw_op_param_index(row->planned_case->op, name);
     bw_text_add(to, ",");
     if (row->has_dims && index >= 0) bw_text_add(to, "%lld", (long long)row->dims.value[index]);
 }
@@ -58,12 +58,12 @@ static void add_cell(bw_text *to, const char *text) {
 }
 
 static void add_flags(bw_text *to, const bw_outcome *row) {
-    const bw_measurement *m = &row->measured;
+    const bw_measurement *m = &row->measurement;
     const struct {
         bool is;
         const char *word;
     } flags[] = {{row->time_ms * 1e6 < FLOOR_FACTOR * m->timer_floor_ns, "near_timer_floor"},
-                 {row->planned->cache == BW_CACHE_COLD && !m->rotation.cold, "not_cold"},
+                 {row->planned_case->cache == BW_CACHE_COLD && !m->rotation.cold, "not_cold"},
                  {!m->converged, "not_converged"},
                  {m->statistics.two_states, "two_states"},
                  {m->statistics.drift != 0.0, "drifting"}};
@@ -80,9 +80,9 @@ static const char *truth(bool value) {
 }
 
 static void add_measured(bw_text *to, const bw_session *session, const bw_outcome *row) {
-    const bw_measurement *m = &row->measured;
+    const bw_measurement *m = &row->measurement;
     bw_text_add(to, ",%s,%s,%lld,%lld,%lld,%s,0", bw_timer_name(session, 0),
-                row->planned->cache == BW_CACHE_HOT ? "hot" : "cold", (long long)m->rotation.sets,
+                row->planned_case->cache == BW_CACHE_HOT ? "hot" : "cold", (long long)m->rotation.sets,
                 (long long)m->launches_per_sample, (long long)m->statistics.count, truth(m->converged));
     add_number(to, m->statistics.low / 1e6);
     add_number(to, m->statistics.high / 1e6);
@@ -93,19 +93,19 @@ static void add_measured(bw_text *to, const bw_session *session, const bw_outcom
 
 /* What the row is of; in classic columns the case, with its variant where the case has several. */
 static void add_operation(bw_text *to, const bw_outcome *row, bool classic) {
-    const bw_suite_case *entry = row->planned->entry;
+    const bw_suite_case *entry = row->planned_case->entry;
     const char *const *variants = entry->variants;
     bool several = variants && (variants[1] || strcmp(variants[0], "all") == 0);
-    bw_text_cell(to, classic ? entry->name : row->planned->op->name);
+    bw_text_cell(to, classic ? entry->name : row->planned_case->op->name);
     if (classic && several) bw_text_add(to, " %s", row->variant);
 }
 
 void bw_rows_add(bw_text *to, const bw_session *session, const bw_outcome *row, bool classic) {
     const bw_device_facts *facts = session->backend->devices->facts(session->device);
-    bool measured = !isnan(row->time_ms);
+    bool has_time = !isnan(row->time_ms);
     add_operation(to, row, classic);
     bw_text_add(to, ",");
-    for (const char *at = row->planned->precision->name; *at; at++)
+    for (const char *at = row->planned_case->precision->name; *at; at++)
         bw_text_add(to, "%c", classic ? bw_text_capital(*at) : *at);
     for (int i = 0; i < 3; i++) add_param(to, row, classic_params[i]);
     add_number(to, row->time_ms);
@@ -118,19 +118,19 @@ void bw_rows_add(bw_text *to, const bw_session *session, const bw_outcome *row, 
         bw_text_add(to, "\n");
         return;
     }
-    add_cell(to, row->planned->entry->name);
+    add_cell(to, row->planned_case->entry->name);
     add_cell(to, session->backend->name);
     add_cell(to, facts->name);
     add_cell(to, row->variant);
     add_cell(to, row->status);
     add_cell(to, row->reason);
-    if (measured) add_measured(to, session, row);
-    if (!measured) bw_text_add(to, ",,%s,,,,,0,,,,,", row->planned->cache == BW_CACHE_HOT ? "hot" : "cold");
+    if (has_time) add_measured(to, session, row);
+    if (!has_time) bw_text_add(to, ",,%s,,,,,0,,,,,", row->planned_case->cache == BW_CACHE_HOT ? "hot" : "cold");
     if (row->has_cost) bw_text_add(to, ",%lld,%lld", (long long)row->cost.flops, (long long)row->cost.footprint_bytes);
     if (!row->has_cost) bw_text_add(to, ",,");
-    bw_text_add(to, ",%s", measured ? truth(row->measured.verdict.verified) : "");
-    add_number(to, measured ? row->measured.verdict.max_error : NAN);
-    add_number(to, measured ? row->measured.verdict.tolerance : NAN);
-    if (measured) add_flags(to, row);
-    bw_text_add(to, "%s,%s\n", measured ? "" : ",", bwprof_version());
+    bw_text_add(to, ",%s", has_time ? truth(row->measurement.verdict.verified) : "");
+    add_number(to, has_time ? row->measurement.verdict.max_error : NAN);
+    add_number(to, has_time ? row->measurement.verdict.tolerance : NAN);
+    if (has_time) add_flags(to, row);
+    bw_text_add(to, "%s,%s\n", has_time ? "" : ",", bwprof_version());
 }
