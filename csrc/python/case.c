@@ -45,19 +45,10 @@ bw_case *core_case_hold(case_object *self) {
     return content_of(self) && add_user(self, false) == 0 ? self->content : NULL;
 }
 
-/* What a case is made of. */
-typedef struct case_plan {
-    int op_index;
-    const bw_precision *precision;
-    const bw_dims *dims;
-    const char *variant;
-    uint64_t seed;
-} case_plan;
-
-static bw_status create_content(case_object *self, bw_session *session, const case_plan *plan) {
+static bw_status create_content(case_object *self, bw_session *session, const core_subject *subject,
+                                const char *variant, uint64_t seed) {
     if (self->content || self->device) return bw_fail(BW_CODE_INVALID, "this Case is open already");
-    return bw_case_create(session, plan->op_index, plan->precision, plan->dims, plan->variant, plan->seed,
-                          &self->content);
+    return bw_case_create(session, subject->index, subject->precision, &subject->dims, variant, seed, &self->content);
 }
 
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -70,25 +61,16 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     int nvtx = 1;
     PyObject *params, *kv_lens = NULL, *seed_object = NULL;
     uint64_t seed = 0;
-    int index;
-    const bw_op *op;
-    const bw_precision *precision;
-    core_dims dims;
+    core_subject subject;
+    bw_status status;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzOzp", names, state->device_type, &device, &op_name,
                                      &precision_name, &params, &kv_lens, &variant, &seed_object, &name, &nvtx)) {
         return -1;
     }
     if (seed_object && core_read_seed(seed_object, &seed) < 0) return -1;
-    bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_precision_find(precision_name, &precision);
-    if (status) {
-        core_raise(state, status);
-        return -1;
-    }
-    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return -1;
-    const case_plan plan = {index, precision, &dims.dims, variant, seed};
-    CORE_ASK(status, device, create_content(self, session, &plan));
-    core_dims_free(&dims);
+    if (core_subject_read(state, op_name, precision_name, params, kv_lens, &subject) < 0) return -1;
+    CORE_ASK(status, device, create_content(self, session, &subject, variant, seed));
+    core_subject_free(&subject);
     if (status) {
         core_raise(state, status);
         return -1;

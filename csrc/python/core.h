@@ -50,10 +50,14 @@ PyObject *core_raise(core_state *state, bw_status status);
 int core_add_exceptions(PyObject *module, core_state *state);
 
 /* ---- arguments.c ---- */
-typedef struct core_dims {
+/* An operation with its precision and parameters. */
+typedef struct core_subject {
+    int index; /* of the operation */
+    const bw_op *op;
+    const bw_precision *precision;
     bw_dims dims;
-    int64_t *list; /* owned */
-} core_dims;
+    int64_t *list; /* the lengths in `dims`; owned */
+} core_subject;
 
 /* A new dict of any mapping's items, which Python code cannot change while they are read; NULL with a TypeError that
  * names the argument. */
@@ -75,12 +79,11 @@ int core_arrays_take(core_state *state, const bw_case_spec *spec, bool outputs, 
 void core_arrays_release(core_arrays *arrays);
 /* -1 with a ValueError that names the argument, its value and what is allowed. */
 int core_refuse_float(const char *argument, double value, const char *allowed);
-bw_status core_find_op(const char *name, int *index, const bw_op **op);
-/* Reads a mapping of parameters and an optional sequence of lengths, completes and checks them. 0 or -1 with an
- * exception set. */
-int core_dims_read(core_state *state, const bw_op *op, const bw_precision *precision, PyObject *params,
-                   PyObject *kv_lens, core_dims *out);
-void core_dims_free(core_dims *dims);
+/* From two names, a mapping of parameters and an optional sequence of lengths, completed and checked. 0, or -1 with an
+ * exception and nothing to free. */
+int core_subject_read(core_state *state, const char *operation, const char *precision, PyObject *params,
+                      PyObject *kv_lens, core_subject *out);
+void core_subject_free(core_subject *subject);
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
 PyObject *core_cost_dict(const bw_cost *cost);
 /* Sets dict[key] = value and drops the reference; 0 or -1 (also when value is NULL). */

@@ -210,46 +210,33 @@ static bw_status find_variant(const char *backend_name, const char *variant_name
 
 static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
-    core_state *state = PyModule_GetState(module);
-    const char *op_name, *precision_name;
+    const char *operation, *precision;
     PyObject *params, *kv_lens = NULL;
-    int index;
-    const bw_op *op;
-    const bw_precision *precision;
-    core_dims dims;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &op_name, &precision_name, &params, &kv_lens))
+    core_subject subject;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &operation, &precision, &params, &kv_lens))
         return NULL;
-    bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_precision_find(precision_name, &precision);
-    if (status) return core_raise(state, status);
-    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return NULL;
-    PyObject *result = core_params_dict(op, &dims.dims);
-    core_dims_free(&dims);
+    if (core_subject_read(PyModule_GetState(module), operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    PyObject *result = core_params_dict(subject.op, &subject.dims);
+    core_subject_free(&subject);
     return result;
 }
 
 static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", "backend", "variant", NULL};
     core_state *state = PyModule_GetState(module);
-    const char *op_name, *precision_name, *backend = NULL, *variant_name = NULL;
+    const char *operation, *precision, *backend = NULL, *variant_name = NULL;
     PyObject *params, *kv_lens = NULL;
-    int index;
-    const bw_op *op;
-    const bw_precision *precision;
-    core_dims dims;
-    const bw_variant *variant = NULL;
+    core_subject subject;
+    const bw_variant *variant;
     bw_cost result;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|Ozz", names, &op_name, &precision_name, &params, &kv_lens,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|Ozz", names, &operation, &precision, &params, &kv_lens,
                                      &backend, &variant_name)) {
         return NULL;
     }
-    bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_precision_find(precision_name, &precision);
-    if (!status) status = find_variant(backend, variant_name, index, &variant);
-    if (status) return core_raise(state, status);
-    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return NULL;
-    status = bw_cost_of(op, variant, &dims.dims, precision, NULL, &result);
-    core_dims_free(&dims);
+    if (core_subject_read(state, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    bw_status status = find_variant(backend, variant_name, subject.index, &variant);
+    if (!status) status = bw_cost_of(subject.op, variant, &subject.dims, subject.precision, NULL, &result);
+    core_subject_free(&subject);
     return status ? core_raise(state, status) : core_cost_dict(&result);
 }
 
@@ -282,17 +269,17 @@ static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
     const char *op_name, *precision_name, *backend = NULL, *variant_name = NULL;
     Py_buffer values, out;
     int index;
-    const bw_op *op;
     const bw_precision *precision;
     const bw_variant *variant = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssy*w*|zz", names, &op_name, &precision_name, &values, &out,
                                      &backend, &variant_name)) {
         return NULL;
     }
-    bw_status status = core_find_op(op_name, &index, &op);
+    bw_status status = bw_op_find(op_name, &index);
     if (!status) status = bw_precision_find(precision_name, &precision);
     if (!status) status = find_variant(backend, variant_name, index, &variant);
     if (!status) {
+        const bw_op *op = bw_op_at(index);
         Py_ssize_t row_bytes = (Py_ssize_t)(op->param_count * sizeof(int64_t));
         Py_ssize_t rows = values.len / row_bytes;
         if (values.len % row_bytes || out.len != rows * (Py_ssize_t)(COST_COLUMNS * sizeof(int64_t))) {
