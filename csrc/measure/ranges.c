@@ -419,15 +419,18 @@ void bw_ranges_forget(bw_ranges *self) {
     }
 }
 
-bw_status bw_ranges_floor(bw_ranges *self, double *ns) {
+bw_status bw_marks_floor(bw_session *session, void *stream, double *ns) {
+    const bw_mark_calls *calls = session->backend->marks;
+    bw_marks *marks = NULL;
     double samples[FLOOR_PAIRS];
-    if (self->unused_count < 2) BW_TRY(grow(self, 2 * self->mark_count));
-    int64_t from = self->unused[self->unused_count - 1], to = self->unused[self->unused_count - 2];
-    for (int i = 0; i < FLOOR_PAIRS; i++) {
-        BW_TRY(backend_of(self)->marks->take(self->marks, from));
-        BW_TRY(backend_of(self)->marks->take(self->marks, to));
-        BW_TRY(backend_of(self)->marks->elapsed(self->marks, from, to, &samples[i]));
+    BW_TRY(calls->create(session->device, stream, &marks));
+    bw_status status = calls->reserve(marks, 2);
+    for (int i = 0; i < FLOOR_PAIRS && !status; i++) {
+        status = calls->take(marks, 0);
+        if (!status) status = calls->take(marks, 1);
+        if (!status) status = calls->elapsed(marks, 0, 1, &samples[i]);
     }
-    *ns = bw_median(samples, FLOOR_PAIRS);
-    return BW_OK;
+    calls->free(marks);
+    if (!status) *ns = bw_median(samples, FLOOR_PAIRS);
+    return status;
 }
