@@ -7,6 +7,7 @@
 
 #include "api/profiler.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/order.h"
 
 enum { READ_AT_ONCE = 64, PAUSE_NS = 20000, FLOOR_FACTOR = 3, MILLION = 1000000 };
@@ -57,9 +58,7 @@ static bw_status settle(bw_track *track) {
 /* ---- putting together ---- */
 
 static bw_status add_times(reading *to, const double *ns, int64_t count, const bw_range_totals *totals) {
-    double *larger = count ? realloc(to->ns, (size_t)(to->time_count + count) * sizeof *larger) : to->ns;
-    if (count && !larger) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld times", (long long)count);
-    to->ns = larger;
+    if (count) BW_TRY(bw_resize((void **)&to->ns, to->time_count + count, sizeof *to->ns, "times"));
     if (count) memcpy(to->ns + to->time_count, ns, (size_t)count * sizeof *ns);
     to->time_count += count;
     bw_range_totals_add(&to->totals, totals);

@@ -398,19 +398,17 @@ static PyObject *case_enqueue(PyObject *object, PyObject *unused) {
 
 /* ---- type ---- */
 
-#define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
-
 static PyMethodDef case_methods[] = {
-    {"memory_needed", WITH_KEYWORDS(case_memory_needed), METH_VARARGS | METH_KEYWORDS,
+    {"memory_needed", CORE_WITH_KEYWORDS(case_memory_needed),
      "memory_needed($self, /, cache='cold')\n--\n\nBytes that measure() would take, and bytes free."},
     {"run", case_run, METH_O, "run($self, arrays, /)\n--\n\nOne launch on a caller's arrays."},
     {"inputs", case_inputs, METH_NOARGS, "inputs($self, /)\n--\n\nThe generated inputs' bits."},
-    {"verify", WITH_KEYWORDS(core_case_verify), METH_VARARGS | METH_KEYWORDS,
+    {"verify", CORE_WITH_KEYWORDS(core_case_verify),
      "verify($self, /, budget_s=0.1, outputs=None)\n--\n\nOne launch held against the float64 reference."},
-    {"measure", WITH_KEYWORDS(core_case_measure), METH_VARARGS | METH_KEYWORDS,
+    {"measure", CORE_WITH_KEYWORDS(core_case_measure),
      "measure($self, /, *, cache='cold', precision_target=0.005, min_samples=10, max_seconds=2.0, verify_budget_s=0.1, "
      "poll=None, timer=None, flush=None, trace=False, settled=False)\n--\n\nVerify, warm up, sample, verify."},
-    {"count", WITH_KEYWORDS(core_case_count), METH_VARARGS | METH_KEYWORDS,
+    {"count", CORE_WITH_KEYWORDS(core_case_count),
      "count($self, /, *, rotated=False)\n--\n\nDRAM and L2 bytes of one cold launch, by hardware counter."},
     {"count_metrics", core_case_count_metrics, METH_O,
      "count_metrics($self, groups, /)\n--\n\nWhat a cold launch did, by metrics that take many replays."},

@@ -41,6 +41,9 @@ typedef struct case_object {
     struct case_object *next;
 } case_object;
 
+/* A method's function and flags. */
+#define CORE_WITH_KEYWORDS(function) (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS
+
 /* ---- errors.c ---- */
 /* A str of text from outside: bytes that are no UTF-8 show as \xNN. */
 PyObject *core_text(const char *text);

@@ -343,7 +343,7 @@ static PyObject *get_watched(PyObject *object, void *closure) {
 static PyMethodDef device_methods[] = {
     {"facts", device_facts, METH_NOARGS, "facts($self, /)\n--\n\nWhat the device says of itself."},
     {"memory", device_memory, METH_NOARGS, "memory($self, /)\n--\n\n(free, total) bytes."},
-    {"floor_ns", (PyCFunction)(void (*)(void))device_floor_ns, METH_VARARGS | METH_KEYWORDS,
+    {"floor_ns", CORE_WITH_KEYWORDS(device_floor_ns),
      "floor_ns($self, /, timer=None)\n--\n\nTime of an empty kernel under a timer."},
     {"limit_threads", device_limit_threads, METH_O,
      "limit_threads($self, threads, /)\n--\n\nFrom now on a host's work is shared by so many of its threads."},
@@ -352,20 +352,20 @@ static PyMethodDef device_methods[] = {
      "management($self, /)\n--\n\nWhat the management library knows of it."},
     {"libraries", device_libraries, METH_NOARGS,
      "libraries($self, /)\n--\n\nThe libraries opened at run time, as they are found here."},
-    {"variants", (PyCFunction)(void (*)(void))core_device_variants, METH_VARARGS | METH_KEYWORDS,
+    {"variants", CORE_WITH_KEYWORDS(core_device_variants),
      "variants($self, /, operation, precision, params, kv_lens=None)\n--\n\nEvery variant, and whether it runs this "
      "shape."},
-    {"kernels", (PyCFunction)(void (*)(void))core_device_kernels, METH_VARARGS | METH_KEYWORDS,
+    {"kernels", CORE_WITH_KEYWORDS(core_device_kernels),
      "kernels($self, /, operation, precision, params, variant, kv_lens=None)\n--\n\nThe kernels of a variant's launch, "
      "and what they take of the device."},
-    {"measure_call", (PyCFunction)(void (*)(void))core_device_measure_call, METH_VARARGS | METH_KEYWORDS,
+    {"measure_call", CORE_WITH_KEYWORDS(core_device_measure_call),
      "measure_call($self, /, function, nothing, *, stream=0, sets=None, footprint_bytes=0, cache='cold', "
      "precision_target=0.005, "
      "min_samples=10, max_seconds=2.0, poll=None, timer=None, settled=False)\n--\n\nWarm up a function, and sample its "
      "time."},
-    {"count_call", (PyCFunction)(void (*)(void))core_device_count_call, METH_VARARGS | METH_KEYWORDS,
+    {"count_call", CORE_WITH_KEYWORDS(core_device_count_call),
      "count_call($self, /, function, *, sets=None)\n--\n\nDRAM and L2 bytes of one cold call, by hardware counter."},
-    {"count_call_metrics", (PyCFunction)(void (*)(void))core_device_count_call_metrics, METH_VARARGS | METH_KEYWORDS,
+    {"count_call_metrics", CORE_WITH_KEYWORDS(core_device_count_call_metrics),
      "count_call_metrics($self, /, function, groups, *, sets=None)\n--\n\n"
      "What a cold call did, by metrics that take many calls."},
     {"release_profilers", device_release_profilers, METH_NOARGS,

@@ -88,7 +88,7 @@ static PyObject *decode(PyObject *module, PyObject *args) {
 }
 
 PyMethodDef core_number_methods[] = {
-    {"bandwidth_gb_s", (PyCFunction)(void (*)(void))bandwidth_gb_s, METH_VARARGS | METH_KEYWORDS,
+    {"bandwidth_gb_s", CORE_WITH_KEYWORDS(bandwidth_gb_s),
      "bandwidth_gb_s(bytes, seconds)\n--\n\nbytes / seconds / 1e9."},
     {"case_seconds", case_seconds, METH_VARARGS,
      "case_seconds(seconds_left, cases_left, most, /)\n--\n\nSeconds of sampling for a run's next case."},

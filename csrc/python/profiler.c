@@ -366,7 +366,7 @@ static PyObject *get_on(PyObject *object, void *closure) {
 }
 
 static PyMethodDef profiler_methods[] = {
-    {"open", (PyCFunction)(void (*)(void))profiler_open, METH_VARARGS | METH_KEYWORDS,
+    {"open", CORE_WITH_KEYWORDS(profiler_open),
      "open($self, /, device, stream=0, capacity=4096, nvtx=True)\n--\n\nMakes marks for so many ranges."},
     {"switch", profiler_switch, METH_O, "switch($self, on, /)\n--\n\nWhether start and stop do anything."},
     {"start", profiler_start, METH_O, "start($self, name, /)\n--\n\nBegins a range."},

@@ -295,8 +295,6 @@ static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
     Py_RETURN_NONE;
 }
 
-#define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
-
 PyMethodDef core_registry_methods[] = {
     {"operations", operations, METH_NOARGS, "operations()\n--\n\nOne dict per operation, in the registry's order."},
     {"precisions", precisions, METH_NOARGS, "precisions()\n--\n\nOne dict per precision."},
@@ -304,12 +302,12 @@ PyMethodDef core_registry_methods[] = {
     {"backends", backends, METH_NOARGS, "backends()\n--\n\nOne dict per backend, preferred first."},
     {"backend_facts", backend_facts, METH_VARARGS,
      "backend_facts(backend, /)\n--\n\nWhat measuring must know of a kind of device."},
-    {"complete", WITH_KEYWORDS(complete), METH_VARARGS | METH_KEYWORDS,
+    {"complete", CORE_WITH_KEYWORDS(complete),
      "complete(operation, precision, params, kv_lens=None)\n--\n\nAll parameters, defaults filled in and checked."},
-    {"cost", WITH_KEYWORDS(cost), METH_VARARGS | METH_KEYWORDS,
+    {"cost", CORE_WITH_KEYWORDS(cost),
      "cost(operation, precision, params, kv_lens=None, backend=None, variant=None)\n--\n\nBytes and FLOPs of one "
      "case."},
-    {"cost_many", WITH_KEYWORDS(cost_many), METH_VARARGS | METH_KEYWORDS,
+    {"cost_many", CORE_WITH_KEYWORDS(cost_many),
      "cost_many(operation, precision, values, out, backend=None, variant=None)\n--\n\nBytes and FLOPs of n cases."},
     {NULL, NULL, 0, NULL},
 };

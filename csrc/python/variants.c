@@ -1,16 +1,11 @@
 /* What a device runs: the variants of an operation, and the kernels that they launch. */
 #include "python/core.h"
 
-static bw_offer offer_of(const bw_session *session, int op_index) {
-    const bw_device_calls *devices = session->backend->devices;
-    return (bw_offer){devices->variants(session->device, op_index), devices->facts(session->device)};
-}
-
 /* The table, and the row that runs without being named: both are constant. NULL where none runs: every row's refusal
  * says why. */
 static bw_status find_rows(const bw_session *session, const core_subject *subject, const bw_variant_table **table,
                            const bw_variant **chosen) {
-    const bw_offer offer = offer_of(session, subject->index);
+    const bw_offer offer = bw_offer_of(session->backend, session->device, subject->index);
     *table = offer.table;
     bw_status_free(bw_variant_default(subject->op, &subject->dims, subject->precision, &offer, 0, chosen));
     return BW_OK;
@@ -67,7 +62,7 @@ PyObject *core_device_variants(PyObject *object, PyObject *args, PyObject *kwarg
 /* ---- kernels ---- */
 
 static bw_status describe(const bw_session *session, const core_subject *subject, const char *name, bw_kernels *out) {
-    const bw_offer offer = offer_of(session, subject->index);
+    const bw_offer offer = bw_offer_of(session->backend, session->device, subject->index);
     const bw_dims *dims = &subject->dims;
     const bw_variant *variant;
     BW_TRY(bw_variant_find(subject->op, offer.table, name, &variant));
