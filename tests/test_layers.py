@@ -306,6 +306,10 @@ def test_a_call_circle_is_found(tmp_path: Path) -> None:
     assert call_circle(tmp_path) == {"text.c", "library.c", "file.c"}
 
 
+def test_every_file_in_c_opens_with_a_comment() -> None:
+    assert not [str(path) for path in sources() if not path.read_text().startswith(("/* ", "// "))]
+
+
 @pytest.mark.parametrize("root", [CSRC, PACKAGE], ids=["csrc", "bwprof"])
 def test_files_are_short_and_folders_small(root: Path) -> None:
     files = [path for path in root.rglob("*") if path.suffix in SUFFIXES | {".py"}]
@@ -339,7 +343,7 @@ def test_system_headers_stay_in_their_folder() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_build_info_is_told_by_the_module_the_library_and_the_list_of_backends_only() -> None:
+def test_only_the_module_the_library_and_the_list_of_backends_include_build_info() -> None:
     users = {path.relative_to(CSRC).as_posix() for path in sources() if (True, "build_info.h") in includes(path)}
     assert users == {"api/library.c", "python/module.c", "backend/registry.c"}
 

@@ -1,5 +1,5 @@
-/* What the files of the C library share: answers, texts, names, files. The library is the module without Python: it
- * stands on the same code, and neither includes the other. */
+/* Declarations that the files of the C library share. The library and the Python module are built from the same code,
+ * and neither includes the other. */
 #ifndef BW_API_API_H
 #define BW_API_API_H
 

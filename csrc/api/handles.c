@@ -1,5 +1,5 @@
-/* Handles: a number of a slot and of the slot's present owner, in a pointer's clothes. A handle that is out of date is
- * told from its number alone, and nothing that was freed is read. */
+/* Handles of profilers. A handle is no address: it holds the number of a slot and the number of its owner, so that a
+ * destroyed handle is recognized without reading freed memory. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ typedef struct slot {
     bw_profiler *content;
 } slot;
 
-/* The other of the two things here that are neither constant nor in a handle: where handles are looked up. */
+/* The slots of all handles. A process needs one table, since a handle may be used after it was destroyed. */
 static struct {
     slot slots[BWPROF_PROFILERS_MOST];
     _Atomic int64_t forks;   /* that led to this process, since the first profiler */
@@ -52,7 +52,7 @@ static bool is_foreign(const slot *self) {
     return self->forks != atomic_load_explicit(&bw_api_handles.forks, memory_order_relaxed);
 }
 
-/* Whoever destroys it looks at `users` after it has changed `owner`, whoever holds it the other way round. */
+/* This increments `users` before it reads `owner`; bw_handle_take changes `owner` before it reads `users`. */
 bw_status bw_handle_hold(const bwprof_profiler *handle, bw_profiler **out) {
     uint32_t owner;
     slot *self = slot_of(handle, &owner);
@@ -105,7 +105,7 @@ bw_status bw_handle_take(const bwprof_profiler *handle, bw_profiler **out) {
     slot *self = slot_of(handle, &owner);
     *out = NULL;
     if (!self || !atomic_compare_exchange_strong(&self->owner, &owner, owner + 1)) return refuse(handle);
-    if (is_foreign(self)) return BW_OK; /* the parent's, whose threads may have been changing it: nobody gets it */
+    if (is_foreign(self)) return BW_OK; /* the parent process owns it, and its threads may have been changing it */
     while (atomic_load(&self->users)) sched_yield();
     *out = self->content;
     atomic_store(&self->taken, false);

@@ -1,4 +1,4 @@
-/* Versions, the text of the last failure, and what every file of the library begins with. */
+/* Versions, the last error of a thread, and opening a device. */
 #include <stdarg.h>
 
 #include "api/api.h"
@@ -90,7 +90,7 @@ void bw_current_device_restore(const bw_current_device *self) {
     if (!self->backend) return;
     bw_status status = self->backend->context->current(&now);
     if (!status && now != self->device) status = self->backend->context->make_current(self->device);
-    bw_status_free(status); /* a device that is lost: whoever uses it next is told */
+    bw_status_free(status); /* a lost device: its next call reports it */
 }
 
 bw_status bw_api_open(const char *backend, int device, bw_session **out) {

@@ -1,4 +1,4 @@
-/* A caller's function, measured by the rules of csrc/measure. */
+/* Measures a caller's function. */
 #include "measure/measure.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* A hash table from names to the numbers that they get in the order of their first use. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Profilers: creating and destroying them, and marking ranges, which is the hot path. */
+/* Creates and destroys profilers, and marks ranges. Marking is the hot path. */
 #include "api/profiler.h"
 
 #include <math.h>
@@ -70,7 +70,7 @@ static bw_status destroy(bwprof_profiler *handle) {
     bool measuring = !status && bw_session_is_mine(self->session);
     if (!status) bw_handle_let_go(handle);
     if (bw_status_code(status) == BW_CODE_INVALID) return status;
-    bw_status_free(status); /* of a fork: the handle is given back, and the parent's memory stays as it is */
+    bw_status_free(status); /* after a fork: the handle is released, and the parent's memory stays as it is */
     if (measuring) {
         return bw_fail(BW_CODE_BUSY, "this profiler's device is measuring the function that destroys it");
     }
@@ -118,7 +118,7 @@ bw_track *bw_track_next(bw_profiler *self, const bw_track *track) {
     return track->next ? track->next : first_from(self, (int)bucket_of(track->thread, track->stream) + 1);
 }
 
-/* Only the thread itself looks for its tracks, and makes them: nobody makes the same one beside it. */
+/* A thread searches and makes its own tracks only, so that no two threads make the same one. */
 static bw_track *find_track(bw_profiler *self, uint64_t thread, const void *stream) {
     bw_track *track = atomic_load_explicit(&self->buckets[bucket_of(thread, stream)], memory_order_acquire);
     while (track && (track->thread != thread || track->stream != stream)) track = track->next;

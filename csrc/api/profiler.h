@@ -33,7 +33,7 @@ typedef struct bw_profiler {
     bw_range_bytes *bytes;  /* by number of `byte_names` */
     _Atomic bool has_bytes; /* of any name */
     pthread_mutex_t floor_lock;
-    double floor_ms; /* of an empty range; NaN until somebody asks */
+    double floor_ms; /* of an empty range; NaN until it is measured */
 } bw_profiler;
 
 /* ---- handles.c ---- */
@@ -48,7 +48,7 @@ bool bw_handle_is_off(const bwprof_profiler *handle);
 void bw_handle_switch(const bwprof_profiler *handle, bool on); /* one that is held */
 
 bw_status bw_handle_make(bw_profiler *content, bwprof_profiler **out);
-/* The content is the caller's once nobody holds it; NULL where it is another process's. */
+/* Waits until no call uses the content, which is then the caller's; NULL where it is another process's. */
 bw_status bw_handle_take(const bwprof_profiler *handle, bw_profiler **out);
 
 /* ---- profiler.c ---- */
@@ -61,7 +61,7 @@ bw_status bw_profiler_floor(const bwprof_profiler *handle, bw_session *session, 
 bw_track *bw_track_first(bw_profiler *self);
 bw_track *bw_track_next(bw_profiler *self, const bw_track *track);
 
-/* The lock, for whoever reads. A mutex goes to whoever comes first: one that reads on and on would keep it. */
+/* The lock for readers. It lets a thread that marks pass first, so that a long reading does not delay it. */
 void bw_track_enter(bw_track *track);
 void bw_track_leave(bw_track *track);
 

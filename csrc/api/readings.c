@@ -1,4 +1,5 @@
-/* What a profiler has measured: read without holding up those who mark, put together by name, told and written. */
+/* Reads what a profiler has measured, joins it by name, and writes it as text, CSV or JSON. Threads that mark are not
+ * held up. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ typedef struct readings {
     bw_names names;
     reading *of; /* by number of `names` */
     double floor_ms;
-    bool partial; /* memory ended on the way: nothing of it is told */
+    bool partial; /* memory was short: the readings are incomplete and not used */
 } readings;
 
 static void readings_free(readings *self) {
@@ -349,7 +350,7 @@ static void write_json(const bw_profiler *self, const readings *all, bw_text *to
     bw_text_add(to, "%s]\n}\n", all->names.count ? "\n  " : "");
 }
 
-/* What could be read is told even where something could not; where memory ends, nothing. */
+/* Ranges that could not be read do not hide the others. Where memory is short there is no text. */
 static bw_status describe(bwprof_profiler *handle, void (*how)(const bw_profiler *, const readings *, bw_text *),
                           bw_text *to) {
     bw_profiler *self;

@@ -56,7 +56,7 @@ typedef enum bw_throttle {
     BW_THROTTLE_SW_THERMAL = 4,   /* heat, kept by software */
     BW_THROTTLE_HW_THERMAL = 8,   /* heat, by hardware */
     BW_THROTTLE_POWER_BRAKE = 16, /* the system's power supply asked for it */
-    BW_THROTTLE_UNKNOWN = 1 << 30 /* nobody can tell: no other bit is set */
+    BW_THROTTLE_UNKNOWN = 1 << 30 /* not known; no other bit is set then */
 } bw_throttle;
 
 /* What a device says of itself at one moment. NaN = not known. */
@@ -70,8 +70,8 @@ typedef struct bw_conditions {
 typedef struct bw_disturbance {
     double waited;    /* a thread of ours was ready to run and did not, the longest of any thread */
     double throttled; /* the container's quota of processor time held a thread of ours back */
-    double stolen;    /* the hypervisor ran somebody else */
-    double pressed;   /* somebody waited for memory: to be swapped in, or made free */
+    double stolen;    /* the hypervisor ran another guest */
+    double pressed;   /* a process waited for memory: for swapping, or for free pages */
     double slowed;    /* a stream that is always the same took longer by so much of its shortest time */
 } bw_disturbance;
 
@@ -210,11 +210,11 @@ static inline void bw_work_leave(const bw_work *work) {
     if (work->leave) work->leave(work->context);
 }
 
-/* How memory that nobody needs drives a launch's inputs out of the cache. Reading is the honest way; memset, as other
+/* How unused memory drives a launch's inputs out of the cache. Reading is the honest way; memset, as other
  * tools have it, leaves dirty lines that the next launch pays for: it is here to be compared with. */
 typedef enum bw_flush { BW_FLUSH_READ, BW_FLUSH_MEMSET, BW_FLUSH_MEMSET_READ } bw_flush;
 
-/* What a tool that watches the process is told of a range. */
+/* A range as a profiling tool shows it. */
 typedef struct bw_annotation {
     const char *name;
     const char *category; /* an operation's name; NULL: none */
@@ -272,7 +272,7 @@ typedef struct bw_metrics {
     char status[480]; /* "" = all were counted; else which were not, and why */
 } bw_metrics;
 
-/* ---- what a backend can be asked for, by kind; its entries are all there unless they are said to be optional ---- */
+/* ---- the calls of a backend, by kind; entries that are not called optional are never NULL ---- */
 
 typedef struct bw_device_calls {
     /* 0 devices is no failure; `reason` (of reason_size) then says why there are none. */

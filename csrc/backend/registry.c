@@ -1,3 +1,4 @@
+/* The list of backends. This file alone knows whether CUDA is in the build. */
 #include "backend/backend.h"
 #include "base/names.h"
 #include "build_info.h"

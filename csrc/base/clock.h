@@ -1,3 +1,4 @@
+/* The clocks of the host, and bandwidth from bytes and seconds. */
 #ifndef BW_BASE_CLOCK_H
 #define BW_BASE_CLOCK_H
 

@@ -1,3 +1,4 @@
+/* Searches for names; the message of a failed search lists what is allowed. */
 #include "base/names.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Finding things by name: one search, and one list of what is allowed for the message where nothing is found. */
+/* Finds things by name. The message of a failed search lists all names. */
 #ifndef BW_BASE_NAMES_H
 #define BW_BASE_NAMES_H
 

@@ -1,3 +1,4 @@
+/* Sorting, quantiles and the median of samples. */
 #include "base/order.h"
 
 #include <math.h>

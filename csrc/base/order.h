@@ -1,4 +1,4 @@
-/* Sorted samples: what statistics and timers share. */
+/* Sorting and quantiles, for statistics and timers. */
 #ifndef BW_BASE_ORDER_H
 #define BW_BASE_ORDER_H
 

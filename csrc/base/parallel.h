@@ -1,4 +1,4 @@
-/* Work of the host's own, shared among its processors for a moment: reference rows above all. */
+/* Work on all processors of the host for a short time, mostly for reference rows. */
 #ifndef BW_BASE_PARALLEL_H
 #define BW_BASE_PARALLEL_H
 

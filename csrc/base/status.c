@@ -1,3 +1,4 @@
+/* Creates, reads and frees statuses. */
 #include "base/status.h"
 
 #include <stdarg.h>

@@ -412,7 +412,7 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
     if (plan->spec.work.foreign) return run_foreign(plan, ns);
     bw_pool_enter(pool);
     flush_cache(plan);
-    bw_pool_run(pool, empty_share, NULL); /* wakes whoever sleeps, outside the timing */
+    bw_pool_run(pool, empty_share, NULL); /* wakes sleeping threads, outside the timing */
     int64_t start = bw_now_ns();
     bw_status status = run_launches(plan, plan->spec.launches);
     *ns = (double)(bw_now_ns() - start);

@@ -1,3 +1,4 @@
+/* Reads from /proc how much CPU time and memory other programs took. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -61,7 +62,7 @@ static int64_t stolen_from(const bw_pool *pool) {
     return total;
 }
 
-/* Microseconds in which somebody waited for memory: "some avg10=0.00 ... total=4711"; -1 where the system does not
+/* Microseconds in which a process waited for memory: "some avg10=0.00 ... total=4711"; -1 where the system does not
  * say. */
 static int64_t pressed_by_memory(void) {
     long long total = -1;

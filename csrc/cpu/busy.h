@@ -1,5 +1,5 @@
-/* Who else wanted the CPUs: time for which the pool's threads were ready but not running, time that the hypervisor gave
- * to other guests, and time for which somebody waited for memory to become free. */
+/* How busy other programs kept the CPUs: time in which threads of the pool waited to run, time that the hypervisor
+ * took, and time in which processes waited for memory. */
 #ifndef BW_CPU_BUSY_H
 #define BW_CPU_BUSY_H
 

@@ -1,7 +1,7 @@
-/* What the threads can hold of the last-level cache. A guest is told the whole cache of a host, of which its processors
- * may use a part, and a rotation past all of it takes gigabytes and seconds. What it holds is measured: some lines are
- * read, then other bytes, then the lines again, one after the other at random; they are gone where that takes as long
- * as after an instruction that throws them out. */
+/* Measures how much of the last-level cache the threads can use. A virtual machine reports the host's whole cache but
+ * may use only a part of it, and a rotation past all of it would take gigabytes and seconds. The test reads some lines,
+ * then other bytes, then the first lines again in random order: they are gone when that takes as long as after an
+ * instruction that evicts them. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

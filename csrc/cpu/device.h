@@ -26,7 +26,7 @@ struct bw_device {
     bw_busy *busy;
     bw_walks walks;  /* linear until they are known */
     int cache_mib;   /* the last-level cache, as the environment says it; 0 = as the system does */
-    void *reference; /* what the reference stream reads; NULL until it is asked for */
+    void *reference; /* what the reference stream reads; NULL until its first use */
 };
 
 /* Of a last-level cache as it is reported, or stated, what the threads can hold: measured, once in a process, where it

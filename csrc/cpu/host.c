@@ -1,3 +1,4 @@
+/* Reads caches, memory, NUMA nodes and quotas of the machine from /proc, /sys and the control groups. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -231,7 +232,7 @@ bw_host_caches bw_host_caches_of(const char *system, const int *cpus, int count)
         if (counted[i]) continue;
         int64_t bytes = last_cache_of(system, cpus[i], sharers, sizeof sharers);
         if (!bytes || (!sharers[0] && unknown)) continue;
-        unknown = unknown || !sharers[0]; /* one for all whose sharers nobody tells */
+        unknown = unknown || !sharers[0]; /* one for all where their sharers are not known */
         for (int j = i + 1; j < count; j++) counted[j] = counted[j] || list_has(sharers, cpus[j]);
         found.bytes += bytes;
         found.count++;

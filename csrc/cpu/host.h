@@ -29,12 +29,12 @@ typedef struct bw_host_caches {
 } bw_host_caches;
 bw_host_caches bw_host_caches_of(const char *system, const int *cpus, int count);
 
-/* The memory nodes that these CPUs belong to; 1 where nobody tells. */
+/* The memory nodes that these CPUs belong to; 1 where that is not known. */
 int bw_host_nodes_of(const char *system, const int *cpus, int count);
 
 void bw_host_name(char *out, size_t size);    /* the processor's model */
 void bw_host_release(char *out, size_t size); /* the kernel's release */
-/* `taken_bytes` is the size that counts: the caches' own, or what somebody states instead. */
+/* `taken_bytes` is the size that counts: the caches' own, or a configured one. */
 void bw_host_note(const bw_host_caches *caches, int64_t taken_bytes, char *out, size_t size);
 
 #endif

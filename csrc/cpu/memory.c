@@ -1,3 +1,4 @@
+/* Maps memory for buffers, places its pages near the threads that use them, and caches released mappings. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -137,7 +138,7 @@ bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, co
     if (bytes < 1) bytes = 1;
     bw_mapping *mapping = take_cached(memory, bytes);
     if (!mapping) {
-        /* Pages that cannot be had are noticed here, before the kernel would kill somebody for them. */
+        /* Fails here where pages are missing, before the kernel kills a process for them. */
         int64_t free_bytes = bw_host_memory_of(BW_HOST_ROOT).available;
         if (bytes > free_bytes) {
             drop_cached(memory);

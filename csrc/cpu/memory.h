@@ -14,12 +14,13 @@ typedef struct bw_mapping bw_mapping;
 typedef struct bw_memory {
     bw_mapping *used, *cached;          /* lists, the newest first */
     int64_t cached_bytes, cached_limit; /* a limit of 0: nothing is kept */
-    bool (*poll)(void *context);        /* true: stop; NULL: nobody is asked */
+    bool (*poll)(void *context);        /* true: stop; NULL: never */
     void *poll_context;
     double polled_s;
 } bw_memory;
 
-/* Between two pieces of work on memory: BW_CODE_INTERRUPTED where poll says so. It is asked every 20 ms at most. */
+/* Between two pieces of work on memory: BW_CODE_INTERRUPTED where poll returns true. It is called every 20 ms at most.
+ */
 bw_status bw_memory_poll(bw_memory *memory);
 
 /* `layout` NULL: one set of one part. Asks poll while it touches pages. */

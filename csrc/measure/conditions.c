@@ -1,3 +1,4 @@
+/* Reads sensors while a measurement samples, and summarizes their readings. */
 #include "measure/conditions.h"
 
 #include <math.h>
@@ -64,7 +65,7 @@ static void mark_energy(bw_watch *watch, const bw_energy_mark *mark) {
     watch->last = *mark;
 }
 
-/* What a reading said, at its time; how long it took says when the next one is due. */
+/* Stores a reading, and schedules the next one by how long this one took. */
 static void note_reading(bw_watch *watch, bw_conditions *reading, bool with_energy, const bw_energy_mark *mark,
                          double took_s) {
     double pause_s = intervals_per_reading * took_s;

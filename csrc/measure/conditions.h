@@ -4,7 +4,7 @@
  * under a twentieth of the time. The first and the last one are always taken.
  *
  * Clocks and throttle reasons are of the moment. Power is not: the sensor gives a new value every 100 ms, so that a
- * short measurement would be told the power of whatever ran before it. Readings of the first 0.2 s do not count.
+ * short measurement would report the power of what ran before it. Readings of the first 0.2 s do not count.
  *
  * Energy: the counter moves every 20 to 100 ms, and reading it takes milliseconds (2 to 30 on an H200, the other
  * sensors together take 20 us), so it is left alone in the first 0.2 s and has a timetable of its own. The energy of a
@@ -48,7 +48,7 @@ typedef struct bw_watch {
     bw_measured_conditions found;
 } bw_watch;
 
-/* One reading that nobody keeps, before anything is timed: a first one may open a library, and takes long. */
+/* One reading that is discarded, before anything is timed: the first one may open a library, which takes long. */
 void bw_watch_prepare(bw_session *session);
 
 void bw_watch_begin(bw_watch *watch, bw_session *session, double now_s);
@@ -59,7 +59,7 @@ void bw_watch_look(bw_watch *watch, double now_s, int64_t launches, double busy_
 
 void bw_watch_end(const bw_watch *watch, bw_measured_conditions *out);
 
-/* "sw_power_cap;hw_thermal", "none", or "" when nobody can tell. */
+/* "sw_power_cap;hw_thermal", "none", or "" where it is not known. */
 void bw_throttle_words(unsigned throttle, char *out, size_t out_size);
 
 #endif

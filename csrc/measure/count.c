@@ -1,4 +1,4 @@
-/* Counting a case, or a function of the caller's, in hardware: beside the timing, on launches of its own. */
+/* Counts bytes and metrics of a case or a function by hardware counter, on launches that are not timed. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Measures a case or a function: verification, warm-up, sampling, the stop rule, verification again. */
 #include "measure/measure.h"
 
 #include <inttypes.h>
@@ -30,7 +31,7 @@ static const double settled_spread = 0.01;
 static const double sampling_share = 0.5; /* of a case's time; the rest is filling, verification and warming up */
 static const double case_least_s = 0.05;
 
-static const bw_disturbance not_disturbed = {NAN, NAN, NAN, NAN, NAN}; /* that anybody could tell */
+static const bw_disturbance not_disturbed = {NAN, NAN, NAN, NAN, NAN}; /* or not known */
 
 static bw_status refuse_number(const char *name, double value, const char *allowed) {
     return bw_fail(BW_CODE_INVALID, "%s = %g: allowed is %s", name, value, allowed);
@@ -106,7 +107,7 @@ static bw_status create_plan(subject *subject, int64_t launches) {
     return subject->backend->plans->create(subject->session->device, &subject->spec, &subject->plan);
 }
 
-/* A first plan tells how long a launch takes, a second one has the right number of them. */
+/* A first plan measures how long a launch takes; a second one has the right number of launches. */
 static bw_status size_plan(subject *subject) {
     int64_t first = replays_are_fixed(subject) || subject->spec.flush_bytes ? subject->spec.set_count : 1;
     double launch_ns = INFINITY;
@@ -200,7 +201,7 @@ static bw_status settle(const bw_measure_options *options, subject *subject, bw_
     return warm_up(options, subject, deadline, &out->warmup_ns, &launch_ns);
 }
 
-/* One sample; `busy_ns` adds up the timed launches for whoever watches the conditions. */
+/* Takes one sample. `busy_ns` is the sum of timed launches, which the energy of a launch needs. */
 static bw_status sample_once(subject *subject, bw_watch *watch, double *busy_ns, double *launch_ns) {
     bw_watch_look(watch, bw_now_s(), subject->run, *busy_ns, false);
     BW_TRY(replay(subject, launch_ns));

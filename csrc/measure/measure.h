@@ -1,5 +1,5 @@
-/* Measuring a case, or a function of the caller's: verify, warm up, sample until the median is known well enough,
- * verify again. */
+/* Measures a case, or a caller's function: verifies, warms up, samples until the median is precise enough, verifies
+ * again. */
 #ifndef BW_MEASURE_MEASURE_H
 #define BW_MEASURE_MEASURE_H
 
@@ -15,10 +15,10 @@ enum {
 
 typedef struct bw_measure_options {
     bw_cache cache;
-    bw_flush flush;          /* where the cache is flushed at all */
-    int timer;               /* the backend's index, see bw_timer_find */
-    bool trace;              /* take kernel timestamps beside the timer's */
-    bool settled;            /* the same was measured a moment ago: a replay warms it up, and nobody asks its floor */
+    bw_flush flush; /* where the cache is flushed at all */
+    int timer;      /* the backend's index, see bw_timer_find */
+    bool trace;     /* take kernel timestamps beside the timer's */
+    bool settled;   /* the same was measured a moment ago: one replay warms it up, and its floor is not measured */
     double precision_target; /* half width of the median's confidence interval, as a fraction of it */
     int64_t min_samples;
     double max_seconds; /* of sampling; at least min_samples are taken even so */
@@ -46,9 +46,9 @@ typedef struct bw_measurement {
     int64_t late_samples; /* which hold some of the host's time */
     double warmup_ns, timer_floor_ns, host_launch_ns;
     bw_measured_conditions conditions; /* while the samples were taken; none without samples */
-    bw_kernel_times kernels;           /* per launch, medians over the samples; NaN where nobody took them */
+    bw_kernel_times kernels;           /* per launch, medians over the samples; NaN where not taken */
     bw_disturbance disturbance;        /* while the samples were taken */
-    bw_references references;          /* that `slowed` of it is told by */
+    bw_references references;          /* from which `disturbance.slowed` follows */
     bw_verdict verdict;                /* of the check that failed, else of the last one */
 } bw_measurement;
 

@@ -1,3 +1,4 @@
+/* Finds two states and drift in samples. */
 #include "measure/patterns.h"
 
 #include <math.h>

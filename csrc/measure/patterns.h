@@ -1,4 +1,4 @@
-/* What makes one median say too little of samples: they lie in two states, or they drift. */
+/* Patterns of samples that a single median hides: two states, or drift. */
 #ifndef BW_MEASURE_PATTERNS_H
 #define BW_MEASURE_PATTERNS_H
 

@@ -1,3 +1,4 @@
+/* Marks the start and the end of named ranges on a stream, and reads their times later. */
 #include "measure/ranges.h"
 
 #include <math.h>

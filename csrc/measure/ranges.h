@@ -31,8 +31,8 @@ void bw_ranges_limit(bw_ranges *ranges, bw_ranges_limits limits);
 /* A new name's number: 0, 1, 2, ... */
 bw_status bw_ranges_add(bw_ranges *ranges, int64_t *id);
 
-/* For tools that watch the process: whether one is told of ranges; no more from now on, before the first of them; and
- * what a name is called, which is copied. */
+/* For profiling tools: whether ranges are shown to one; hide them, before the first range; and the name of an id, which
+ * is copied. */
 bool bw_ranges_are_watched(const bw_ranges *ranges);
 void bw_ranges_hide(bw_ranges *ranges);
 bw_status bw_ranges_set_name(bw_ranges *ranges, int64_t id, const char *name);

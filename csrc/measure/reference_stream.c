@@ -1,3 +1,4 @@
+/* Takes reference streams between samples, and compares their times. */
 #include "measure/reference_stream.h"
 
 #include <math.h>

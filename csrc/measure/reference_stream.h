@@ -1,5 +1,5 @@
-/* Reference streams beside a case's samples: a neighbour on the same memory, which no kernel of this machine's sees,
- * slows a stream that is always the same. One before the samples, one after them, and some in between. */
+/* Reference streams reveal other programs that use the same memory, even from outside a virtual machine: a stream that
+ * is always the same becomes slower. One runs before the samples, one after them, and some in between. */
 #ifndef BW_MEASURE_REFERENCE_STREAM_H
 #define BW_MEASURE_REFERENCE_STREAM_H
 
@@ -21,7 +21,7 @@ void bw_reference_stream_begin(bw_reference_stream *self, bw_session *session, d
 /* Takes one when it is due, or `always`, and says whether it did. Never fails. */
 bool bw_reference_stream_take(bw_reference_stream *self, double now_s, bool always);
 
-/* What is said of them in the end. NaN = not known. */
+/* The summary of all reference streams. NaN = not known. */
 typedef struct bw_references {
     double upper_ns; /* their upper quartile */
     double best_ns;  /* the lowest median that the session has seen, theirs among them */

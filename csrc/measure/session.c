@@ -1,3 +1,4 @@
+/* Opens and closes a device, lets one thread at a time use it, and measures the floors of its timers. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -50,7 +51,7 @@ bw_status bw_session_limit_threads(bw_session *session, int threads) {
                        session->backend->name);
     }
     for (int i = 0; i < BW_TIMERS_MAX; i++) session->floor_ns[i] = NAN;
-    session->reference_ns = NAN; /* fewer threads are slower: nobody disturbs them for that */
+    session->reference_ns = NAN; /* fewer threads are slower, which is no disturbance */
     return session->backend->devices->limit_threads(session->device, threads);
 }
 

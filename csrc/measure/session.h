@@ -1,4 +1,4 @@
-/* A session: one open device, with what is measured once per device and the guard against a second thread. */
+/* A session is one open device, with what is measured once for each device. It refuses a second thread. */
 #ifndef BW_MEASURE_SESSION_H
 #define BW_MEASURE_SESSION_H
 
@@ -11,7 +11,7 @@
 typedef struct bw_session {
     const bw_backend *backend;
     bw_device *device;
-    double floor_ns[BW_TIMERS_MAX]; /* of an empty kernel, by timer; NaN until asked for */
+    double floor_ns[BW_TIMERS_MAX]; /* of an empty kernel, by timer; NaN until measured */
     double reference_ns;            /* the best time of reference streams so far; NaN: none */
     atomic_int user;                /* the thread that is in it; 0: none */
     pid_t process;                  /* that opened it: a fork has neither its threads nor its context */
@@ -39,7 +39,7 @@ static inline const bw_annotation_calls *bw_session_annotations(const bw_session
 bw_status bw_timer_find(const bw_session *session, const char *name, int *out);
 const char *bw_timer_name(const bw_session *session, int timer);
 
-/* Time of one empty kernel under a timer: nothing shorter can be told apart from nothing. */
+/* The time of an empty kernel under a timer: the shortest time that the timer resolves. */
 bw_status bw_session_floor(bw_session *session, int timer, double *ns);
 /* The same for a caller's own function: where that is the work itself, an empty function's call, `nothing`. */
 bw_status bw_session_call_floor(bw_session *session, const bw_work *nothing, int timer, double *ns);

@@ -1,3 +1,4 @@
+/* Computes the median of samples and its confidence interval. */
 #include "measure/statistics.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Statistics of one case's samples. They are not independent: clocks, caches and neighbours change more slowly than
- * samples follow each other. */
+/* Statistics of the samples of one case. Samples are autocorrelated, since clocks, caches and other programs change
+ * slowly. */
 #ifndef BW_MEASURE_STATISTICS_H
 #define BW_MEASURE_STATISTICS_H
 

@@ -1,4 +1,4 @@
-/* What the descriptors' cost formulas share. */
+/* Helpers of the cost formulas. */
 #ifndef BW_OPS_COST_H
 #define BW_OPS_COST_H
 

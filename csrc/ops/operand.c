@@ -1,3 +1,4 @@
+/* Describes operands, generates their values, and reads them as float64 for reference rows. */
 #include "ops/operand.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* What descriptors make their operands of, and what these hold when a case begins. */
+/* Operands of an operation, and the values that they hold when a case begins. */
 #ifndef BW_OPS_OPERAND_H
 #define BW_OPS_OPERAND_H
 

@@ -1,4 +1,4 @@
-/* What the descriptors' reference rows share: sums in float64. */
+/* Sums in float64 for reference rows. */
 #ifndef BW_OPS_REFERENCE_H
 #define BW_OPS_REFERENCE_H
 

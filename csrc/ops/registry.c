@@ -1,3 +1,4 @@
+/* The list of operations; completes and checks a case's parameters. */
 #include <inttypes.h>
 
 #include "base/names.h"

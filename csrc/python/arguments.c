@@ -1,4 +1,4 @@
-/* From Python's arguments to dims, and back. */
+/* Reads the arguments of Python's calls, and makes dicts of parameters and costs. */
 #include "python/core.h"
 
 int core_set(PyObject *dict, const char *key, PyObject *value) {

@@ -1,4 +1,4 @@
-/* A Python callable as something to measure: _core.Device.measure_call, count_call and count_call_metrics. */
+/* Measures and counts a Python callable: _core.Device.measure_call, count_call and count_call_metrics. */
 #include "python/core.h"
 
 enum { MESSAGE_CHARACTERS = 150 }; /* of an exception's text, in a status's message */

@@ -1,4 +1,4 @@
-/* What a _core.Case measures: verify, measure, count. */
+/* The measuring methods of _core.Case: verify, measure, count. */
 #include "base/names.h"
 #include "python/core.h"
 

@@ -1,4 +1,4 @@
-/* The extension module's own declarations: state, conversions, types. The only folder that knows Python. */
+/* Declarations of the extension module. Only this folder includes Python.h. */
 #ifndef BW_PYTHON_CORE_H
 #define BW_PYTHON_CORE_H
 

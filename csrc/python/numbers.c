@@ -1,4 +1,4 @@
-/* Plain numbers: bandwidth, statistics, bits of a type. */
+/* Functions on plain numbers: bandwidth, statistics, and the bits of a type. */
 #include "base/clock.h"
 #include "python/core.h"
 

@@ -1,4 +1,4 @@
-/* What there is: operations, precisions, backends, and what operations cost. */
+/* Lists operations, precisions and backends, and computes the cost of operations. */
 #include "base/names.h"
 #include "python/core.h"
 

@@ -1,4 +1,4 @@
-/* What a device runs: the variants of an operation, and the kernels that they launch. */
+/* Lists the variants of an operation on a device, and the kernels that they launch. */
 #include "python/core.h"
 
 /* The table, and the row that runs without being named: both are constant. NULL where none runs: every row's refusal

@@ -1,4 +1,4 @@
-/* Benchmarks: a suite's cases, one after the other, into a file that appears when all have run. */
+/* Runs the cases of a suite one after the other. The result file appears when all have run. */
 #include "api/benchmark/benchmark.h"
 
 #include <math.h>

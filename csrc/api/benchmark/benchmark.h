@@ -1,4 +1,4 @@
-/* A suite's cases on a device, in the order in which they run, and what becomes of each. */
+/* The cases of a suite on a device, in the order in which they run, and their outcomes. */
 #ifndef BW_API_BENCHMARK_H
 #define BW_API_BENCHMARK_H
 

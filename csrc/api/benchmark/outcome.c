@@ -1,4 +1,4 @@
-/* What becomes of one case: measured by the rules of csrc/measure, verified before and after. */
+/* Measures one case and records its outcome. */
 #include <math.h>
 
 #include "api/benchmark/benchmark.h"

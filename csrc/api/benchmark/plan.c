@@ -1,4 +1,4 @@
-/* From a suite to the cases of a run, as bwprof.runs.plan has them. */
+/* Makes the list of cases from a suite, in the same order as bwprof.runs.plan. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

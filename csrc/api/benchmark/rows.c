@@ -1,4 +1,4 @@
-/* Rows of a result file, in columns that bwprof.load knows: the nine classic ones first. */
+/* Writes the rows of a result file. Its nine classic columns come first. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* An operation as a caller of the library gives it: by names. */
+/* An operation's parameters by name, as a caller of the library passes them. */
 #ifndef BW_API_ARGUMENTS_H
 #define BW_API_ARGUMENTS_H
 

@@ -1,4 +1,4 @@
-/* What is called after an operation: the one file here that names any, those that engines are made of. */
+/* The functions of the C library that are named after an operation. No other file here names one. */
 #include "api/operations/arguments.h"
 
 /* An operation whose parameters have these names, as many as there are values. */

@@ -1,4 +1,4 @@
-/* Operations with parameters by name, as callers give them: what is meant, its bytes and FLOPs. */
+/* Reads parameters by name, and computes the bytes and FLOPs of an operation. */
 #include "api/operations/arguments.h"
 #include "measure/case/choice.h"
 

@@ -1,5 +1,5 @@
-/* Proof bundles: a folder for each run, in the working directory, that holds its reports; as bwprof.BandwidthReport
- * saves them. */
+/* Proof bundles: one folder for each run, with its reports, in the working directory. bwprof.BandwidthReport writes the
+ * same files. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,4 +1,4 @@
-/* The lock of a file that several processes write: the one that bwprof's Python side takes, too. */
+/* The lock of a file that several processes write. bwprof's Python package uses the same lock. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

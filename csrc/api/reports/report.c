@@ -1,4 +1,4 @@
-/* Reports of one measurement each, and the figures that a report may have. */
+/* Measures an operation into a report, checks reports, and writes them as JSON. */
 #include "api/reports/report.h"
 
 #include <math.h>

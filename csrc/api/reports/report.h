@@ -1,4 +1,4 @@
-/* Reports, and the bundles in which they are kept. */
+/* Reports, and the bundles that they are saved in. */
 #ifndef BW_API_REPORT_H
 #define BW_API_REPORT_H
 
@@ -13,13 +13,13 @@ void bw_report_add(bw_text *to, const bwprof_report *report, const char *indent)
 
 /* ---- file_lock.c ---- */
 
-/* The right to write a file, as bwprof's other processes ask for it: a lock on a hidden file beside it. */
+/* The right to write a file: a lock on a hidden file beside it, which all processes of bwprof take. */
 typedef struct bw_file_lock {
     int file;
     char *path;
 } bw_file_lock;
 
-/* Waits for ten seconds; BW_CODE_BUSY when somebody has it for longer. */
+/* Waits for up to ten seconds; then BW_CODE_BUSY. */
 bw_status bw_file_lock_take(const char *folder, const char *name, bw_file_lock *out);
 void bw_file_lock_release(bw_file_lock *lock);
 

@@ -1,3 +1,4 @@
+/* Storage types: sizes, rounding errors, and conversion of elements to and from float64. */
 #include "base/types/dtype.h"
 
 #include <math.h>
@@ -90,7 +91,7 @@ static void fill_Q4_0(bw_input_key key, int64_t first, int64_t count, void *out)
     for (int64_t i = 0; i < count; i++) bw_q4_0_fill(key, (uint64_t)(first + i), (char *)out + i * BW_Q4_0_BYTES);
 }
 
-/* Page ids, lengths and checksums are nobody's values: made and written as what they are. */
+/* Page ids, lengths and checksums are integers that are not converted. */
 DECODE_ELEMENTS(I32, int32_t, )
 DECODE_ELEMENTS(I64, int64_t, )
 #define encode_I32 NULL

@@ -1,3 +1,4 @@
+/* The table of precisions, and finding one by its name. */
 #include "base/types/precision.h"
 
 #include "base/names.h"

@@ -1,4 +1,4 @@
-/* Moving bytes: in what order, and when past the caches. */
+/* Copies bytes, past the caches where blocks are large. */
 #ifndef BW_CPU_SIMD_COPY_H
 #define BW_CPU_SIMD_COPY_H
 

@@ -1,11 +1,11 @@
 /* The four streams. All threads take contiguous shares of whole 4096-byte segments.
  * The variants of read, copy and triad:
  *   linear   a share from its beginning to its end, what comes 2 KiB later asked for in advance;
- *   pages    a window of 8 pages (read) or 4 (copy, triad), one line of each in turn, while the next window is asked
- * for. Prefetchers stop at the end of a page, and a core that walks one page has fewer requests in flight than it
- *            could: on a Xeon this reads a fifth faster. An EPYC, whose prefetchers run on, loses as much by it;
+ *   pages    a window of 8 pages (read) or 4 (copy, triad), one line of each in turn, with the next one prefetched;
+ *            prefetchers stop at the end of a page, so that a walk along one page has few requests in flight: a Xeon
+ *            reads a fifth faster by windows, an EPYC, whose prefetchers run on, a fifth slower;
  *   vector   the one of these that a trial on this device found quicker.
- * write has one variant: its stores wait for nobody. */
+ * write has one variant, since stores do not wait for memory. */
 #include "ops/families/stream.h"
 
 #include "base/clock.h"

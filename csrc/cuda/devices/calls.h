@@ -1,4 +1,4 @@
-/* What this floor does for the backend's vtable. */
+/* Device calls of this folder, for the backend's vtable. */
 #ifndef BW_CUDA_CALLS_H
 #define BW_CUDA_CALLS_H
 
@@ -12,7 +12,7 @@ void bw_cuda_device_close(bw_device *device);
 const bw_device_facts *bw_cuda_device_facts(const bw_device *device);
 int bw_cuda_more_facts(const bw_device *device, bw_fact out[BW_FACTS_MAX]);
 
-/* driver_facts.c's, for whoever opens a device. */
+/* Of driver_facts.c, for opening a device. */
 bw_status bw_cuda_facts_read(bw_device *device);
 void bw_cuda_version_text(int version, char *out, size_t out_size); /* 12040: "12.4" */
 

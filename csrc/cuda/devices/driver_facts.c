@@ -1,4 +1,4 @@
-/* What a device is, as the driver tells it, and what it could do at most. */
+/* Reads a device's properties from the driver, and looks up its peak rates. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Memory of a device: taken, filled, copied, brought together. */
+/* A device's memory: allocation, filling, copies. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Devices: how many there are, opening and closing a handle, the thread's current device. */
+/* Counts devices, opens and closes them, and switches a thread's current device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

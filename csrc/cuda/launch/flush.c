@@ -1,3 +1,4 @@
+/* Allocates the memory of a flush and enqueues the flush. */
 #include "cuda/launch/flush.h"
 
 #include "cuda/launch/service.h"

@@ -1,4 +1,4 @@
-/* The flush: memory that nobody needs drives a launch's inputs out of the cache. */
+/* A flush reads or writes other memory, so that the inputs of a launch leave the cache. */
 #ifndef BW_CUDA_FLUSH_H
 #define BW_CUDA_FLUSH_H
 

@@ -1,3 +1,4 @@
+/* Captures a graph from a stream and instantiates it. A capture that fails is ended here. */
 #include "cuda/launch/graph.h"
 
 bw_status bw_cuda_graph_capture(bw_device *device, cudaStream_t stream, bw_status (*enqueue)(void *context),

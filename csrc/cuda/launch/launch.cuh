@@ -1,5 +1,5 @@
-// How a kernel that serves the measuring is launched: through the device's call table, with its error checked.
-// Variants' kernels are prepared (prepared.h).
+// Launches the kernels of launch/service.cu through the device's call table, and checks for errors. The kernels of
+// variants are launched by prepared.h.
 #ifndef BW_CUDA_LAUNCH_CUH
 #define BW_CUDA_LAUNCH_CUH
 

@@ -1,10 +1,11 @@
+/* Stores a variant's chosen kernels and arguments, and launches them with the addresses of a buffer set. */
 #include "cuda/launch/prepared.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* More than 48 KiB of shared memory must be asked for. What another case was given is never taken away. */
+/* More than 48 KiB of shared memory must be requested. The limit is only raised, since another case may need it. */
 static bw_status allow_shared(bw_device *device, const bw_cuda_kernel *kernel) {
     struct cudaFuncAttributes attributes;
     if (kernel->shared_bytes <= 48 * 1024) return BW_OK;

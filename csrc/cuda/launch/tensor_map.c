@@ -1,3 +1,4 @@
+/* Encodes tensor maps through the driver and checks which matrices they can describe. */
 #include "cuda/launch/tensor_map.h"
 
 #include <assert.h>

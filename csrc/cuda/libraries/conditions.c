@@ -1,4 +1,4 @@
-/* NVML is opened when first asked for; why it could not be is asked once. */
+/* Reads sensors and device settings from NVML, which is opened at the first call. A failure to open it is stored. */
 #include "cuda/libraries/conditions.h"
 
 #include <math.h>

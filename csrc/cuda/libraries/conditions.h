@@ -1,4 +1,4 @@
-/* The vtable's sensors: NVML's, of a handle. */
+/* The sensor calls of the backend's vtable. */
 #ifndef BW_CUDA_CONDITIONS_H
 #define BW_CUDA_CONDITIONS_H
 

@@ -1,3 +1,4 @@
+/* Opens cuBLASLt for a device and turns its results into statuses. */
 #include "cuda/libraries/cublaslt.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* cuBLASLt, opened on first use: a device's handle of it, and its calls. */
+/* cuBLASLt, opened at its first use. */
 #ifndef BW_CUDA_CUBLASLT_H
 #define BW_CUDA_CUBLASLT_H
 
@@ -31,7 +31,7 @@ typedef struct bw_cublaslt {
 #undef BW_CUBLASLT_MEMBER
 } bw_cublaslt;
 
-/* The device's, opened by whoever comes first; a failure is tried again by the next. */
+/* The device's library, opened at the first call; after a failure the next call tries again. */
 bw_status bw_cublaslt_get(bw_device *device, bw_cublaslt **out);
 
 /* Path and version of the library; BW_CODE_UNAVAILABLE where there is none. */

@@ -1,3 +1,4 @@
+/* Opens CUPTI for a device, explains its failures, and refuses it beside other tools. */
 #include "cuda/libraries/cupti.h"
 
 #include <dlfcn.h>

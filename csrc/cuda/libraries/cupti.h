@@ -16,7 +16,7 @@ extern "C" {
 
 typedef struct bw_cupti bw_cupti;
 
-/* The device's library, opened by whoever asks first; a failure is remembered and told again. */
+/* The device's library, opened at the first call; a failure is stored and returned by later calls. */
 bw_status bw_cupti_get(bw_device *device, bw_cupti **out);
 
 /* Path and version; BW_CODE_UNAVAILABLE where it cannot be used. */
@@ -42,7 +42,7 @@ bw_status bw_cupti_trace_take(bw_device *device, const bw_kernel_span **spans, i
 void bw_cupti_trace_end(bw_device *device);
 
 /* Counting is the device's: CUPTI lets one profiler into a context, which all handles of a device share. BW_CODE_BUSY
- * while another handle has its profiler up; `end` is for whoever began. */
+ * while another handle has its profiler up; the handle that began ends it. */
 typedef struct bw_cupti_counter {
     bw_device *device;
     void (*take_down)(bw_device *device, void *state); /* from whichever thread: it ends the counting */
@@ -53,15 +53,15 @@ bw_status bw_cupti_count_begin(bw_cupti_counter whose);
 void bw_cupti_count_end(const bw_device *device);
 bw_device *bw_cupti_count_owner(const bw_device *device); /* whose profiler is up, or NULL */
 
-/* Whoever touches a device's profiler, its own or another handle's, holds it meanwhile. False while somebody counts;
- * who only takes it down is waited for. */
+/* Locks a device's profiler, of this or another handle. False while another thread counts; waits for one that only
+ * takes the profiler down. */
 typedef enum bw_cupti_holder { BW_CUPTI_FREE, BW_CUPTI_COUNTS, BW_CUPTI_TAKES_DOWN } bw_cupti_holder;
 bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for);
 void bw_cupti_count_release(const bw_device *device);
 void bw_cupti_pause(void); /* between two looks at what another thread holds */
 
-/* Everything at rest, for whoever times: what this handle keeps, and the device's profiler, whichever handle has it up.
- * While that is up every kernel of the process starts 0.18 us later (H200, driver 580). BW_CODE_BUSY while it counts.
+/* Takes down every profiler before timing: those of this handle, and the device's, whichever handle has it up. While
+ * one is up every kernel of the process starts 0.18 us later (H200, driver 580). BW_CODE_BUSY while it counts.
  */
 bw_status bw_cuda_take_down_all_profilers(bw_device *device);
 

@@ -1,4 +1,4 @@
-/* The library behind cupti.h, for cupti.c and cupti_trace.c. */
+/* The functions and records of CUPTI that cupti.c and cupti_trace.c use. */
 #ifndef BW_CUDA_CUPTI_CALLS_H
 #define BW_CUDA_CUPTI_CALLS_H
 

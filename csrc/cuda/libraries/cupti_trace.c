@@ -1,4 +1,4 @@
-/* What CUPTI has once for a process: kernel timestamps, and each device's profiler. */
+/* The process-wide state of CUPTI: recorded kernel timestamps, and which handle has the profiler of each device. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -23,8 +23,8 @@ typedef struct trace_state {
  * a thread of its own, so this cannot live in a handle. */
 static struct {
     pthread_mutex_t lock;                    /* whose holder may be put to sleep, or have a lower priority */
-    const trace_state *owner;                /* NULL: nobody traces */
-    bw_cupti_counter counters[DEVICES_MOST]; /* whose profiler is up, by the device's number; zero: nobody's */
+    const trace_state *owner;                /* NULL: no handle traces */
+    bw_cupti_counter counters[DEVICES_MOST]; /* the handle whose profiler is up, by the device's number; zero: none */
     bw_cupti_holder holder[DEVICES_MOST];    /* of that profiler */
     bw_kernel_span *spans;
     bw_kernel_span *snapshot; /* what the last `take` gave out: CUPTI's thread goes on writing to `spans` */
@@ -89,7 +89,7 @@ static void on_buffer_completed(void *context, uint32_t stream, uint8_t *buffer,
         if (record->kind > KIND_KERNEL && record->kind != KIND_CONCURRENT_KERNEL) continue;
         bool finished = record->end > 0 && record->end >= record->start;
         if (finished || device_of(record) != bw_cupti_sink.owner->device) {
-            keep_span(record, finished); /* nobody has waited for other GPUs */
+            keep_span(record, finished); /* other GPUs may not have finished */
         } else {
             bw_cupti_sink.lost++; /* CUPTI had no timestamp for it */
         }
@@ -276,6 +276,6 @@ bw_status bw_cuda_take_down_all_profilers(bw_device *device) {
     bw_cupti_counter whose = counting_on(device);
     if (whose.device) whose.take_down(whose.device, whose.state);
     bw_cupti_count_release(device);
-    bw_cuda_release_profilers(device); /* now that nobody counts: a part may wait for whoever does */
+    bw_cuda_release_profilers(device); /* only now: a part may wait for a handle that counts */
     return BW_OK;
 }

@@ -1,4 +1,4 @@
-/* The libraries that the backend opens at run time, as they are found on this machine: for people who ask. */
+/* Lists the libraries that the backend opens at run time, with their paths and versions on this machine. */
 #include "cuda/libraries/describe.h"
 
 #include <stdio.h>

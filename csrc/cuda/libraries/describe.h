@@ -1,4 +1,4 @@
-/* The vtable's list of libraries. */
+/* The library list of the backend's vtable. */
 #ifndef BW_CUDA_DESCRIBE_H
 #define BW_CUDA_DESCRIBE_H
 

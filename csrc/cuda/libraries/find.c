@@ -1,3 +1,4 @@
+/* Searches for a shared library of NVIDIA and reports where it looked. */
 #include "cuda/libraries/find.h"
 
 #include <dlfcn.h>
@@ -198,7 +199,7 @@ static bool try_toolkit(search *state) {
     return try_below(state, "/usr/local/cuda", state->query->toolkit_folders);
 }
 
-/* For tests: one file and no other. False when nobody asked for one. */
+/* For tests: opens the file that an environment variable names. False where none is named. */
 static bool try_named(search *state, bool *found) {
     const char *file = state->query->test_variable ? getenv(state->query->test_variable) : NULL;
     if (!file || !file[0]) return false;

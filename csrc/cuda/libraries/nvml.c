@@ -1,3 +1,4 @@
+/* Opens NVML and reads a device's clocks, power, temperature, energy and throttle reasons. */
 #include "cuda/libraries/nvml.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Counting by hardware counter, as the vtable has it. */
+/* The hardware counter calls of the backend's vtable. */
 #ifndef BW_CUDA_PROFILING_H
 #define BW_CUDA_PROFILING_H
 

@@ -1,3 +1,4 @@
+// Calls CUPTI's Range Profiler: configuration, passes, and the values of a set of metrics.
 #include "cuda/profiling/range_profiler.h"
 
 #ifdef BW_HAS_RANGE_PROFILER

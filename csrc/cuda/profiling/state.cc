@@ -1,3 +1,4 @@
+// Opens and closes the profiler that a device's counts share.
 #include "cuda/profiling/state.h"
 
 #ifdef BW_HAS_RANGE_PROFILER

@@ -1,5 +1,5 @@
-// What counting bytes (dram.cc) and counting metrics (metrics.cc) share: a device's profiler, and memory to flush
-// its cache with.
+// A device's profiler and the memory that flushes its cache, shared by counting bytes (dram.cc) and metrics
+// (metrics.cc).
 #ifndef BW_CUDA_COUNTER_STATE_H
 #define BW_CUDA_COUNTER_STATE_H
 
@@ -23,7 +23,7 @@ struct bw_cuda_counter_state {
 bw_status bw_counter_flush_open(bw_device *device, bw_cuda_flush *out);
 
 bw_status bw_counter_state_get(bw_device *device, bw_cuda_counter_state **out);
-// Holds the device's profiler while `count` works with it. BW_CODE_BUSY while somebody else does.
+// Locks the device's profiler while `count` uses it. BW_CODE_BUSY while another handle counts.
 template <typename Count>
 bw_status bw_counter_state_hold(bw_device *device, Count count) {
     if (!bw_cupti_count_hold(device, BW_CUPTI_COUNTS)) {
@@ -37,8 +37,8 @@ bw_status bw_counter_state_hold(bw_device *device, Count count) {
 bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state);
 // Takes the profiler down, so that it can be set up for something else.
 void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state);
-// Takes the profiler down after a failure; `said` gets the reason, and where it is to be remembered every later call.
-// Only what is no matter of counters comes back.
+// Takes the profiler down after a failure; `message` gets the reason, and with `remember` so does every
+// later call. Errors that are not about counters are returned.
 bw_status bw_counter_state_fail(bw_device *device, bw_cuda_counter_state *state, bw_status status, bool remember,
                                 char *message, size_t message_size);
 

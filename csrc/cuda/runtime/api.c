@@ -1,4 +1,4 @@
-/* The call table's contents, and what becomes of an error. */
+/* Fills the table of CUDA calls, and turns CUDA errors into statuses. */
 #include "cuda/runtime/api.h"
 
 #include <dlfcn.h>

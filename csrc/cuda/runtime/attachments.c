@@ -1,3 +1,4 @@
+/* The list of what parts of the backend attach to a device's handle. */
 #include "cuda/runtime/attachments.h"
 
 #include <stddef.h>
@@ -36,7 +37,7 @@ void bw_cuda_release_profilers(bw_device *device) {
     }
 }
 
-/* The newest first: one stands on those that it has opened before itself, and at rest on none. */
+/* The newest first: a part may use those that were attached before it. */
 void bw_cuda_attachments_close(bw_device *device) {
     bw_cuda_release_profilers(device);
     while (device->attachments) {

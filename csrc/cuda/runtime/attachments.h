@@ -1,4 +1,5 @@
-/* What parts of the backend keep in a handle, from their first use until it is closed: a library, a profiler. */
+/* State that parts of the backend attach to a device's handle at their first use, such as an open library or a
+ * profiler. */
 #ifndef BW_CUDA_ATTACHMENTS_H
 #define BW_CUDA_ATTACHMENTS_H
 
@@ -10,8 +11,8 @@ extern "C" {
 
 typedef struct bw_cuda_part {
     size_t state_bytes;
-    /* Both optional: closes what is in the state, which is freed then; gives back what makes every kernel start later,
-     * or keeps others from working. */
+    /* Both optional. `close` closes what is in the state, which is freed then. `release_profiler` takes a profiler
+     * down, which delays every kernel and excludes other tools. */
     void (*close)(bw_device *device, void *state);
     void (*release_profiler)(bw_device *device, void *state);
 } bw_cuda_part;
@@ -20,7 +21,7 @@ typedef struct bw_cuda_part {
 bw_status bw_cuda_attach(bw_device *device, const bw_cuda_part *part, void **state);
 void *bw_cuda_find_attachment(const bw_device *device, const bw_cuda_part *part);
 
-/* All parts at rest; all at rest and closed. */
+/* The first takes down the profilers of all parts; the second closes all parts as well. */
 void bw_cuda_release_profilers(bw_device *device);
 void bw_cuda_attachments_close(bw_device *device);
 

@@ -1,3 +1,4 @@
+/* Makes a handle's device current, and waits for its stream. */
 #include "cuda/runtime/device.h"
 
 bw_status bw_cuda_enter(bw_device *device) {

@@ -1,4 +1,4 @@
-/* Functions of the driver, which the runtime finds. */
+/* Finds functions of the driver through the runtime. */
 #include "cuda/runtime/api.h"
 
 bw_status bw_cuda_driver_function(bw_cuda_api *api, const char *name, unsigned version, void **out) {

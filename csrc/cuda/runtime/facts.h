@@ -1,4 +1,4 @@
-/* What only CUDA's devices have, and their kernels ask for: bw_device_facts.own. */
+/* The facts of a device that only CUDA's kernels need (bw_device_facts.own). */
 #ifndef BW_CUDA_RUNTIME_FACTS_H
 #define BW_CUDA_RUNTIME_FACTS_H
 

@@ -1,4 +1,4 @@
-/* The vtable's marks: points in time on a stream. */
+/* The marks of the backend's vtable: points in time on a stream. */
 #ifndef BW_CUDA_MARKS_H
 #define BW_CUDA_MARKS_H
 

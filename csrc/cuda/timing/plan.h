@@ -1,4 +1,4 @@
-/* The vtable's plans: launches, or calls of a caller's function, timed again and again. */
+/* The plans of the backend's vtable: launches or calls that are timed again and again. */
 #ifndef BW_CUDA_PLAN_H
 #define BW_CUDA_PLAN_H
 

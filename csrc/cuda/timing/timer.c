@@ -1,3 +1,4 @@
+/* What the timers share: flushes before a replay, marks for tools, and traced kernel times. */
 #include "cuda/timing/timer.h"
 
 #include "cuda/launch/service.h"

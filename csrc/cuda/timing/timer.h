@@ -1,4 +1,4 @@
-/* A plan's state, what a timer is, and what the timers share. */
+/* The state of a plan, the interface of a timer, and the functions that timers share. */
 #ifndef BW_CUDA_TIMER_H
 #define BW_CUDA_TIMER_H
 
@@ -37,7 +37,7 @@ struct bw_plan {
     uint32_t own_device;     /* CUPTI's number of the device, */
     uint32_t flush_stream;   /* and of the stream that a caller's function and its flushes are on */
     bw_kernel_times kernels; /* of the last replay */
-    int64_t launch_kernels;  /* that a launch runs; 0 = nobody knows yet */
+    int64_t launch_kernels;  /* of a launch; 0 = not known yet */
 };
 
 /* Before a replay: the flush, where launches have none of their own; earlier kernels are forgotten. */
@@ -51,7 +51,7 @@ void bw_cuda_timer_unmark(const bw_plan *plan);
 bw_status bw_cuda_timer_launch(const bw_plan *plan, int64_t index);
 
 /* The kernels of a replay. `take`, when it has ended, fills plan->kernels; `add` adds the spans of so many launches to
- * them. All but `open` do nothing where nobody traces. */
+ * them. All but `open` do nothing without a trace. */
 bw_status bw_cuda_trace_open(bw_plan *plan);
 bw_status bw_cuda_trace_take(bw_plan *plan);
 bw_status bw_cuda_trace_add(bw_plan *plan, const bw_kernel_span *spans, int64_t count, int64_t launches);

@@ -1,3 +1,4 @@
+/* Runs a plan's work once, waits for it, and explains kernels that are missing. */
 #include "cuda/timing/work.h"
 
 bw_cuda_work bw_cuda_work_of(bw_device *device, const bw_plan_spec *spec) {

@@ -1,4 +1,4 @@
-/* A plan's work (bw_work) as CUDA sees it: launches on the device's stream, or calls of a caller's function. */
+/* A plan's work on CUDA: launches on the device's stream, or calls of a caller's function. */
 #ifndef BW_CUDA_WORK_H
 #define BW_CUDA_WORK_H
 

@@ -1,3 +1,4 @@
+/* Allocates, fills and resets a case's buffer sets, and launches its variant on them. */
 #include "measure/case/buffers.h"
 
 #include <assert.h>

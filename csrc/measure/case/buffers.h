@@ -1,5 +1,4 @@
-/* Buffers: the sets of operands and scratch that a choice's launches work on, filled, and the variant prepared for
- * them. */
+/* A case's buffer sets: operands and scratch, filled, with the variant prepared for them. */
 #ifndef BW_MEASURE_CASE_BUFFERS_H
 #define BW_MEASURE_CASE_BUFFERS_H
 
@@ -23,7 +22,7 @@ typedef struct bw_buffers {
 /* Allocates `sets` filled sets and prepares the variant. BW_CODE_MEMORY, before anything is allocated, when they do not
  * fit. Whatever happens, they are the caller's to release. */
 bw_status bw_buffers_make(const bw_choice *choice, int64_t sets, bool once, bw_buffers *out);
-void bw_buffers_release(bw_buffers *self); /* session and problem stay */
+void bw_buffers_release(bw_buffers *self); /* session and spec stay */
 
 /* Device memory that they hold. */
 int64_t bw_buffers_bytes(const bw_buffers *self);

@@ -1,3 +1,4 @@
+/* Combines the parts of a case: chooses a variant, prepares buffers, launches, and verifies. */
 #include "measure/case/case.h"
 
 #include <stdio.h>
@@ -52,11 +53,11 @@ bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int6
     return bw_bytes_refuse(self->spec, *needed_bytes, usable_bytes);
 }
 
-/* ---- what tools that watch are told ---- */
+/* ---- annotations for profiling tools ---- */
 
-void bw_case_set_label(bw_case *self, const char *name) {
-    if (name) {
-        snprintf(self->name, sizeof self->name, "%s", name);
+void bw_case_set_label(bw_case *self, const char *label) {
+    if (label) {
+        snprintf(self->label, sizeof self->label, "%s", label);
     } else {
         self->annotations = NULL;
     }
@@ -78,7 +79,7 @@ void bw_case_annotate(bw_case *self, bw_case_annotation *out) {
     const bw_annotation measure = {.name = "measure",
                                    .category = self->spec->op->name,
                                    .bytes = choice->cost.bytes_read + choice->cost.bytes_written};
-    snprintf(out->name, sizeof out->name, "%s %s %s", self->name, self->spec->precision->name, choice->variant->name);
+    snprintf(out->name, sizeof out->name, "%s %s %s", self->label, self->spec->precision->name, choice->variant->name);
     for (int i = 0; i < BW_ANNOTATIONS_MOST; i++) out->ranges.range[i] = measure;
     out->ranges.range[0].name = out->name;
     out->ranges.count = BW_ANNOTATIONS_MOST;

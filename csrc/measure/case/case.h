@@ -1,10 +1,9 @@
-/* A case, put together: a problem on a device, the choice of what runs it, its buffers, its reference.
+/* A case: its specification on a device, the choice of a variant, buffers, and a reference.
  *
- *   problem <- choice <- rotation, buffers;   problem <- reference;   buffers, reference <- verify;   all of them <-
- * case
+ *   spec <- choice <- rotation, buffers;   spec <- reference;   buffers, reference <- verify;   all <- case
  *
- * None of the parts knows a part to its right. One thread at a time works with a case (bw_session_enter); any other may
- * read its problem and its choice meanwhile: neither ever changes. */
+ * A part knows no part to its right. One thread at a time works with a case (bw_session_enter); any other may
+ * read its spec and its choice meanwhile: neither ever changes. */
 #ifndef BW_MEASURE_CASE_CASE_H
 #define BW_MEASURE_CASE_CASE_H
 
@@ -17,8 +16,8 @@ enum { BW_CASE_NAME_SIZE = 256 };
 
 typedef struct bw_case {
     bw_session *session;
-    const bw_annotation_calls *annotations; /* NULL: no tool watches, or none should be told */
-    char name[BW_CASE_NAME_SIZE];           /* for tools that watch; the operation's, until bw_case_set_label */
+    const bw_annotation_calls *annotations; /* NULL: no profiling tool is attached, or this case is hidden */
+    char label[BW_CASE_NAME_SIZE];          /* in profiling tools; the operation's name until bw_case_set_label */
     const bw_case_spec *spec;
     const bw_choice *_Atomic choice; /* the present one (bw_case_choice): a step-down puts another in its place */
     bw_buffers buffers;
@@ -31,14 +30,15 @@ bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *
                          const char *variant_name, uint64_t seed, bw_case **out);
 void bw_case_free(bw_case *self); /* NULL is fine */
 
-/* What tools that watch the process call it, of which the beginning is kept; NULL: they are told nothing of it. */
-void bw_case_set_label(bw_case *self, const char *name);
+/* The name of the case in profiling tools, shortened to BW_CASE_NAME_SIZE; NULL: the case is hidden from them. */
+void bw_case_set_label(bw_case *self, const char *label);
 
-/* Around what the calling thread does with it, for such a tool: "case", and inside "verify", "warmup", "counters". */
+/* A range for profiling tools around work of the calling thread: "case", and inside it "verify", "warmup", "counters".
+ */
 void bw_case_push(bw_case *self, const char *what);
 void bw_case_pop(bw_case *self);
 
-/* Around measured launches: "NAME PRECISION VARIANT", and inside "measure". Its texts are `name`'s and static. */
+/* The ranges around measured launches: "LABEL PRECISION VARIANT", and "measure" inside it. */
 typedef struct bw_case_annotation {
     bw_annotation_stack ranges;
     char name[BW_CASE_NAME_SIZE + 128];
@@ -70,8 +70,8 @@ bw_status bw_case_launch_once(bw_case *self);
 /* One launch on the generated inputs, not waited for. */
 bw_status bw_case_enqueue(bw_case *self);
 
-/* By operand: `given` arrays (NULL: generated) take their places, one launch runs if `launch` says so, and operands go
- * into `out` (NULL: not wanted). */
+/* By operand. `in`: arrays that replace the generated ones (NULL: generated). `launch`: whether one launch runs. `out`:
+ * where operands are copied to afterwards (NULL: not wanted). */
 typedef struct bw_case_arrays {
     const void *in[BW_MAX_OPERANDS];
     void *out[BW_MAX_OPERANDS];
@@ -86,8 +86,8 @@ bw_status bw_case_verify_set(bw_case *self, int64_t set, const bw_budget *budget
 /* Generated inputs, poisoned outputs, one launch on set 0, then bw_case_verify_set. */
 bw_status bw_case_verify(bw_case *self, const bw_budget *budget, bw_verdict *out);
 
-/* The same, with a caller's outputs, by operand, in the place of the launch's (NULL: not given), which nobody needs
- * where all are given. */
+/* The same, with a caller's outputs, by operand, instead of the launch's (NULL: the launch's). Nothing is launched
+ * where there is an array for each output. */
 bw_status bw_case_verify_outputs(bw_case *self, const void *const outputs[BW_MAX_OPERANDS], const bw_budget *budget,
                                  bw_verdict *out);
 

@@ -1,3 +1,4 @@
+/* Chooses the variant of a case and works out its cost and the layout of its buffers. */
 #include "measure/case/choice.h"
 
 #include <assert.h>

@@ -1,6 +1,5 @@
-/* A choice: the variant that runs a problem on a device and all that follows from it, of one moment. It never changes
- * once it is made; a variant that steps in for another one is a choice of its own, and the one before it stays, for
- * whoever is reading it, until the last one is freed. */
+/* A choice: the variant that runs a case on a device, with its cost and layout. It never changes. A variant that
+ * replaces another one is a new choice; the old one stays until the case is freed, since threads may read it. */
 #ifndef BW_MEASURE_CASE_CHOICE_H
 #define BW_MEASURE_CASE_CHOICE_H
 
@@ -11,7 +10,7 @@ typedef struct bw_choice {
     const struct bw_choice *before; /* whose place it took; NULL: it is the first */
     const bw_variant *variant;
     uint64_t passed_over; /* a bit per row of the variant table */
-    bool is_fixed;        /* named by the caller: no other may stand in for it */
+    bool is_fixed;        /* the caller has named the variant: no other one replaces it */
     bw_cost cost;
     int64_t offsets[BW_MAX_OPERANDS + 1]; /* in a set: of each operand, then of the scratch */
     bw_set_layout layout;                 /* of what is there: operands may be absent, and the scratch */
@@ -19,7 +18,7 @@ typedef struct bw_choice {
     char note[]; /* why defaults were passed over; "" = none was */
 } bw_choice;
 
-/* What runs on a device: its variants of the problem's operation, its facts. */
+/* What a device offers: its variants of the operation, and its facts. */
 typedef struct bw_offer {
     const bw_variant_table *table;
     const bw_device_facts *facts;

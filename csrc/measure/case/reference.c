@@ -1,3 +1,4 @@
+/* Computes a sample of output rows in float64, within a time budget. */
 #include "measure/case/reference.h"
 
 #include <assert.h>
@@ -101,7 +102,7 @@ static bool sample_next(sample *self, int64_t *row) {
     return false;
 }
 
-/* The rows of a sample, worked out by whoever comes: each takes the next one that nobody has. */
+/* The rows of a sample, computed by several threads: each takes the next row that is not taken. */
 typedef struct reference_work {
     bw_reference *reference;
     const bw_budget *budget;
@@ -109,7 +110,7 @@ typedef struct reference_work {
     double share_s;            /* processor time of each who works */
     uint64_t caller;           /* the only thread that polls */
     _Atomic int64_t next;      /* rows taken; a row that was taken is worked out */
-    _Atomic bool stopped;      /* poll said so */
+    _Atomic bool stopped;      /* poll returned true */
     _Atomic(bw_status) failed; /* the first failure */
 } reference_work;
 

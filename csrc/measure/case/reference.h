@@ -1,4 +1,4 @@
-/* A problem's reference: a sample of its output rows in float64, worked out on the host within a budget. It knows no
+/* The reference of a case: a sample of its output rows in float64, computed on the host within a budget. It knows no
  * kernel and no device. */
 #ifndef BW_MEASURE_CASE_REFERENCE_H
 #define BW_MEASURE_CASE_REFERENCE_H
@@ -12,7 +12,7 @@ typedef struct bw_budget {
     void *poll_context;
 } bw_budget;
 
-/* Empty but for the problem to begin with. */
+/* Begins with its spec alone. */
 typedef struct bw_reference {
     const bw_case_spec *spec;
     int64_t count, total; /* rows worked out, rows there are */

@@ -1,3 +1,4 @@
+/* Works out how many buffer sets make a case cold, and whether they fit. */
 #include "measure/case/rotation.h"
 
 #include <assert.h>

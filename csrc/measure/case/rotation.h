@@ -1,4 +1,4 @@
-/* How a launch finds its inputs: cold by a rotation over buffer sets, or by a flush, or hot. Arithmetic alone. */
+/* How cold inputs are made: by a rotation over buffer sets or by a flush. This is arithmetic alone. */
 #ifndef BW_MEASURE_CASE_ROTATION_H
 #define BW_MEASURE_CASE_ROTATION_H
 
@@ -21,7 +21,7 @@ typedef struct bw_rotation {
 /* Of a choice's sets, on a device with this cache, where so many bytes can be had. */
 bw_rotation bw_rotation_of(const bw_choice *choice, bw_cache cache, int64_t cache_bytes, int64_t usable_bytes);
 
-/* Of a caller's function that knows `sets` of its own and touches so many bytes in each (0: nobody knows). */
+/* The rotation of a caller's function with `sets` sets of its own and so many bytes in each (0: not known). */
 bw_rotation bw_rotation_of_call(int64_t sets, int64_t footprint_bytes, bw_cache cache, int64_t cache_bytes,
                                 int64_t usable_bytes);
 

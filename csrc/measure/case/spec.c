@@ -1,3 +1,4 @@
+/* Creates the specification of a case from checked parameters. */
 #include "measure/case/spec.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* A problem: an operation with all its parameters, in a precision, on inputs that a seed generates. It knows no device,
- * no kernel and no memory, and never changes once it is made: any thread may read it. */
+/* The specification of a case: an operation, its parameters, its precision, and the seed of its inputs. It knows no
+ * device, no kernel and no memory. It never changes, so that any thread may read it. */
 #ifndef BW_MEASURE_CASE_SPEC_H
 #define BW_MEASURE_CASE_SPEC_H
 

@@ -1,3 +1,4 @@
+/* Compares the outputs of a buffer set with the rows of the reference. */
 #include "measure/case/verify.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* Correctness at a problem's real size: what a launch has written against the reference's rows. */
+/* Checks the output of a launch, at the case's real size, against the rows of the reference. */
 #ifndef BW_MEASURE_CASE_VERIFY_H
 #define BW_MEASURE_CASE_VERIFY_H
 

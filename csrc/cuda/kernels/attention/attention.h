@@ -1,4 +1,4 @@
-/* The variants of the ladders of attention, as their tables need them. */
+/* Declarations of the attention variants, for their tables. */
 #ifndef BW_CUDA_ATTENTION_H
 #define BW_CUDA_ATTENTION_H
 

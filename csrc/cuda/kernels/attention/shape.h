@@ -1,4 +1,4 @@
-// The shape as the attention kernels need it.
+// The shape of an attention case, for its kernels.
 #ifndef BW_CUDA_ATTENTION_SHAPE_H
 #define BW_CUDA_ATTENTION_SHAPE_H
 

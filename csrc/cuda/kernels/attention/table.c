@@ -10,9 +10,9 @@
  *                                sharing them are worth (decode/ladder.cu)
  *                      splitkv   tensor cores, every byte asked for early; the keys divided among as many blocks as
  *                                keep every multiprocessor reading; the last blocks of a K/V head to start add the
- *                                parts up (up to 8 query heads per K/V head decode/direct.cu or, for few keys,
- *                                decode/oneshot.cu; decode/staged_* and, in FP32, decode/fp32/ for the rest, and
- * decode/wide_sm90.cu on Hopper) cluster   few keys on Hopper: parts meet in the shared memory of a cluster of blocks
+ *                                parts up (decode/direct.cu and, for few keys, decode/oneshot.cu up to 8 query heads
+ *                                per K/V head; else decode/staged_*, decode/fp32/, and decode/wide_sm90.cu on Hopper)
+ *                      cluster   few keys on Hopper: parts meet in the shared memory of a cluster of blocks
  *                                (decode/cluster_sm90.cu) */
 #include "cuda/kernels/attention/attention.h"
 

@@ -1,5 +1,5 @@
-// Instructions of compute capability 9.0 that kernels of others have, too, as templates that nobody asks for there:
-// barriers that count bytes, and clusters of blocks, which reach into each other's shared memory.
+// Barriers that count bytes, and access to the shared memory of other blocks in a cluster (compute capability 9.0).
+// They are templates, so that files for older devices compile as well.
 #ifndef BW_CUDA_CLUSTER_CUH
 #define BW_CUDA_CLUSTER_CUH
 

@@ -1,4 +1,4 @@
-// Division by a number that only the launch knows: a multiplication by its reciprocal, worked out on the host.
+// Division by a number that is known at the launch: a multiplication by its reciprocal, which the host computes.
 #ifndef BW_CUDA_DIVIDE_CUH
 #define BW_CUDA_DIVIDE_CUH
 

@@ -1,4 +1,4 @@
-// Online softmax, in powers of 2: what is summed so far stands on the maximum so far, and shrinks when that rises.
+// Online softmax in powers of 2. Sums are relative to the largest score so far and are scaled when it rises.
 #ifndef BW_CUDA_SOFTMAX_CUH
 #define BW_CUDA_SOFTMAX_CUH
 

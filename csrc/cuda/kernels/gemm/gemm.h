@@ -1,4 +1,4 @@
-/* The variants of the CUDA gemm ladder. */
+/* Declarations of the gemm variants on a GPU. */
 #ifndef BW_CUDA_GEMM_H
 #define BW_CUDA_GEMM_H
 

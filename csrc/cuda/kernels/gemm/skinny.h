@@ -1,4 +1,4 @@
-/* What skinny.cu and skinny_fp32.cu share. */
+/* Declarations that skinny.cu and skinny_fp32.cu share. */
 #ifndef BW_CUDA_SKINNY_H
 #define BW_CUDA_SKINNY_H
 

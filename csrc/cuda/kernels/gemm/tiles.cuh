@@ -1,5 +1,4 @@
-// What the variants of gemm share that work out D by tiles, a block each: their grid, and how sums become elements of
-// D.
+// The grid of the gemm variants with one block for each tile of D, and how sums become elements of D.
 #ifndef BW_CUDA_GEMM_TILES_CUH
 #define BW_CUDA_GEMM_TILES_CUH
 

@@ -1,4 +1,4 @@
-/* Marks for tools that watch a process from outside: Nsight Systems, Nsight Compute. */
+/* Marks for Nsight Systems and Nsight Compute. */
 #ifndef BW_CUDA_NVTX_H
 #define BW_CUDA_NVTX_H
 

@@ -1,4 +1,4 @@
-// How a decode is divided, and what its kernels get of that.
+// The division of a decode into blocks, and the values that its kernels get from it.
 #ifndef BW_CUDA_DECODE_PLAN_H
 #define BW_CUDA_DECODE_PLAN_H
 

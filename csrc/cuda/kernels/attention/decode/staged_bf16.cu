@@ -1,4 +1,4 @@
-// attention_decode, BF16.
+// attention_decode with staged keys in BF16: the instances of staged_mma.cuh.
 #include "cuda/kernels/attention/decode/staged_mma.cuh"
 
 bw_status bw_decode_bf16_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,

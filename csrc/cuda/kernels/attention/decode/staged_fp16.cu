@@ -1,4 +1,4 @@
-// attention_decode, FP16.
+// attention_decode with staged keys in FP16: the instances of staged_mma.cuh.
 #include "cuda/kernels/attention/decode/staged_mma.cuh"
 
 bw_status bw_decode_fp16_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,

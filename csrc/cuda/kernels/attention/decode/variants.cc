@@ -1,4 +1,4 @@
-// What the table needs of splitkv.
+// Splitkv's entries for the table: refusals, scratch, preparation.
 #include <stdlib.h>
 
 #include "cuda/kernels/attention/attention.h"

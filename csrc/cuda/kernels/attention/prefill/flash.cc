@@ -1,4 +1,4 @@
-// What the table needs of flash.
+// Flash's entries for the table: refusals, preference, choice of the kernel.
 #include "cuda/kernels/attention/prefill/flash.h"
 
 #include "cuda/kernels/attention/attention.h"

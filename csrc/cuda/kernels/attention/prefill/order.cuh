@@ -1,4 +1,4 @@
-// What flash, split and hopper share: in which order their blocks take the work.
+// The order in which the blocks of flash, split and hopper take their work.
 #ifndef BW_CUDA_PREFILL_ORDER_CUH
 #define BW_CUDA_PREFILL_ORDER_CUH
 

@@ -1,4 +1,4 @@
-// Softmax of the flash kernels by mma.sync: of a tile of scores that lies in C fragments.
+// Online softmax of a tile of scores in C fragments, for the flash kernels by mma.sync.
 #ifndef BW_CUDA_PREFILL_SOFTMAX_CUH
 #define BW_CUDA_PREFILL_SOFTMAX_CUH
 

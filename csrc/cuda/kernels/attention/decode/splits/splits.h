@@ -1,4 +1,4 @@
-// Into how many splits a decode's entries are divided, by models of the time that its blocks take.
+// Chooses the number of splits of a decode by models of the time that its blocks take.
 #ifndef BW_CUDA_DECODE_SPLITS_H
 #define BW_CUDA_DECODE_SPLITS_H
 
