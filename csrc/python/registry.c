@@ -240,7 +240,8 @@ static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
     return status ? core_raise(state, status) : core_cost_dict(&result);
 }
 
-enum { COST_COLUMNS = 6 };
+/* A row of costs is a bw_cost: all its members are int64_t. */
+enum { COST_COLUMNS = sizeof(bw_cost) / sizeof(int64_t) };
 
 /* Of int64 in buffers that may begin anywhere. */
 static bw_status cost_rows(const bw_op *op, const bw_precision *precision, const bw_variant *variant,
@@ -252,13 +253,7 @@ static bw_status cost_rows(const bw_op *op, const bw_precision *precision, const
         memcpy(dims.value, values + (size_t)row * bytes, bytes);
         BW_TRY(bw_op_complete(op, precision, ~0u, &dims));
         BW_TRY(bw_cost_of(op, variant, &dims, precision, NULL, &cost));
-        const int64_t found[COST_COLUMNS] = {cost.bytes_read,
-                                             cost.bytes_written,
-                                             cost.flops,
-                                             cost.algorithmic_bytes_read,
-                                             cost.algorithmic_bytes_written,
-                                             cost.footprint_bytes};
-        memcpy(out + (size_t)row * sizeof found, found, sizeof found);
+        memcpy(out + (size_t)row * sizeof cost, &cost, sizeof cost);
     }
     return BW_OK;
 }
