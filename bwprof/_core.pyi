@@ -1,7 +1,7 @@
 """The C extension. Its functions take and return plain Python objects; `bwprof` wraps them for people."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, SupportsFloat, final
 
 from typing_extensions import Buffer
 
@@ -81,8 +81,8 @@ def cost_many(
 ) -> None:
     """values: int64 (n, params), C order, complete; out: int64 (n, 6), in the order of cost()'s keys."""
 
-def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:
-    """bytes / seconds / 1e9, for numbers or anything numpy.asarray takes (broadcast); zero seconds give inf or nan."""
+def bandwidth_gb_s(bytes: SupportsFloat, seconds: SupportsFloat) -> float:
+    """bytes / seconds / 1e9; zero seconds give inf or nan."""
 
 def statistics(samples_ns: Buffer, /) -> dict[str, Any]:
     """From float64 samples in the order taken: median_ns, lo_ns, hi_ns (95 % CI of the median: order statistics of the

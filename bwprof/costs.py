@@ -216,4 +216,9 @@ def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:
     >>> bwprof.bandwidth_gb_s(4_000_000_000, 2.0)
     2.0
     """
-    return _core.bandwidth_gb_s(bytes, seconds)
+    if isinstance(bytes, (int, float)) and isinstance(seconds, (int, float)):
+        return _core.bandwidth_gb_s(bytes, seconds)
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        return np.asarray(bytes, "float64") / np.asarray(seconds, "float64") * 1e-9

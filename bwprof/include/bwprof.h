@@ -307,8 +307,9 @@ BWPROF_API bwprof_status bwprof_profile_kv_cache_bandwidth(int batch_size, int s
  * bwprof.BandwidthReport.save_to_proof_bundle does; bwprof.load reads it. The file appears in one step. A report of the
  * same run is added to those that are there: the file is then a list; threads and processes wait for each other.
  * BWPROF_INVALID for a report that nothing has measured, for a run_id that is not 1 to 128 of the letters A-Z a-z,
- * digits, '.', '_' and '-', or begins with '.', and where the file holds anything but reports, which stays as it is;
- * BWPROF_BUSY when another process has kept it for ten seconds; BWPROF_SYSTEM when it cannot be written. */
+ * digits, '.', '_' and '-', or begins with '.', and for a file that does not begin and end as bwprof writes reports,
+ * which stays as it is; BWPROF_BUSY when another process has kept it for ten seconds; BWPROF_SYSTEM when it cannot be
+ * written. */
 BWPROF_API bwprof_status bwprof_report_save_to_proof_bundle(const bwprof_report *report, const char *run_id);
 
 /* The library exports nothing without a prefix but cuda_benchmark_bandwidth. Programs that know these functions by

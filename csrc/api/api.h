@@ -49,8 +49,6 @@ void bw_text_add(bw_text *text, const char *format, ...) BW_PRINTF(2, 3); /* no 
 /* A number in as few digits as give it back, or with so many decimals (-1: the former), its point a point whatever the
  * locale; `absent` for NaN. */
 void bw_text_number(bw_text *text, double value, int decimals, const char *absent);
-/* The length of the UTF-8 character that a text begins with, and which it is; 0 where it begins with none. */
-int bw_text_character(const char *text, size_t size, uint32_t *code);
 char bw_text_capital(char letter); /* of the alphabet, whatever the locale */
 /* A name or a message: control characters, and bytes that are no UTF-8, as \xNN. */
 void bw_text_plain(bw_text *text, const char *name);

@@ -8,6 +8,7 @@
 
 #include "api/profiler.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/order.h"
 
 enum { READ_AT_ONCE = 64, PAUSE_NS = 20000, FLOOR_FACTOR = 3, MILLION = 1000000 };
@@ -58,9 +59,7 @@ static bw_status settle(bw_track *track) {
 /* ---- putting together ---- */
 
 static bw_status add_times(reading *to, const double *ns, int64_t count, const bw_range_totals *totals) {
-    double *larger = count ? realloc(to->ns, (size_t)(to->time_count + count) * sizeof *larger) : to->ns;
-    if (count && !larger) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld times", (long long)count);
-    to->ns = larger;
+    if (count) BW_TRY(bw_resize((void **)&to->ns, to->time_count + count, sizeof *to->ns, "times"));
     if (count) memcpy(to->ns + to->time_count, ns, (size_t)count * sizeof *ns);
     to->time_count += count;
     bw_range_totals_add(&to->totals, totals);
@@ -164,12 +163,9 @@ static bw_status read_ranges(bw_profiler *self, const char *only, readings *to) 
 static bw_status measure_marks(bw_session *session, double *ns) {
     const bw_backend *backend = session->backend;
     void *stream = backend->context ? backend->context->stream(session->device) : NULL;
-    bw_ranges *ranges = NULL;
     BW_TRY(bw_session_enter(session));
     bw_current_device current = bw_current_device_save(backend);
-    bw_status status = bw_ranges_create(session, stream, 1, &ranges);
-    if (!status) status = bw_ranges_floor(ranges, ns);
-    bw_ranges_free(ranges);
+    bw_status status = bw_marks_floor(session, stream, ns);
     bw_current_device_restore(&current);
     bw_session_leave(session);
     return status;
@@ -294,10 +290,35 @@ static void write_report(const bw_profiler *self, const readings *all, bw_text *
     }
 }
 
-/* A comma, then a number, or nothing. */
-static void add_number(bw_text *to, const char *before, double value, const char *absent) {
-    bw_text_add(to, "%s", before);
-    bw_text_number(to, value, -1, absent);
+/* A name is in JSON alone. */
+static void begin_column(bw_text *to, bool json, const char *name) {
+    bw_text_add(to, json ? ", \"%s\": " : ",%.0s", name);
+}
+
+static void add_number(bw_text *to, bool json, const char *name, double value) {
+    begin_column(to, json, name);
+    bw_text_number(to, value, -1, json ? "null" : "");
+}
+
+static void add_bytes_column(bw_text *to, bool json, const char *name, const reading *one, uint64_t bytes) {
+    begin_column(to, json, name);
+    if (one->has_bytes) bw_text_add(to, "%llu", (unsigned long long)bytes);
+    if (!one->has_bytes && json) bw_text_add(to, "null");
+}
+
+/* Of a range, behind its name; in CSV their names are the header's. */
+static void add_columns(bw_text *to, bool json, const readings *all, const reading *one) {
+    begin_column(to, json, "count");
+    bw_text_add(to, "%lld", (long long)one->totals.count);
+    add_number(to, json, "total_ms", one->totals.sum_ns / 1e6);
+    add_number(to, json, "time_ms", one->median_ms);
+    add_number(to, json, "time_ms_min", one->totals.least_ns / 1e6);
+    add_number(to, json, "time_ms_max", one->totals.most_ns / 1e6);
+    add_bytes_column(to, json, "bytes_read", one, one->bytes.bytes_read);
+    add_bytes_column(to, json, "bytes_written", one, one->bytes.bytes_written);
+    add_number(to, json, "bandwidth_gb_s", one->gb_s);
+    begin_column(to, json, "flags");
+    bw_text_add(to, json ? "\"%s\"}" : "%s\n", flags_of(all, one));
 }
 
 static void write_csv(const bw_profiler *self, const readings *all, bw_text *to) {
@@ -305,21 +326,8 @@ static void write_csv(const bw_profiler *self, const readings *all, bw_text *to)
     bw_text_add(to,
                 "range,count,total_ms,time_ms,time_ms_min,time_ms_max,bytes_read,bytes_written,bandwidth_gb_s,flags\n");
     for (int64_t i = 0; i < all->names.count; i++) {
-        const reading *one = &all->of[i];
         bw_text_cell(to, all->names.name[i]);
-        bw_text_add(to, ",%lld", (long long)one->totals.count);
-        add_number(to, ",", one->totals.sum_ns / 1e6, "");
-        add_number(to, ",", one->median_ms, "");
-        add_number(to, ",", one->totals.least_ns / 1e6, "");
-        add_number(to, ",", one->totals.most_ns / 1e6, "");
-        if (one->has_bytes) {
-            bw_text_add(to, ",%llu,%llu", (unsigned long long)one->bytes.bytes_read,
-                        (unsigned long long)one->bytes.bytes_written);
-        } else {
-            bw_text_add(to, ",,");
-        }
-        add_number(to, ",", one->gb_s, "");
-        bw_text_add(to, ",%s\n", flags_of(all, one));
+        add_columns(to, false, all, &all->of[i]);
     }
 }
 
@@ -330,26 +338,14 @@ static void write_json(const bw_profiler *self, const readings *all, bw_text *to
                 "  \"device\": ",
                 bwprof_version(), backend->name);
     bw_text_json(to, backend->devices->facts(self->session->device)->name);
-    bw_text_add(to, ",\n  \"timer\": \"%s\",\n", backend->marks->clock);
-    add_number(to, "  \"floor_us\": ", all->floor_ms * 1e3, "null");
+    bw_text_add(to, ",\n  \"timer\": \"%s\"", backend->marks->clock);
+    bw_text_add(to, ",\n  \"floor_us\": ");
+    bw_text_number(to, all->floor_ms * 1e3, -1, "null");
     bw_text_add(to, ",\n  \"ranges\": [");
     for (int64_t i = 0; i < all->names.count; i++) {
-        const reading *one = &all->of[i];
         bw_text_add(to, "%s\n    {\"range\": ", i ? "," : "");
         bw_text_json(to, all->names.name[i]);
-        bw_text_add(to, ", \"count\": %lld", (long long)one->totals.count);
-        add_number(to, ", \"total_ms\": ", one->totals.sum_ns / 1e6, "null");
-        add_number(to, ", \"time_ms\": ", one->median_ms, "null");
-        add_number(to, ", \"time_ms_min\": ", one->totals.least_ns / 1e6, "null");
-        add_number(to, ", \"time_ms_max\": ", one->totals.most_ns / 1e6, "null");
-        if (one->has_bytes) {
-            bw_text_add(to, ", \"bytes_read\": %llu, \"bytes_written\": %llu",
-                        (unsigned long long)one->bytes.bytes_read, (unsigned long long)one->bytes.bytes_written);
-        } else {
-            bw_text_add(to, ", \"bytes_read\": null, \"bytes_written\": null");
-        }
-        add_number(to, ", \"bandwidth_gb_s\": ", one->gb_s, "null");
-        bw_text_add(to, ", \"flags\": \"%s\"}", flags_of(all, one));
+        add_columns(to, true, all, &all->of[i]);
     }
     bw_text_add(to, "%s]\n}\n", all->names.count ? "\n  " : "");
 }

@@ -74,26 +74,18 @@ void bw_text_number(bw_text *self, double value, int decimals, const char *absen
     }
 }
 
-int bw_text_character(const char *text, size_t size, uint32_t *code) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const unsigned char *at = (const unsigned char *)text;
-    if (!size) return 0;
-    int length = at[0] < 0x80 ? 1 : at[0] >> 5 == 6 ? 2 : at[0] >> 4 == 14 ? 3 : at[0] >> 3 == 30 ? 4 : 0;
-    if ((size_t)length > size) return 0;
-    *code = length == 1 ? at[0] : at[0] & (0x7fu >> length);
-    for (int i = 1; i < length; i++) {
-        if (at[i] >> 6 != 2) return 0;
-        *code = *code << 6 | (at[i] & 0x3fu);
-    }
-    return *code < least[length] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : length;
-}
-
 /* The length of the UTF-8 character here; 0 where there is none, or one that a file should not hold. */
 static int character_at(const unsigned char *at) {
-    uint32_t code = 0;
-    int length = bw_text_character((const char *)at, strnlen((const char *)at, 4), &code);
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    int length = at[0] < 0x80 ? 1 : at[0] >> 5 == 6 ? 2 : at[0] >> 4 == 14 ? 3 : at[0] >> 3 == 30 ? 4 : 0;
+    uint32_t code = length == 1 ? at[0] : at[0] & (0x7fu >> length);
+    for (int i = 1; i < length; i++) {
+        if (at[i] >> 6 != 2) return 0;
+        code = code << 6 | (at[i] & 0x3fu);
+    }
     bool control = code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029;
-    return control ? 0 : length;
+    bool refused = control || code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000);
+    return refused ? 0 : length;
 }
 
 char bw_text_capital(char letter) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "cpu/device.h"
 
 struct bw_marks {
@@ -15,10 +16,7 @@ static bw_status create(bw_device *device, void *stream, bw_marks **out) {
 }
 
 static bw_status reserve(bw_marks *self, int64_t count) {
-    int64_t *ns = realloc(self->ns, (size_t)count * sizeof *ns);
-    if (!ns) return bw_fail(BW_CODE_MEMORY, "no memory for %lld marks", (long long)count);
-    self->ns = ns;
-    return BW_OK;
+    return bw_resize((void **)&self->ns, count, sizeof *self->ns, "marks");
 }
 
 static bw_status take(bw_marks *self, int64_t index) {

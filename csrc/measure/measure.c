@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/order.h"
 
 enum {
@@ -221,19 +222,12 @@ static void sample_set_free(sample_set *self) {
     free(self->kernels);
 }
 
-static bw_status enlarge(void **memory, int64_t count, size_t size) {
-    void *larger = realloc(*memory, (size_t)count * size);
-    if (!larger) return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " samples", count);
-    *memory = larger;
-    return BW_OK;
-}
-
 static bw_status make_room(sample_set *self, bool with_kernels) {
     if (self->count < self->capacity) return BW_OK;
     int64_t capacity = bw_min64(BW_SAMPLES_MOST, bw_max64(SAMPLES_AT_FIRST, 2 * self->capacity));
-    BW_TRY(enlarge((void **)&self->ns, capacity, sizeof *self->ns));
-    BW_TRY(enlarge((void **)&self->scratch, bw_statistics_scratch(capacity), sizeof *self->scratch));
-    if (with_kernels) BW_TRY(enlarge((void **)&self->kernels, capacity, sizeof *self->kernels));
+    BW_TRY(bw_resize((void **)&self->ns, capacity, sizeof *self->ns, "samples"));
+    BW_TRY(bw_resize((void **)&self->scratch, bw_statistics_scratch(capacity), sizeof *self->scratch, "samples"));
+    if (with_kernels) BW_TRY(bw_resize((void **)&self->kernels, capacity, sizeof *self->kernels, "samples"));
     self->capacity = capacity;
     return BW_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/order.h"
 
 enum { READ_AT_ONCE = 16, FLOOR_PAIRS = 21 };
@@ -63,18 +64,11 @@ static const bw_backend *backend_of(const bw_ranges *self) {
     return self->session->backend;
 }
 
-static bw_status resize(void **memory, int64_t count, size_t size) {
-    void *larger = realloc(*memory, (size_t)count * size);
-    if (!larger) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld marks of ranges", (long long)count);
-    *memory = larger;
-    return BW_OK;
-}
-
 /* The ring is full or empty here, and is laid out anew from its beginning. */
 static bw_status grow(bw_ranges *self, int64_t count) {
     int64_t before = self->mark_count;
-    BW_TRY(resize((void **)&self->unused, count, sizeof *self->unused));
-    BW_TRY(resize((void **)&self->running, count, sizeof *self->running));
+    BW_TRY(bw_resize((void **)&self->unused, count, sizeof *self->unused, "marks of ranges"));
+    BW_TRY(bw_resize((void **)&self->running, count, sizeof *self->running, "marks of ranges"));
     range *ended = malloc((size_t)count * sizeof *ended);
     if (!ended) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld marks of ranges", (long long)count);
     for (int64_t i = 0; i < self->ended_count; i++) ended[i] = self->ended[(self->first + i) % before];
@@ -130,7 +124,7 @@ void bw_ranges_free(bw_ranges *self) {
 bw_status bw_ranges_add(bw_ranges *self, int64_t *id) {
     if (self->name_count == self->name_capacity) {
         int64_t capacity = bw_max64(16, 2 * self->name_capacity);
-        BW_TRY(resize((void **)&self->names, capacity, sizeof *self->names));
+        BW_TRY(bw_resize((void **)&self->names, capacity, sizeof *self->names, "marks of ranges"));
         self->name_capacity = capacity;
     }
     self->names[self->name_count] = (times){.totals = none};
@@ -142,7 +136,7 @@ bw_status bw_ranges_set_name(bw_ranges *self, int64_t id, const char *name) {
     size_t size = strlen(name) + 1;
     if (!self->annotations) return BW_OK;
     char *copy = NULL;
-    BW_TRY(resize((void **)&copy, (int64_t)size, 1));
+    BW_TRY(bw_resize((void **)&copy, (int64_t)size, 1, "marks of ranges"));
     memcpy(copy, name, size);
     free(self->names[id].name);
     self->names[id].name = copy;
@@ -225,9 +219,9 @@ static bw_status keep(times *times, int64_t most, double begin_ns, double ns, co
     }
     if (times->count == times->capacity) {
         int64_t capacity = bw_max64(64, 2 * times->capacity);
-        BW_TRY(resize((void **)&times->ns, capacity, sizeof *times->ns));
-        BW_TRY(resize((void **)&times->begins_ns, capacity, sizeof *times->begins_ns));
-        BW_TRY(resize((void **)&times->bytes, capacity, sizeof *times->bytes));
+        BW_TRY(bw_resize((void **)&times->ns, capacity, sizeof *times->ns, "marks of ranges"));
+        BW_TRY(bw_resize((void **)&times->begins_ns, capacity, sizeof *times->begins_ns, "marks of ranges"));
+        BW_TRY(bw_resize((void **)&times->bytes, capacity, sizeof *times->bytes, "marks of ranges"));
         times->capacity = capacity;
     }
     times->bytes[times->count] = *bytes;
@@ -420,15 +414,18 @@ void bw_ranges_forget(bw_ranges *self) {
     }
 }
 
-bw_status bw_ranges_floor(bw_ranges *self, double *ns) {
+bw_status bw_marks_floor(bw_session *session, void *stream, double *ns) {
+    const bw_mark_calls *calls = session->backend->marks;
+    bw_marks *marks = NULL;
     double samples[FLOOR_PAIRS];
-    if (self->unused_count < 2) BW_TRY(grow(self, 2 * self->mark_count));
-    int64_t from = self->unused[self->unused_count - 1], to = self->unused[self->unused_count - 2];
-    for (int i = 0; i < FLOOR_PAIRS; i++) {
-        BW_TRY(backend_of(self)->marks->take(self->marks, from));
-        BW_TRY(backend_of(self)->marks->take(self->marks, to));
-        BW_TRY(backend_of(self)->marks->elapsed(self->marks, from, to, &samples[i]));
+    BW_TRY(calls->create(session->device, stream, &marks));
+    bw_status status = calls->reserve(marks, 2);
+    for (int i = 0; i < FLOOR_PAIRS && !status; i++) {
+        status = calls->take(marks, 0);
+        if (!status) status = calls->take(marks, 1);
+        if (!status) status = calls->elapsed(marks, 0, 1, &samples[i]);
     }
-    *ns = bw_median(samples, FLOOR_PAIRS);
-    return BW_OK;
+    calls->free(marks);
+    if (!status) *ns = bw_median(samples, FLOOR_PAIRS);
+    return status;
 }

@@ -84,6 +84,6 @@ void bw_range_totals_add(bw_range_totals *totals, const bw_range_totals *other);
 bw_range_totals bw_ranges_totals(const bw_ranges *ranges, int64_t id);
 
 /* Two marks with nothing between: no range is shorter. */
-bw_status bw_ranges_floor(bw_ranges *ranges, double *ns);
+bw_status bw_marks_floor(bw_session *session, void *stream, double *ns);
 
 #endif

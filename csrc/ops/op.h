@@ -30,6 +30,10 @@ typedef struct bw_param {
     bw_from_list from_list;
 } bw_param;
 
+/* A row of an operation's parameters; what follows the range is the default and where it comes from. */
+#define BW_PARAM(name_, unit_, text_, minimum_, maximum_, ...) \
+    { .name = name_, .unit = unit_, .text = text_, .minimum = minimum_, .maximum = maximum_, __VA_ARGS__ }
+
 /* An operation's parameters in its descriptor's order, and the list that it may be given (bw_op.list): NULL where it
  * is not. The array is borrowed. */
 typedef struct bw_dims {

@@ -41,6 +41,16 @@ static inline bw_operand bw_operand_scales(const char *name, const bw_operand *o
     return made;
 }
 
+/* Whole numbers of a range: a list of the caller's, or what the operation's host_input makes. */
+static inline bw_operand bw_operand_indices(const char *name, bw_recipe recipe, bw_dtype dtype, int64_t minimum,
+                                            int64_t maximum, int rank, const int64_t *shape) {
+    bw_operand made = bw_operand_make(name, BW_IN, dtype, rank, shape);
+    made.recipe = recipe;
+    made.minimum = minimum;
+    made.maximum = maximum;
+    return made;
+}
+
 /* Fills in the sizes; fails when one overflows. */
 bw_status bw_operand_measure(const char *op_name, bw_operand *operands, int count);
 

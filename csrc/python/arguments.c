@@ -39,12 +39,6 @@ int core_refuse_float(const char *argument, double value, const char *allowed) {
     return -1;
 }
 
-bw_status core_find_op(const char *name, int *index, const bw_op **op) {
-    BW_TRY(bw_op_find(name, index));
-    *op = bw_op_at(*index);
-    return BW_OK;
-}
-
 int core_read_int64(const char *op_name, const char *name, PyObject *value, int64_t *out) {
     const char *prefix = op_name ? op_name : "", *separator = op_name ? ": " : "";
     PyObject *integer = PyBool_Check(value) ? PyNumber_Long(value) : PyNumber_Index(value);
@@ -240,7 +234,7 @@ static int read_lengths(const bw_op *op, PyObject *tuple, int64_t *lengths) {
 }
 
 /* The operation's list, which every caller's argument calls kv_lens. */
-static int read_list(const bw_op *op, PyObject *lengths, core_dims *out) {
+static int read_list(const bw_op *op, PyObject *lengths, core_subject *out) {
     if (!op->list) {
         PyErr_Format(PyExc_ValueError, "%s takes no kv_lens: its sequences are all of one length", op->name);
         return -1;
@@ -257,27 +251,30 @@ static int read_list(const bw_op *op, PyObject *lengths, core_dims *out) {
     return result;
 }
 
-int core_dims_read(core_state *state, const bw_op *op, const bw_precision *precision, PyObject *params,
-                   PyObject *kv_lens, core_dims *out) {
-    unsigned present = 0;
-    memset(out, 0, sizeof *out);
-    if (read_params(op, params, &present, &out->dims) < 0) return -1;
-    if (kv_lens && kv_lens != Py_None && read_list(op, kv_lens, out) < 0) {
-        core_dims_free(out);
-        return -1;
-    }
-    bw_status status = bw_op_complete(op, precision, present, &out->dims);
-    if (status) {
-        core_dims_free(out);
-        core_raise(state, status);
-        return -1;
-    }
-    return 0;
+static bw_status find_names(const char *operation, const char *precision, core_subject *out) {
+    BW_TRY(bw_op_find(operation, &out->index));
+    out->op = bw_op_at(out->index);
+    return bw_precision_find(precision, &out->precision);
 }
 
-void core_dims_free(core_dims *dims) {
-    PyMem_Free(dims->list);
-    dims->list = NULL;
+int core_subject_read(core_state *state, const char *operation, const char *precision, PyObject *params,
+                      PyObject *kv_lens, core_subject *out) {
+    unsigned present = 0;
+    *out = (core_subject){.list = NULL};
+    bw_status status = find_names(operation, precision, out);
+    bool listed = kv_lens && kv_lens != Py_None;
+    bool read = !status && read_params(out->op, params, &present, &out->dims) == 0 &&
+                (!listed || read_list(out->op, kv_lens, out) == 0);
+    if (read) status = bw_op_complete(out->op, out->precision, present, &out->dims);
+    if (status) core_raise(state, status);
+    if (read && !status) return 0;
+    core_subject_free(out);
+    return -1;
+}
+
+void core_subject_free(core_subject *subject) {
+    PyMem_Free(subject->list);
+    subject->list = NULL;
 }
 
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims) {

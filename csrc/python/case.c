@@ -5,75 +5,50 @@
 #include <math.h>
 #include <stddef.h>
 #include <structmember.h>
-#include <time.h>
 
 static core_state *state_of(case_object *self) {
     return core_state_of(Py_TYPE((PyObject *)self));
 }
 
 static bw_case *content_of(case_object *self) {
-    if (!self->content) PyErr_SetString(PyExc_ValueError, "this Case is closed");
-    return self->content;
+    if (self->content && !self->closers) return self->content;
+    PyErr_SetString(PyExc_ValueError, "this Case is closed");
+    return NULL;
 }
 
-/* The calling thread's place among the holders; the number of users: it is not among them. */
+/* The calling thread's place among the users; their number where it is not among them. */
 static Py_ssize_t place_of(const case_object *self) {
     Py_ssize_t at = 0;
-    while (at < self->users && self->holders[at] != PyThread_get_thread_ident()) at++;
+    while (at < self->user_count && self->users[at].thread != PyThread_get_thread_ident()) at++;
     return at;
 }
 
-bw_case *core_case_hold(case_object *self) {
-    if (!content_of(self)) return NULL;
-    unsigned long *holders = PyMem_Realloc(self->holders, (size_t)(self->users + 1) * sizeof *holders);
-    if (!holders) {
+static int add_user(case_object *self, bool closes) {
+    case_user *users = PyMem_Realloc(self->users, (size_t)(self->user_count + 1) * sizeof *users);
+    if (!users) {
         PyErr_NoMemory();
-        return NULL;
+        return -1;
     }
-    holders[self->users++] = PyThread_get_thread_ident();
-    self->holders = holders;
-    return self->content;
-}
-
-/* A moment without the GIL; -1 with an exception where `signals` are to be minded and one came. */
-static int pause_for(bool signals) {
-    const struct timespec pause = {.tv_nsec = 1000000};
-    Py_BEGIN_ALLOW_THREADS;
-    nanosleep(&pause, NULL);
-    Py_END_ALLOW_THREADS;
-    return signals ? PyErr_CheckSignals() : 0;
-}
-
-/* Lets those who close a case of the device find it free: a thread that calls again and again holds the GIL between its
- * calls, and they need both. Not for long, lest others keep the device. */
-static void give_way(const device_object *device) {
-    for (int i = 0; i < 10 && device->closers > 0; i++) {
-        if (bw_session_is_foreign(device->session) || bw_session_is_mine(device->session)) return;
-        (void)pause_for(false);
-    }
+    users[self->user_count++] = (case_user){PyThread_get_thread_ident(), closes};
+    self->users = users;
+    self->closers += closes;
+    return 0;
 }
 
 void core_case_let_go(case_object *self) {
-    Py_ssize_t at = place_of(self);
-    device_object *device = (device_object *)Py_XNewRef((PyObject *)self->device);
-    self->holders[at] = self->holders[--self->users];
-    if (device) give_way(device); /* else a child forked in this call has closed it in another thread */
-    Py_XDECREF(device);
+    case_user *user = &self->users[place_of(self)];
+    self->closers -= user->closes;
+    *user = self->users[--self->user_count];
 }
 
-/* What a case is made of. */
-typedef struct case_plan {
-    int op_index;
-    const bw_precision *precision;
-    const bw_dims *dims;
-    const char *variant;
-    uint64_t seed;
-} case_plan;
+bw_case *core_case_hold(case_object *self) {
+    return content_of(self) && add_user(self, false) == 0 ? self->content : NULL;
+}
 
-static bw_status create_content(case_object *self, bw_session *session, const case_plan *plan) {
-    if (self->content || self->closing) return bw_fail(BW_CODE_INVALID, "this Case is open already");
-    return bw_case_create(session, plan->op_index, plan->precision, plan->dims, plan->variant, plan->seed,
-                          &self->content);
+static bw_status create_content(case_object *self, bw_session *session, const core_subject *subject,
+                                const char *variant, uint64_t seed) {
+    if (self->content || self->device) return bw_fail(BW_CODE_INVALID, "this Case is open already");
+    return bw_case_create(session, subject->index, subject->precision, &subject->dims, variant, seed, &self->content);
 }
 
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -86,25 +61,16 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     int nvtx = 1;
     PyObject *params, *kv_lens = NULL, *seed_object = NULL;
     uint64_t seed = 0;
-    int index;
-    const bw_op *op;
-    const bw_precision *precision;
-    core_dims dims;
+    core_subject subject;
+    bw_status status;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzOzp", names, state->device_type, &device, &op_name,
                                      &precision_name, &params, &kv_lens, &variant, &seed_object, &name, &nvtx)) {
         return -1;
     }
     if (seed_object && core_read_seed(seed_object, &seed) < 0) return -1;
-    bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_precision_find(precision_name, &precision);
-    if (status) {
-        core_raise(state, status);
-        return -1;
-    }
-    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return -1;
-    const case_plan plan = {index, precision, &dims.dims, variant, seed};
-    CORE_ASK(status, device, create_content(self, session, &plan));
-    core_dims_free(&dims);
+    if (core_subject_read(state, op_name, precision_name, params, kv_lens, &subject) < 0) return -1;
+    CORE_ASK(status, device, create_content(self, session, &subject, variant, seed));
+    core_subject_free(&subject);
     if (status) {
         core_raise(state, status);
         return -1;
@@ -115,107 +81,97 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     return 0;
 }
 
-/* Whether the content may be freed: no call uses it, and no other thread measures on the device, which is then this
- * thread's. A poll function may close another case of the device that its own thread measures on: between two batches
- * that is safe, and waiting would never end. */
-static bool is_alone(const case_object *self, bw_session *session) {
-    if (bw_session_is_foreign(session)) return true;
-    if (self->users) return false;
-    if (bw_session_is_mine(session)) return true;
-    bw_status busy = bw_session_enter(session);
-    bool entered = !busy;
-    bw_status_free(busy);
-    return entered;
+static void free_memory(case_object *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyMem_Free(self->users);
+    type->tp_free((PyObject *)self);
+    Py_DECREF(type);
 }
 
-/* Whether another thread closes the case, which neither waits for this one nor was lost in a fork. */
-static bool is_closed_elsewhere(const case_object *self) {
-    if (!self->closing || self->closer == PyThread_get_thread_ident()) return false;
-    return !bw_session_is_foreign(self->device->session) && !bw_session_is_mine(self->device->session);
-}
-
-/* Closes the case, after other threads that still use it have finished, and returns when it is closed, whoever does it.
- * -1 with an exception where a signal ended the wait: the case is then as it was. */
-static int release_content(case_object *self) {
-    while (is_closed_elsewhere(self)) {
-        if (pause_for(true) < 0) return -1;
-    }
-    if (!self->device) return 0;
+/* In the session, or after a fork, where the memory is the parent's. The case is closed when it has no device. */
+static void free_content(case_object *self) {
+    device_object *device = self->device;
     bw_case *content = self->content;
-    bw_session *session = self->device->session;
-    const bool foreign = bw_session_is_foreign(session); /* the memory is the parent's */
-    const bool within = bw_session_is_mine(session);
-    if (self->closing && !foreign) return 0; /* by a call that this one interrupts, or that waits for this thread's */
     self->content = NULL;
-    self->closing = true;
-    self->closer = PyThread_get_thread_ident();
-    self->device->closers++;
-    while (!is_alone(self, session)) {
-        if (pause_for(true) == 0) continue;
-        self->content = content;
-        self->closing = false;
-        self->device->closers--;
-        return -1;
-    }
-    if (!foreign) {
+    if (!bw_session_is_foreign(device->session)) {
+        device->freeing = true;
         Py_BEGIN_ALLOW_THREADS;
         bw_case_free(content);
         Py_END_ALLOW_THREADS;
-        if (!within) core_device_leave(self->device);
+        device->freeing = false;
     }
-    self->device->closers--;
-    self->device->open_cases--;
-    self->closing = false;
-    Py_CLEAR(self->device);
-    return 0;
+    if (!self->dropped) device->open_cases--;
+    self->device = NULL;
+    if (self->dropped) free_memory(self);
+    Py_DECREF(device);
 }
 
-void core_case_free(case_object *self) {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
+void core_cases_free(device_object *device) {
+    while (device->unused) {
+        case_object *self = device->unused;
+        device->unused = self->next;
+        self->queued = false;
+        /* A signal may have ended the wait of the one that closes it. */
+        if (self->dropped || (self->closers && self->closers == self->user_count)) free_content(self);
+    }
+}
+
+/* Frees the case if only those use it who close it. Where another thread is in the session, that one frees it when it
+ * leaves: it would never find the session free beside a thread that makes one call after another. */
+static void free_if_unused(case_object *self) {
     device_object *device = self->device;
-    Py_BEGIN_ALLOW_THREADS;
-    bw_case_free(self->content);
-    Py_END_ALLOW_THREADS;
-    PyMem_Free(self->holders);
-    type->tp_free((PyObject *)self);
-    Py_DECREF(type);
-    Py_XDECREF(device);
-}
-
-/* Waits for nobody, who may wait for this thread: where another thread is in the session, it frees the case. */
-static void case_dealloc(PyObject *object) {
-    case_object *self = (case_object *)object;
-    device_object *device = (device_object *)Py_XNewRef((PyObject *)self->device);
-    if (device) device->open_cases--;
-    if (!device || bw_session_is_foreign(device->session)) {
-        self->content = NULL; /* after a fork the memory is the parent's */
-        core_case_free(self);
-        Py_XDECREF(device);
+    if (!device) return;
+    if (bw_session_is_foreign(device->session)) {
+        free_content(self);
         return;
     }
-    const bool within = bw_session_is_mine(device->session);
-    bw_status busy = within ? BW_OK : core_device_enter(device);
-    if (busy) {
-        bw_status_free(busy);
-        self->next = device->dropped;
-        device->dropped = self;
+    if (!self->content || self->user_count > self->closers) return; /* no content: another thread frees it just now */
+    if (!self->queued) {
+        self->next = device->unused;
+        device->unused = self;
+        self->queued = true;
+    }
+    Py_INCREF(device);                         /* the case's own reference ends with it */
+    if (bw_session_is_mine(device->session)) { /* in a poll function, between two batches: that is safe */
+        core_cases_free(device);
     } else {
-        device->closers++;
-        core_case_free(self);
-        if (!within) core_device_leave(device);
-        device->closers--;
+        bw_status busy = core_device_enter(device);
+        if (!busy) core_device_leave(device);
+        bw_status_free(busy);
     }
     Py_DECREF(device);
 }
 
+static void case_dealloc(PyObject *object) {
+    case_object *self = (case_object *)object;
+    if (!self->device) {
+        free_memory(self);
+        return;
+    }
+    self->device->open_cases--;
+    self->dropped = true;
+    free_if_unused(self);
+}
+
+/* Waits until no other thread uses the case, and returns when it is closed, whichever thread frees it. An exception by
+ * a signal ends the wait: the case is then as it was. */
 static PyObject *case_close(PyObject *object, PyObject *unused) {
     (void)unused;
     case_object *self = (case_object *)object;
-    if (place_of(self) < self->users) {
+    Py_ssize_t at = place_of(self);
+    if (at < self->user_count && !self->users[at].closes) {
         PyErr_SetString(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
         return NULL;
     }
-    if (release_content(self) < 0) return NULL;
+    if (!self->device || at < self->user_count) Py_RETURN_NONE; /* a signal's handler runs within such a call */
+    if (add_user(self, true) < 0) return NULL;
+    int signalled = 0;
+    for (free_if_unused(self); self->device && signalled == 0; free_if_unused(self)) {
+        core_pause();
+        signalled = PyErr_CheckSignals();
+    }
+    core_case_let_go(self);
+    if (signalled < 0) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -442,19 +398,17 @@ static PyObject *case_enqueue(PyObject *object, PyObject *unused) {
 
 /* ---- type ---- */
 
-#define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
-
 static PyMethodDef case_methods[] = {
-    {"memory_needed", WITH_KEYWORDS(case_memory_needed), METH_VARARGS | METH_KEYWORDS,
+    {"memory_needed", CORE_WITH_KEYWORDS(case_memory_needed),
      "memory_needed($self, /, cache='cold')\n--\n\nBytes that measure() would take, and bytes free."},
     {"run", case_run, METH_O, "run($self, arrays, /)\n--\n\nOne launch on a caller's arrays."},
     {"inputs", case_inputs, METH_NOARGS, "inputs($self, /)\n--\n\nThe generated inputs' bits."},
-    {"verify", WITH_KEYWORDS(core_case_verify), METH_VARARGS | METH_KEYWORDS,
+    {"verify", CORE_WITH_KEYWORDS(core_case_verify),
      "verify($self, /, budget_s=0.1, outputs=None)\n--\n\nOne launch held against the float64 reference."},
-    {"measure", WITH_KEYWORDS(core_case_measure), METH_VARARGS | METH_KEYWORDS,
+    {"measure", CORE_WITH_KEYWORDS(core_case_measure),
      "measure($self, /, *, cache='cold', precision_target=0.005, min_samples=10, max_seconds=2.0, verify_budget_s=0.1, "
      "poll=None, timer=None, flush=None, trace=False, settled=False)\n--\n\nVerify, warm up, sample, verify."},
-    {"count", WITH_KEYWORDS(core_case_count), METH_VARARGS | METH_KEYWORDS,
+    {"count", CORE_WITH_KEYWORDS(core_case_count),
      "count($self, /, *, rotated=False)\n--\n\nDRAM and L2 bytes of one cold launch, by hardware counter."},
     {"count_metrics", core_case_count_metrics, METH_O,
      "count_metrics($self, groups, /)\n--\n\nWhat a cold launch did, by metrics that take many replays."},

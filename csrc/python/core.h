@@ -20,20 +20,29 @@ typedef struct device_object {
     bool opening;        /* by a thread that has let go of the GIL */
     int index;
     Py_ssize_t open_cases, open_profilers;
-    Py_ssize_t closers;          /* threads that close a case */
-    struct case_object *dropped; /* cases that nobody refers to: whoever is in the session frees them when it leaves */
+    bool freeing;               /* by a thread in the session that has let go of the GIL: others wait for that */
+    struct case_object *unused; /* cases to free: whoever is in the session frees them when it leaves */
 } device_object;
+
+/* A call under way. */
+typedef struct case_user {
+    unsigned long thread;
+    bool closes; /* it waits until it is alone with others that do */
+} case_user;
 
 typedef struct case_object {
     PyObject_HEAD
-    device_object *device;
-    bw_case *content;     /* NULL once closed */
-    bool closing;         /* by a thread that waits for others, or frees the content, and has let go of the GIL */
-    unsigned long closer; /* that thread */
-    Py_ssize_t users;     /* calls under way: they let other threads run, which must not free the content under them */
-    unsigned long *holders;   /* the thread of each of them */
-    struct case_object *next; /* of those that were dropped */
+    device_object *device; /* NULL once closed */
+    bw_case *content;
+    case_user *users;               /* calls under way, under which only those that close it may free it */
+    Py_ssize_t user_count, closers; /* these are among the users */
+    bool dropped;                   /* nobody refers to it: its own memory is freed with its content */
+    bool queued;                    /* among the device's `unused` */
+    struct case_object *next;
 } case_object;
+
+/* A method's function and flags. */
+#define CORE_WITH_KEYWORDS(function) (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS
 
 /* ---- errors.c ---- */
 /* A str of text from outside: bytes that are no UTF-8 show as \xNN. */
@@ -44,10 +53,14 @@ PyObject *core_raise(core_state *state, bw_status status);
 int core_add_exceptions(PyObject *module, core_state *state);
 
 /* ---- arguments.c ---- */
-typedef struct core_dims {
+/* An operation with its precision and parameters. */
+typedef struct core_subject {
+    int index; /* of the operation */
+    const bw_op *op;
+    const bw_precision *precision;
     bw_dims dims;
-    int64_t *list; /* owned */
-} core_dims;
+    int64_t *list; /* the lengths in `dims`; owned */
+} core_subject;
 
 /* A new dict of any mapping's items, which Python code cannot change while they are read; NULL with a TypeError that
  * names the argument. */
@@ -69,12 +82,11 @@ int core_arrays_take(core_state *state, const bw_case_spec *spec, bool outputs, 
 void core_arrays_release(core_arrays *arrays);
 /* -1 with a ValueError that names the argument, its value and what is allowed. */
 int core_refuse_float(const char *argument, double value, const char *allowed);
-bw_status core_find_op(const char *name, int *index, const bw_op **op);
-/* Reads a mapping of parameters and an optional sequence of lengths, completes and checks them. 0 or -1 with an
- * exception set. */
-int core_dims_read(core_state *state, const bw_op *op, const bw_precision *precision, PyObject *params,
-                   PyObject *kv_lens, core_dims *out);
-void core_dims_free(core_dims *dims);
+/* From two names, a mapping of parameters and an optional sequence of lengths, completed and checked. 0, or -1 with an
+ * exception and nothing to free. */
+int core_subject_read(core_state *state, const char *operation, const char *precision, PyObject *params,
+                      PyObject *kv_lens, core_subject *out);
+void core_subject_free(core_subject *subject);
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
 PyObject *core_cost_dict(const bw_cost *cost);
 /* Sets dict[key] = value and drops the reference; 0 or -1 (also when value is NULL). */
@@ -86,7 +98,7 @@ extern PyMethodDef core_registry_methods[];
 PyObject *core_variant_dict(const bw_variant_table *table, const bw_variant *variant);
 
 /* ---- case.c ---- */
-void core_case_free(case_object *self); /* that was dropped; within the session */
+void core_cases_free(device_object *device); /* those that are unused; within the session */
 /* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception
  * when the case is closed. The same thread lets go. */
 bw_case *core_case_hold(case_object *self);
@@ -143,6 +155,7 @@ enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at 
 bw_status core_device_open(const device_object *self); /* BW_CODE_INVALID once it is closed */
 bw_status core_device_enter(device_object *self);      /* as its only user */
 void core_device_leave(device_object *self);
+void core_pause(void); /* a millisecond without the GIL */
 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
@@ -163,9 +176,9 @@ extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
  * between. */
 #define CORE_RUN(status, device, expression)                                                                         \
     do {                                                                                                             \
-        bw_session *const session = (device)->session;                                                               \
         (status) = core_device_enter(device);                                                                        \
         if (status) break;                                                                                           \
+        bw_session *const session = (device)->session;                                                               \
         Py_BEGIN_ALLOW_THREADS;                                                                                      \
         (status) = (expression);                                                                                     \
         Py_END_ALLOW_THREADS;                                                                                        \

@@ -5,23 +5,26 @@
 #include <math.h>
 #include <stddef.h>
 #include <structmember.h>
+#include <time.h>
 
 bw_status core_device_open(const device_object *self) {
     return self->session ? BW_OK : bw_fail(BW_CODE_INVALID, "this Device is closed");
 }
 
+void core_pause(void) {
+    Py_BEGIN_ALLOW_THREADS;
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    Py_END_ALLOW_THREADS;
+}
+
 bw_status core_device_enter(device_object *self) {
+    while (self->session && self->freeing && !bw_session_is_foreign(self->session)) core_pause();
     BW_TRY(core_device_open(self));
     return bw_session_enter(self->session);
 }
 
-/* While a case is freed others may be dropped. */
 void core_device_leave(device_object *self) {
-    while (self->dropped) {
-        case_object *dropped = self->dropped;
-        self->dropped = dropped->next;
-        core_case_free(dropped);
-    }
+    core_cases_free(self);
     bw_session_leave(self->session);
 }
 
@@ -51,7 +54,8 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         Py_BEGIN_ALLOW_THREADS;
         status = bw_session_open(backend, (int)index, &session);
         Py_END_ALLOW_THREADS;
-        self->opening = false;
+        self->opening = self->freeing = false;
+        self->unused = NULL; /* a fork has none of the threads that would free them */
         self->session = session;
         self->index = (int)index;
     }
@@ -339,7 +343,7 @@ static PyObject *get_watched(PyObject *object, void *closure) {
 static PyMethodDef device_methods[] = {
     {"facts", device_facts, METH_NOARGS, "facts($self, /)\n--\n\nWhat the device says of itself."},
     {"memory", device_memory, METH_NOARGS, "memory($self, /)\n--\n\n(free, total) bytes."},
-    {"floor_ns", (PyCFunction)(void (*)(void))device_floor_ns, METH_VARARGS | METH_KEYWORDS,
+    {"floor_ns", CORE_WITH_KEYWORDS(device_floor_ns),
      "floor_ns($self, /, timer=None)\n--\n\nTime of an empty kernel under a timer."},
     {"limit_threads", device_limit_threads, METH_O,
      "limit_threads($self, threads, /)\n--\n\nFrom now on a host's work is shared by so many of its threads."},
@@ -348,20 +352,20 @@ static PyMethodDef device_methods[] = {
      "management($self, /)\n--\n\nWhat the management library knows of it."},
     {"libraries", device_libraries, METH_NOARGS,
      "libraries($self, /)\n--\n\nThe libraries opened at run time, as they are found here."},
-    {"variants", (PyCFunction)(void (*)(void))core_device_variants, METH_VARARGS | METH_KEYWORDS,
+    {"variants", CORE_WITH_KEYWORDS(core_device_variants),
      "variants($self, /, operation, precision, params, kv_lens=None)\n--\n\nEvery variant, and whether it runs this "
      "shape."},
-    {"kernels", (PyCFunction)(void (*)(void))core_device_kernels, METH_VARARGS | METH_KEYWORDS,
+    {"kernels", CORE_WITH_KEYWORDS(core_device_kernels),
      "kernels($self, /, operation, precision, params, variant, kv_lens=None)\n--\n\nThe kernels of a variant's launch, "
      "and what they take of the device."},
-    {"measure_call", (PyCFunction)(void (*)(void))core_device_measure_call, METH_VARARGS | METH_KEYWORDS,
+    {"measure_call", CORE_WITH_KEYWORDS(core_device_measure_call),
      "measure_call($self, /, function, nothing, *, stream=0, sets=None, footprint_bytes=0, cache='cold', "
      "precision_target=0.005, "
      "min_samples=10, max_seconds=2.0, poll=None, timer=None, settled=False)\n--\n\nWarm up a function, and sample its "
      "time."},
-    {"count_call", (PyCFunction)(void (*)(void))core_device_count_call, METH_VARARGS | METH_KEYWORDS,
+    {"count_call", CORE_WITH_KEYWORDS(core_device_count_call),
      "count_call($self, /, function, *, sets=None)\n--\n\nDRAM and L2 bytes of one cold call, by hardware counter."},
-    {"count_call_metrics", (PyCFunction)(void (*)(void))core_device_count_call_metrics, METH_VARARGS | METH_KEYWORDS,
+    {"count_call_metrics", CORE_WITH_KEYWORDS(core_device_count_call_metrics),
      "count_call_metrics($self, /, function, groups, *, sets=None)\n--\n\n"
      "What a cold call did, by metrics that take many calls."},
     {"release_profilers", device_release_profilers, METH_NOARGS,

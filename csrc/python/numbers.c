@@ -4,50 +4,12 @@
 
 /* ---- bandwidth ---- */
 
-/* A new float64 array of NumPy's from anything numpy.asarray takes, broadcast with another one. */
-static PyObject *broadcast_pair(PyObject *a, PyObject *b) {
-    PyObject *numpy = PyImport_ImportModule("numpy");
-    if (!numpy) return NULL;
-    PyObject *arrays = PyObject_CallMethod(numpy, "broadcast_arrays", "OO", a, b);
-    PyObject *result = arrays ? PyObject_CallMethod(numpy, "array", "Os", arrays, "float64") : NULL;
-    Py_XDECREF(arrays);
-    Py_DECREF(numpy);
-    return result;
-}
-
-static PyObject *bandwidth_arrays(PyObject *bytes, PyObject *seconds) {
-    /* pair is C-ordered with shape (2, ...): its second half is overwritten with the result and returned as pair[1]. */
-    PyObject *pair = broadcast_pair(bytes, seconds);
-    Py_buffer view;
-    if (!pair) return NULL;
-    if (PyObject_GetBuffer(pair, &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
-        Py_DECREF(pair);
-        return NULL;
-    }
-    double *values = view.buf;
-    Py_ssize_t count = view.len / (Py_ssize_t)sizeof *values / 2;
-    for (Py_ssize_t i = 0; i < count; i++) values[count + i] = bw_gb_s(values[i], values[count + i]);
-    PyBuffer_Release(&view);
-    PyObject *half = PySequence_GetItem(pair, 1);
-    Py_DECREF(pair);
-    PyObject *result = half ? PyObject_CallMethod(half, "copy", NULL) : NULL;
-    Py_XDECREF(half);
-    return result;
-}
-
-static bool is_number(PyObject *value) {
-    return PyFloat_Check(value) || PyLong_Check(value);
-}
-
 static PyObject *bandwidth_gb_s(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"bytes", "seconds", NULL};
-    PyObject *bytes, *seconds;
+    double bytes, seconds;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO", names, &bytes, &seconds)) return NULL;
-    if (!is_number(bytes) || !is_number(seconds)) return bandwidth_arrays(bytes, seconds);
-    double numerator = PyFloat_AsDouble(bytes), denominator = PyFloat_AsDouble(seconds);
-    if (PyErr_Occurred()) return NULL;
-    return PyFloat_FromDouble(bw_gb_s(numerator, denominator));
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "dd", names, &bytes, &seconds)) return NULL;
+    return PyFloat_FromDouble(bw_gb_s(bytes, seconds));
 }
 
 static PyObject *case_seconds(PyObject *module, PyObject *args) {
@@ -126,8 +88,8 @@ static PyObject *decode(PyObject *module, PyObject *args) {
 }
 
 PyMethodDef core_number_methods[] = {
-    {"bandwidth_gb_s", (PyCFunction)(void (*)(void))bandwidth_gb_s, METH_VARARGS | METH_KEYWORDS,
-     "bandwidth_gb_s(bytes, seconds)\n--\n\nbytes / seconds / 1e9, elementwise for arrays."},
+    {"bandwidth_gb_s", CORE_WITH_KEYWORDS(bandwidth_gb_s),
+     "bandwidth_gb_s(bytes, seconds)\n--\n\nbytes / seconds / 1e9."},
     {"case_seconds", case_seconds, METH_VARARGS,
      "case_seconds(seconds_left, cases_left, most, /)\n--\n\nSeconds of sampling for a run's next case."},
     {"statistics", statistics, METH_O,

@@ -311,14 +311,6 @@ static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
 }
 
 /* By marks of its own: other threads mark meanwhile. */
-static bw_status find_floor(bw_session *session, void *stream, double *ns) {
-    bw_ranges *ranges = NULL;
-    BW_TRY(bw_ranges_create(session, stream, 1, &ranges));
-    bw_status status = bw_ranges_floor(ranges, ns);
-    bw_ranges_free(ranges);
-    return status;
-}
-
 static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
     (void)unused;
     profiler_object *self = (profiler_object *)object;
@@ -326,7 +318,7 @@ static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
     double ns;
     if (check_open(self) < 0) return NULL;
     self->reading++;
-    CORE_RUN(status, self->device, find_floor(session, self->stream, &ns));
+    CORE_RUN(status, self->device, bw_marks_floor(session, self->stream, &ns));
     self->reading--;
     if (status) return core_raise(state_of(object), status);
     return PyFloat_FromDouble(ns);
@@ -374,7 +366,7 @@ static PyObject *get_on(PyObject *object, void *closure) {
 }
 
 static PyMethodDef profiler_methods[] = {
-    {"open", (PyCFunction)(void (*)(void))profiler_open, METH_VARARGS | METH_KEYWORDS,
+    {"open", CORE_WITH_KEYWORDS(profiler_open),
      "open($self, /, device, stream=0, capacity=4096, nvtx=True)\n--\n\nMakes marks for so many ranges."},
     {"switch", profiler_switch, METH_O, "switch($self, on, /)\n--\n\nWhether start and stop do anything."},
     {"start", profiler_start, METH_O, "start($self, name, /)\n--\n\nBegins a range."},

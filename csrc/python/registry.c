@@ -210,50 +210,38 @@ static bw_status find_variant(const char *backend_name, const char *variant_name
 
 static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
-    core_state *state = PyModule_GetState(module);
-    const char *op_name, *precision_name;
+    const char *operation, *precision;
     PyObject *params, *kv_lens = NULL;
-    int index;
-    const bw_op *op;
-    const bw_precision *precision;
-    core_dims dims;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &op_name, &precision_name, &params, &kv_lens))
+    core_subject subject;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &operation, &precision, &params, &kv_lens))
         return NULL;
-    bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_precision_find(precision_name, &precision);
-    if (status) return core_raise(state, status);
-    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return NULL;
-    PyObject *result = core_params_dict(op, &dims.dims);
-    core_dims_free(&dims);
+    if (core_subject_read(PyModule_GetState(module), operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    PyObject *result = core_params_dict(subject.op, &subject.dims);
+    core_subject_free(&subject);
     return result;
 }
 
 static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", "backend", "variant", NULL};
     core_state *state = PyModule_GetState(module);
-    const char *op_name, *precision_name, *backend = NULL, *variant_name = NULL;
+    const char *operation, *precision, *backend = NULL, *variant_name = NULL;
     PyObject *params, *kv_lens = NULL;
-    int index;
-    const bw_op *op;
-    const bw_precision *precision;
-    core_dims dims;
-    const bw_variant *variant = NULL;
+    core_subject subject;
+    const bw_variant *variant;
     bw_cost result;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|Ozz", names, &op_name, &precision_name, &params, &kv_lens,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|Ozz", names, &operation, &precision, &params, &kv_lens,
                                      &backend, &variant_name)) {
         return NULL;
     }
-    bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_precision_find(precision_name, &precision);
-    if (!status) status = find_variant(backend, variant_name, index, &variant);
-    if (status) return core_raise(state, status);
-    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return NULL;
-    status = bw_cost_of(op, variant, &dims.dims, precision, NULL, &result);
-    core_dims_free(&dims);
+    if (core_subject_read(state, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    bw_status status = find_variant(backend, variant_name, subject.index, &variant);
+    if (!status) status = bw_cost_of(subject.op, variant, &subject.dims, subject.precision, NULL, &result);
+    core_subject_free(&subject);
     return status ? core_raise(state, status) : core_cost_dict(&result);
 }
 
-enum { COST_COLUMNS = 6 };
+/* A row of costs is a bw_cost: all its members are int64_t. */
+enum { COST_COLUMNS = sizeof(bw_cost) / sizeof(int64_t) };
 
 /* Of int64 in buffers that may begin anywhere. */
 static bw_status cost_rows(const bw_op *op, const bw_precision *precision, const bw_variant *variant,
@@ -265,13 +253,7 @@ static bw_status cost_rows(const bw_op *op, const bw_precision *precision, const
         memcpy(dims.value, values + (size_t)row * bytes, bytes);
         BW_TRY(bw_op_complete(op, precision, ~0u, &dims));
         BW_TRY(bw_cost_of(op, variant, &dims, precision, NULL, &cost));
-        const int64_t found[COST_COLUMNS] = {cost.bytes_read,
-                                             cost.bytes_written,
-                                             cost.flops,
-                                             cost.algorithmic_bytes_read,
-                                             cost.algorithmic_bytes_written,
-                                             cost.footprint_bytes};
-        memcpy(out + (size_t)row * sizeof found, found, sizeof found);
+        memcpy(out + (size_t)row * sizeof cost, &cost, sizeof cost);
     }
     return BW_OK;
 }
@@ -282,17 +264,17 @@ static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
     const char *op_name, *precision_name, *backend = NULL, *variant_name = NULL;
     Py_buffer values, out;
     int index;
-    const bw_op *op;
     const bw_precision *precision;
     const bw_variant *variant = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssy*w*|zz", names, &op_name, &precision_name, &values, &out,
                                      &backend, &variant_name)) {
         return NULL;
     }
-    bw_status status = core_find_op(op_name, &index, &op);
+    bw_status status = bw_op_find(op_name, &index);
     if (!status) status = bw_precision_find(precision_name, &precision);
     if (!status) status = find_variant(backend, variant_name, index, &variant);
     if (!status) {
+        const bw_op *op = bw_op_at(index);
         Py_ssize_t row_bytes = (Py_ssize_t)(op->param_count * sizeof(int64_t));
         Py_ssize_t rows = values.len / row_bytes;
         if (values.len % row_bytes || out.len != rows * (Py_ssize_t)(COST_COLUMNS * sizeof(int64_t))) {
@@ -308,8 +290,6 @@ static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
     Py_RETURN_NONE;
 }
 
-#define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
-
 PyMethodDef core_registry_methods[] = {
     {"operations", operations, METH_NOARGS, "operations()\n--\n\nOne dict per operation, in the registry's order."},
     {"precisions", precisions, METH_NOARGS, "precisions()\n--\n\nOne dict per precision."},
@@ -317,12 +297,12 @@ PyMethodDef core_registry_methods[] = {
     {"backends", backends, METH_NOARGS, "backends()\n--\n\nOne dict per backend, preferred first."},
     {"backend_facts", backend_facts, METH_VARARGS,
      "backend_facts(backend, /)\n--\n\nWhat measuring must know of a kind of device."},
-    {"complete", WITH_KEYWORDS(complete), METH_VARARGS | METH_KEYWORDS,
+    {"complete", CORE_WITH_KEYWORDS(complete),
      "complete(operation, precision, params, kv_lens=None)\n--\n\nAll parameters, defaults filled in and checked."},
-    {"cost", WITH_KEYWORDS(cost), METH_VARARGS | METH_KEYWORDS,
+    {"cost", CORE_WITH_KEYWORDS(cost),
      "cost(operation, precision, params, kv_lens=None, backend=None, variant=None)\n--\n\nBytes and FLOPs of one "
      "case."},
-    {"cost_many", WITH_KEYWORDS(cost_many), METH_VARARGS | METH_KEYWORDS,
+    {"cost_many", CORE_WITH_KEYWORDS(cost_many),
      "cost_many(operation, precision, values, out, backend=None, variant=None)\n--\n\nBytes and FLOPs of n cases."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,57 +1,30 @@
 /* Lists the variants of an operation on a device, and the kernels that they launch. */
 #include "python/core.h"
 
-/* What a question is about; `dims` is the caller's to free once it is asked. */
-typedef struct variant_question {
-    int index; /* of the operation */
-    const bw_op *op;
-    const bw_precision *precision;
-    const char *variant; /* NULL: all of them */
-    core_dims dims;
-} variant_question;
-
-static bw_offer offer_of(const bw_session *session, int op_index) {
-    const bw_device_calls *devices = session->backend->devices;
-    return (bw_offer){devices->variants(session->device, op_index), devices->facts(session->device)};
-}
-
-/* 0, or -1 with an exception and nothing to free. */
-static int read_question(core_state *state, const char *const texts[3], PyObject *params, PyObject *kv_lens,
-                         variant_question *out) {
-    bw_status status = core_find_op(texts[0], &out->index, &out->op);
-    if (!status) status = bw_precision_find(texts[1], &out->precision);
-    if (status) {
-        core_raise(state, status);
-        return -1;
-    }
-    out->variant = texts[2];
-    return core_dims_read(state, out->op, out->precision, params, kv_lens, &out->dims);
-}
-
 /* The table, and the row that runs without being named: both are constant. NULL where none runs: every row's refusal
  * says why. */
-static bw_status find_rows(const bw_session *session, const variant_question *question, const bw_variant_table **table,
+static bw_status find_rows(const bw_session *session, const core_subject *subject, const bw_variant_table **table,
                            const bw_variant **chosen) {
-    const bw_offer offer = offer_of(session, question->index);
+    const bw_offer offer = bw_offer_of(session->backend, session->device, subject->index);
     *table = offer.table;
-    bw_status_free(bw_variant_default(question->op, &question->dims.dims, question->precision, &offer, 0, chosen));
+    bw_status_free(bw_variant_default(subject->op, &subject->dims, subject->precision, &offer, 0, chosen));
     return BW_OK;
 }
 
-static bw_status find_refusal(const bw_session *session, const variant_question *question, const bw_variant *row,
+static bw_status find_refusal(const bw_session *session, const core_subject *subject, const bw_variant *row,
                               const char **refusal) {
-    const char *found = bw_variant_refuses(row, &question->dims.dims, question->precision,
-                                           session->backend->devices->facts(session->device));
+    const char *found =
+        bw_variant_refuses(row, &subject->dims, subject->precision, session->backend->devices->facts(session->device));
     *refusal = found ? found : "";
     return BW_OK;
 }
 
 /* Adds to a row's dict, which is there already: making one may close the device. */
-static int add_answers(device_object *self, const variant_question *question, const bw_variant *row, bool is_default,
+static int add_answers(device_object *self, const core_subject *subject, const bw_variant *row, bool is_default,
                        PyObject *dict) {
     const char *refusal;
     bw_status status;
-    CORE_ASK(status, self, find_refusal(session, question, row, &refusal));
+    CORE_ASK(status, self, find_refusal(session, subject, row, &refusal));
     if (status) {
         core_raise(core_state_of(Py_TYPE(self)), status);
         return -1;
@@ -64,38 +37,38 @@ PyObject *core_device_variants(PyObject *object, PyObject *args, PyObject *kwarg
     static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
     core_state *state = core_state_of(Py_TYPE(object));
     device_object *self = (device_object *)object;
-    const char *texts[3] = {NULL};
+    const char *operation, *precision;
     PyObject *params, *kv_lens = NULL;
-    variant_question question;
+    core_subject subject;
     const bw_variant_table *table = &bw_no_variants;
     const bw_variant *chosen = NULL;
     bw_status status;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &texts[0], &texts[1], &params, &kv_lens))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &operation, &precision, &params, &kv_lens))
         return NULL;
-    if (read_question(state, texts, params, kv_lens, &question) < 0) return NULL;
-    CORE_ASK(status, self, find_rows(session, &question, &table, &chosen));
+    if (core_subject_read(state, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    CORE_ASK(status, self, find_rows(session, &subject, &table, &chosen));
     PyObject *list = status ? core_raise(state, status) : PyList_New(0);
     for (int i = 0; list && i < table->count; i++) {
         if (core_append(list, core_variant_dict(table, &table->rows[i])) < 0) Py_CLEAR(list);
     }
     for (int i = 0; list && i < table->count; i++) {
         const bw_variant *row = &table->rows[i];
-        if (add_answers(self, &question, row, row == chosen, PyList_GET_ITEM(list, i)) < 0) Py_CLEAR(list);
+        if (add_answers(self, &subject, row, row == chosen, PyList_GET_ITEM(list, i)) < 0) Py_CLEAR(list);
     }
-    core_dims_free(&question.dims);
+    core_subject_free(&subject);
     return list;
 }
 
 /* ---- kernels ---- */
 
-static bw_status describe(const bw_session *session, const variant_question *question, bw_kernels *out) {
-    const bw_offer offer = offer_of(session, question->index);
-    const bw_dims *dims = &question->dims.dims;
+static bw_status describe(const bw_session *session, const core_subject *subject, const char *name, bw_kernels *out) {
+    const bw_offer offer = bw_offer_of(session->backend, session->device, subject->index);
+    const bw_dims *dims = &subject->dims;
     const bw_variant *variant;
-    BW_TRY(bw_variant_find(question->op, offer.table, question->variant, &variant));
-    const char *refusal = bw_variant_refuses(variant, dims, question->precision, offer.facts);
+    BW_TRY(bw_variant_find(subject->op, offer.table, name, &variant));
+    const char *refusal = bw_variant_refuses(variant, dims, subject->precision, offer.facts);
     if (refusal) return bw_fail(BW_CODE_UNSUPPORTED, "%s", refusal);
-    if (variant->describe) return variant->describe(session->device, dims, question->precision, out);
+    if (variant->describe) return variant->describe(session->device, dims, subject->precision, out);
     return bw_fail(BW_CODE_UNSUPPORTED, "%s",
                    session->backend->runs_on_host
                        ? "it runs on the host: no registers or shared memory of blocks"
@@ -115,18 +88,18 @@ PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs
     static char *names[] = {"operation", "precision", "params", "variant", "kv_lens", NULL};
     core_state *state = core_state_of(Py_TYPE(object));
     device_object *self = (device_object *)object;
-    const char *texts[3];
+    const char *operation, *precision, *variant;
     PyObject *params, *kv_lens = NULL, *symbols[BW_KERNELS_MAX] = {NULL};
-    variant_question question;
+    core_subject subject;
     bw_kernels found = {.count = 0};
     bw_status status;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssOs|O", names, &texts[0], &texts[1], &params, &texts[2],
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssOs|O", names, &operation, &precision, &params, &variant,
                                      &kv_lens)) {
         return NULL;
     }
-    if (read_question(state, texts, params, kv_lens, &question) < 0) return NULL;
-    CORE_RUN(status, self, describe(session, &question, &found));
-    core_dims_free(&question.dims);
+    if (core_subject_read(state, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    CORE_RUN(status, self, describe(session, &subject, variant, &found));
+    core_subject_free(&subject);
     if (status) return core_raise(state, status);
     /* The device's texts first: making a dict may close it. */
     for (int i = 0; i < found.count; i++) {

@@ -159,7 +159,7 @@ static void ranges_wait_for_nothing(int op_index) {
             CHECK(bw_ranges_times(o.ranges, o.inner, &count)[i] == 1000.0, "an empty range that is not 1 us");
         }
         double floor_ns = 0;
-        OK(bw_ranges_floor(o.ranges, &floor_ns));
+        OK(bw_marks_floor(o.session, NULL, &floor_ns));
         CHECK(floor_ns == 1000.0, "floor %g", floor_ns);
     }
     close_ranges(&o);
@@ -257,7 +257,7 @@ static bw_status all_of_it(void) {
     }
     if (!status) status = bw_ranges_read(o.ranges);
     double floor_ns;
-    if (!status) status = bw_ranges_floor(o.ranges, &floor_ns);
+    if (!status) status = bw_marks_floor(o.session, NULL, &floor_ns);
     close_ranges(&o);
     fake.marks_passed = -1;
     fake.marks_taken = 0;

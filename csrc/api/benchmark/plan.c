@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/benchmark/benchmark.h"
+#include "base/memory.h"
 #include "base/names.h"
 #include "suite_table.h" /* by setup.py */
 
@@ -30,9 +31,7 @@ static bool lists(const char *const *list, const char *name) {
 static bw_status add(bw_run_plan *self, const bw_planned_case *one) {
     if (self->count == self->capacity) {
         int capacity = self->capacity ? 2 * self->capacity : 64;
-        bw_planned_case *larger = realloc(self->cases, (size_t)capacity * sizeof *larger);
-        if (!larger) return bw_fail(BW_CODE_MEMORY, "no host memory for %d cases", capacity);
-        self->cases = larger;
+        BW_TRY(bw_resize((void **)&self->cases, capacity, sizeof *self->cases, "cases"));
         self->capacity = capacity;
     }
     self->cases[self->count++] = *one;

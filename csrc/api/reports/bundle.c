@@ -78,12 +78,49 @@ static bw_status read_file(const char *path, char **out, size_t *size) {
         while (part < 0 && errno == EINTR);
         if (part < 0) BW_GOTO(bw_file_error(path));
     }
+    text[*size] = '\0';
     *out = text;
     text = NULL;
 cleanup:
     free(text);
     close(file);
     return status;
+}
+
+/* Whether a text begins and ends like this, and ends once. */
+static bool is_framed(const char *text, size_t size, const char *begin, const char *end) {
+    const char *found = strstr(text, end);
+    return strncmp(text, begin, strlen(begin)) == 0 && found && found + strlen(end) == text + size;
+}
+
+static void add_indented(bw_text *to, const char *lines) {
+    for (const char *end; (end = strchr(lines, '\n')); lines = end + 1) {
+        bw_text_add(to, "\n  %.*s", (int)(end - lines), lines);
+    }
+}
+
+/* The file's content with one more report. Only its first and last bytes are examined: bwprof writes what is between
+ * them in one step. */
+static bw_status add_to(bw_text *to, const char *before, size_t size, const bwprof_report *report, const char *path) {
+    if (!before) {
+        bw_report_add(to, report, "");
+        bw_text_add(to, "\n");
+        return BW_OK;
+    }
+    if (is_framed(before, size, "[\n  {\n    \"operation\": ", "\n  }\n]\n")) {
+        bw_text_add(to, "%.*s", (int)(size - strlen("\n]\n")), before);
+    } else if (is_framed(before, size, "{\n  \"operation\": ", "\n}\n")) {
+        bw_text_add(to, "[");
+        add_indented(to, before);
+    } else {
+        bool is_run = strncmp(before, "{\n  \"run\": ", strlen("{\n  \"run\": ")) == 0;
+        return bw_fail(BW_CODE_INVALID, "%.300s %s: move it away, or take another run_id", path,
+                       is_run ? "holds a whole run's results" : "is not a proof bundle");
+    }
+    bw_text_add(to, ",\n  ");
+    bw_report_add(to, report, "  ");
+    bw_text_add(to, "\n]\n");
+    return BW_OK;
 }
 
 /* One at a time, whichever threads and processes save reports of this run. */
@@ -95,7 +132,7 @@ static bw_status add_report(const bwprof_report *report, const place *place) {
     bw_status status = BW_OK;
     BW_TRY(bw_file_lock_take(place->folder, NAME, &lock));
     BW_GOTO(read_file(place->path, &before, &size));
-    BW_GOTO(bw_reports_add(&text, before, size, report, place->path));
+    BW_GOTO(add_to(&text, before, size, report, place->path));
     status = bw_file_write(place->path, &text);
 cleanup:
     bw_file_lock_release(&lock);

@@ -23,10 +23,4 @@ typedef struct bw_file_lock {
 bw_status bw_file_lock_take(const char *folder, const char *name, bw_file_lock *out);
 void bw_file_lock_release(bw_file_lock *lock);
 
-/* ---- list.c ---- */
-
-/* The content of a bundle's file with one more report: *before is what it holds, NULL where there is none.
- * BW_CODE_INVALID where that is no list of reports; `path` is for messages. */
-bw_status bw_reports_add(bw_text *to, const char *before, size_t size, const bwprof_report *report, const char *path);
-
 #endif

@@ -165,15 +165,19 @@ BW_INLINE void flash_tile(bw_dtype dtype, const problem *p, const tile *t, room 
     store_out(dtype, p, t, r, r->sum);
 }
 
-static void flash_share(void *context, int rank, int ranks) {
-    (void)ranks;
-    const problem *p = context;
-    room *r = (room *)p->launch->workspace + rank;
-    tile t;
-    while (tile_at(p, bw_pool_next(p->launch->device->pool), &t)) {
-        BW_DTYPE_SWITCH(p->launch->precision->cache, flash_tile, p, &t, r);
+/* A thread's part of a pass over the tiles. */
+#define TILE_SHARE(name, one_tile)                                            \
+    static void name(void *context, int rank, int ranks) {                    \
+        (void)ranks;                                                          \
+        const problem *p = context;                                           \
+        room *r = (room *)p->launch->workspace + rank;                        \
+        tile t;                                                               \
+        while (tile_at(p, bw_pool_next(p->launch->device->pool), &t)) {       \
+            BW_DTYPE_SWITCH(p->launch->precision->cache, one_tile, p, &t, r); \
+        }                                                                     \
     }
-}
+
+TILE_SHARE(flash_share, flash_tile)
 
 static bw_status flash_launch(const bw_launch *launch) {
     problem p = problem_of(launch);
@@ -242,31 +246,14 @@ BW_INLINE void value_tile(bw_dtype dtype, const problem *p, const tile *t, room 
     store_out(dtype, p, t, r, NULL);
 }
 
-static void score_share(void *context, int rank, int ranks) {
-    (void)ranks;
-    const problem *p = context;
-    room *r = (room *)p->launch->workspace + rank;
-    tile t;
-    while (tile_at(p, bw_pool_next(p->launch->device->pool), &t)) {
-        BW_DTYPE_SWITCH(p->launch->precision->cache, score_tile, p, &t, r);
-    }
-}
+TILE_SHARE(score_share, score_tile)
+TILE_SHARE(value_share, value_tile)
 
 static void softmax_share(void *context, int rank, int ranks) {
     const problem *p = context;
     int64_t first, last;
     bw_pool_share(p->batch * p->num_heads * p->seq_len, rank, ranks, &first, &last);
     for (int64_t row = first; row < last; row++) BW_DTYPE_SWITCH(p->launch->precision->cache, softmax_row, p, row);
-}
-
-static void value_share(void *context, int rank, int ranks) {
-    (void)ranks;
-    const problem *p = context;
-    room *r = (room *)p->launch->workspace + rank;
-    tile t;
-    while (tile_at(p, bw_pool_next(p->launch->device->pool), &t)) {
-        BW_DTYPE_SWITCH(p->launch->precision->cache, value_tile, p, &t, r);
-    }
 }
 
 static bw_status unfused_launch(const bw_launch *launch) {

@@ -54,11 +54,10 @@ void bw_cupti_count_end(const bw_device *device);
 bw_device *bw_cupti_count_owner(const bw_device *device); /* whose profiler is up, or NULL */
 
 /* Locks a device's profiler, of this or another handle. False while another thread counts; waits for one that only
- * takes the profiler down. */
-typedef enum bw_cupti_holder { BW_CUPTI_FREE, BW_CUPTI_COUNTS, BW_CUPTI_TAKES_DOWN } bw_cupti_holder;
+ * takes the profiler down. A handle that closes waits for those who count with its own profiler. */
+typedef enum bw_cupti_holder { BW_CUPTI_FREE, BW_CUPTI_COUNTS, BW_CUPTI_TAKES_DOWN, BW_CUPTI_CLOSES } bw_cupti_holder;
 bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for);
 void bw_cupti_count_release(const bw_device *device);
-void bw_cupti_pause(void); /* between two looks at what another thread holds */
 
 /* Takes down every profiler before timing: those of this handle, and the device's, whichever handle has it up. While
  * one is up every kernel of the process starts 0.18 us later (H200, driver 580). BW_CODE_BUSY while it counts.

@@ -1,7 +1,6 @@
 /* The process-wide state of CUPTI: recorded kernel timestamps, and which handle has the profiler of each device. */
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "cuda/libraries/cupti.h"
 #include "cuda/libraries/cupti_calls.h"
@@ -26,11 +25,12 @@ static struct {
     const trace_state *owner;                /* NULL: no handle traces */
     bw_cupti_counter counters[DEVICES_MOST]; /* the handle whose profiler is up, by the device's number; zero: none */
     bw_cupti_holder holder[DEVICES_MOST];    /* of that profiler */
+    pthread_cond_t released;                 /* a holder or a counter is gone */
     bw_kernel_span *spans;
     bw_kernel_span *snapshot; /* what the last `take` gave out: CUPTI's thread goes on writing to `spans` */
     int64_t count, capacity;
     int64_t lost; /* records dropped by CUPTI or by a lack of memory */
-} bw_cupti_sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} bw_cupti_sink = {.lock = PTHREAD_MUTEX_INITIALIZER, .released = PTHREAD_COND_INITIALIZER};
 
 static void sink_lock(void) {
     pthread_mutex_lock(&bw_cupti_sink.lock);
@@ -230,6 +230,7 @@ bw_status bw_cupti_count_begin(bw_cupti_counter whose) {
 void bw_cupti_count_end(const bw_device *device) {
     sink_lock();
     bw_cupti_sink.counters[slot_of(device)] = (bw_cupti_counter){0};
+    pthread_cond_broadcast(&bw_cupti_sink.released);
     sink_unlock();
 }
 
@@ -245,25 +246,24 @@ bw_device *bw_cupti_count_owner(const bw_device *device) {
 }
 
 bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for) {
-    bw_cupti_holder *holder = &bw_cupti_sink.holder[slot_of(device)], before;
-    for (;;) {
-        sink_lock();
-        before = *holder;
-        if (before == BW_CUPTI_FREE) *holder = what_for;
-        sink_unlock();
-        /* Taking a profiler down takes some milliseconds, and runs nothing of the caller's. */
-        if (before != BW_CUPTI_TAKES_DOWN) return before == BW_CUPTI_FREE;
-        bw_cupti_pause();
+    bw_cupti_holder *holder = &bw_cupti_sink.holder[slot_of(device)];
+    const bw_cupti_counter *counter = &bw_cupti_sink.counters[slot_of(device)];
+    sink_lock();
+    /* Taking a profiler down takes some milliseconds, and runs nothing of the caller's. */
+    while (*holder > BW_CUPTI_COUNTS ||
+           (*holder == BW_CUPTI_COUNTS && what_for == BW_CUPTI_CLOSES && counter->device == device)) {
+        pthread_cond_wait(&bw_cupti_sink.released, &bw_cupti_sink.lock);
     }
-}
-
-void bw_cupti_pause(void) {
-    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    bool is_free = *holder == BW_CUPTI_FREE;
+    if (is_free) *holder = what_for;
+    sink_unlock();
+    return is_free;
 }
 
 void bw_cupti_count_release(const bw_device *device) {
     sink_lock();
     bw_cupti_sink.holder[slot_of(device)] = BW_CUPTI_FREE;
+    pthread_cond_broadcast(&bw_cupti_sink.released);
     sink_unlock();
 }
 

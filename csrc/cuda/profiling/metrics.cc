@@ -101,16 +101,21 @@ double lines_per_load(const double *part) {
     return part[PART_LOADS] > 0 ? part[PART_LOAD_LINES] / part[PART_LOADS] : 0;
 }
 
-double cycles_ratio(const double *part) {
+double sm_cycles_ratio(const double *part) {
     return part[PART_SM_CYCLES] / part[PART_SM_CYCLES_MEAN];
 }
 
-#define STALL(reason)                                                                       \
-    {                                                                                       \
-        GROUP_STALLS, "stall_" #reason, {                                                   \
-            "smsp__average_warps_issue_stalled_" #reason "_per_issue_active.ratio", nullptr \
-        }                                                                                   \
+// Rows of the table below. What is derived has the name of the function that does it.
+#define COUNTED(group, name, ...) \
+    {                             \
+        GROUP_##group, name, {    \
+            __VA_ARGS__           \
+        }                         \
     }
+#define DERIVED(group, name, parts) \
+    { GROUP_##group, #name, {nullptr, nullptr}, false, parts, name }
+#define STALL(reason) \
+    COUNTED(STALLS, "stall_" #reason, "smsp__average_warps_issue_stalled_" #reason "_per_issue_active.ratio")
 
 // CUPTI's names, the most telling first; the first one that a chip knows is taken. Or what it is worked out of.
 const struct {
@@ -121,15 +126,11 @@ const struct {
     unsigned parts = 0;  // a bit each
     double (*derive)(const double *part) = nullptr;
 } table[] = {
-    {GROUP_TENSOR,
-     "tensor_pct",
-     {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-      "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"}},
-    {GROUP_FMA,
-     "fma_pct",
-     {"sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
-      "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"}},
-    {GROUP_OCCUPANCY, "occupancy_pct", {"sm__warps_active.avg.pct_of_peak_sustained_active", nullptr}},
+    COUNTED(TENSOR, "tensor_pct", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+            "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"),
+    COUNTED(FMA, "fma_pct", "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+            "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"),
+    COUNTED(OCCUPANCY, "occupancy_pct", "sm__warps_active.avg.pct_of_peak_sustained_active"),
     STALL(long_scoreboard),
     STALL(short_scoreboard),
     STALL(barrier),
@@ -148,63 +149,27 @@ const struct {
     STALL(imc_miss),
     STALL(sleeping),
     STALL(misc),
-    {GROUP_BANK_CONFLICTS, "bank_conflicts", {"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", nullptr}},
-    {GROUP_BANK_CONFLICTS, "shared_wavefronts", {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", nullptr}},
-    {GROUP_SECTORS,
-     "sectors_per_load",
-     {"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio", nullptr}},
-    {GROUP_SECTORS,
-     "sectors_per_store",
-     {"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio", nullptr}},
-    {GROUP_DRAM,
-     "dram_pct",
-     {nullptr, nullptr},
-     false,
-     bit(PART_READ) | bit(PART_WRITTEN) | bit(PART_SM_CYCLES) | bit(PART_SM_HZ) | bit(PART_DRAM_WIDTH) |
-         bit(PART_DRAM_HZ),
-     dram_pct},
-    {GROUP_SM,
-     "sm_pct",
-     {"sm__throughput.avg.pct_of_peak_sustained_active", "sm__throughput.avg.pct_of_peak_sustained_elapsed"}},
-    {GROUP_SM,
-     "issue_pct",
-     {"sm__inst_issued.avg.pct_of_peak_sustained_active", "smsp__issue_active.avg.pct_of_peak_sustained_active"}},
-    {GROUP_SM,
-     "active_threads",
-     {"smsp__average_thread_inst_executed_per_inst_executed.ratio",
-      "smsp__thread_inst_executed_per_inst_executed.ratio"}},
-    {GROUP_SM,
-     "sm_cycles_ratio",
-     {nullptr, nullptr},
-     false,
-     bit(PART_SM_CYCLES) | bit(PART_SM_CYCLES_MEAN),
-     cycles_ratio},
-    {GROUP_BANK_CONFLICTS,
-     "shared_pct",
-     {"l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active",
-      "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_elapsed"}},
-    {GROUP_SECTORS,
-     "lines_per_load",
-     {nullptr, nullptr},
-     false,
-     bit(PART_LOADS) | bit(PART_LOAD_LINES),
-     lines_per_load},
-    {GROUP_SECTORS,
-     "local_bytes",
-     {nullptr, nullptr},
-     false,
-     bit(PART_LOCAL_LOADS) | bit(PART_LOCAL_STORES),
-     local_bytes},
-    {GROUP_CACHES,
-     "l1_pct",
-     {"l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
-      "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"}},
-    {GROUP_CACHES,
-     "l2_pct",
-     {nullptr, nullptr},
-     false,
-     bit(PART_L2) | bit(PART_SM_CYCLES_ALL) | bit(PART_SM_CYCLES),
-     l2_pct},
+    COUNTED(BANK_CONFLICTS, "bank_conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"),
+    COUNTED(BANK_CONFLICTS, "shared_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"),
+    COUNTED(SECTORS, "sectors_per_load", "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"),
+    COUNTED(SECTORS, "sectors_per_store", "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio"),
+    DERIVED(DRAM, dram_pct,
+            bit(PART_READ) | bit(PART_WRITTEN) | bit(PART_SM_CYCLES) | bit(PART_SM_HZ) | bit(PART_DRAM_WIDTH) |
+                bit(PART_DRAM_HZ)),
+    COUNTED(SM, "sm_pct", "sm__throughput.avg.pct_of_peak_sustained_active",
+            "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
+    COUNTED(SM, "issue_pct", "sm__inst_issued.avg.pct_of_peak_sustained_active",
+            "smsp__issue_active.avg.pct_of_peak_sustained_active"),
+    COUNTED(SM, "active_threads", "smsp__average_thread_inst_executed_per_inst_executed.ratio",
+            "smsp__thread_inst_executed_per_inst_executed.ratio"),
+    DERIVED(SM, sm_cycles_ratio, bit(PART_SM_CYCLES) | bit(PART_SM_CYCLES_MEAN)),
+    COUNTED(BANK_CONFLICTS, "shared_pct", "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active",
+            "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_elapsed"),
+    DERIVED(SECTORS, lines_per_load, bit(PART_LOADS) | bit(PART_LOAD_LINES)),
+    DERIVED(SECTORS, local_bytes, bit(PART_LOCAL_LOADS) | bit(PART_LOCAL_STORES)),
+    COUNTED(CACHES, "l1_pct", "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
+            "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"),
+    DERIVED(CACHES, l2_pct, bit(PART_L2) | bit(PART_SM_CYCLES_ALL) | bit(PART_SM_CYCLES)),
 };
 
 constexpr int TABLE_ROWS = sizeof table / sizeof table[0];

@@ -21,12 +21,8 @@ static void take_down(bw_device *device, void *state) {
 }
 
 static void release_profiler(bw_device *device, void *state) {
-    // Whoever counts on the device now either found no profiler of this handle up, or is about to be told of it: that
-    // is waited for, because the handle may be gone afterwards.
-    while (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
-        if (bw_cupti_count_owner(device) != device) return;
-        bw_cupti_pause();
-    }
+    // A thread that counts with this profiler, or is about to be refused it, must end first: the handle may go next.
+    if (!bw_cupti_count_hold(device, BW_CUPTI_CLOSES)) return;
     take_down(device, state);
     bw_cupti_count_release(device);
 }

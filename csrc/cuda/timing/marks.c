@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cuda/runtime/device.h"
 
 struct bw_marks {
@@ -44,9 +45,7 @@ static enum cudaStreamCaptureMode exchange_mode(bw_marks *self, enum cudaStreamC
 }
 
 static bw_status create_events(bw_marks *self, int64_t count) {
-    cudaEvent_t *events = realloc(self->events, (size_t)count * sizeof *events);
-    if (!events) return bw_fail(BW_CODE_MEMORY, "out of host memory for %lld events", (long long)count);
-    self->events = events;
+    BW_TRY(bw_resize((void **)&self->events, count, sizeof *self->events, "events"));
     /* In the middle of the caller's own work: its current device stays what it is. */
     bw_cuda_api *api = &self->device->api;
     int before = self->device->index;

@@ -4,11 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static bw_offer offer_of(const bw_session *session, int op_index) {
-    const bw_device_calls *devices = session->backend->devices;
-    return (bw_offer){devices->variants(session->device, op_index), devices->facts(session->device)};
-}
-
 bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
                          const char *variant_name, uint64_t seed, bw_case **out) {
     const bw_choice *choice = NULL;
@@ -18,7 +13,7 @@ bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *
     self->session = self->buffers.session = session;
     BW_GOTO(bw_case_spec_create(op_index, precision, dims, seed, &self->spec));
     self->buffers.spec = self->reference.spec = self->spec;
-    const bw_offer offer = offer_of(session, op_index);
+    const bw_offer offer = bw_offer_of(session->backend, session->device, op_index);
     BW_GOTO(bw_choice_first(self->spec, &offer, variant_name, &choice));
     atomic_store(&self->choice, choice);
     self->annotations = bw_session_annotations(session);
@@ -94,7 +89,7 @@ void bw_case_annotate(bw_case *self, bw_case_annotation *out) {
 
 /* A default variant whose library is missing gives way to the next best row, and the row says so. */
 static bw_status step_down(bw_case *self, bw_status cause) {
-    const bw_offer offer = offer_of(self->session, self->spec->op_index);
+    const bw_offer offer = bw_offer_of(self->session->backend, self->session->device, self->spec->op_index);
     const bw_choice *next = NULL;
     BW_TRY(bw_choice_next(self->spec, &offer, bw_case_choice(self), cause, &next));
     atomic_store(&self->choice, next);

@@ -24,6 +24,10 @@ typedef struct bw_offer {
     const bw_device_facts *facts;
 } bw_offer;
 
+static inline bw_offer bw_offer_of(const bw_backend *backend, const bw_device *device, int op_index) {
+    return (bw_offer){backend->devices->variants(device, op_index), backend->devices->facts(device)};
+}
+
 /* The variant of this name (NULL: the default). */
 bw_status bw_choice_first(const bw_case_spec *spec, const bw_offer *offer, const char *name, const bw_choice **out);
 

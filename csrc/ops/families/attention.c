@@ -14,56 +14,26 @@
 
 #define LENGTH_MAX (((int64_t)1 << 31) - 1)
 
-#define BATCH_PARAM                                                                                                    \
-    {                                                                                                                  \
-        .name = "batch", .unit = "sequences", .text = "sequences", .fallback = 1, .minimum = 1, .maximum = LENGTH_MAX, \
-        .from_list = BW_FROM_COUNT                                                                                     \
-    }
-#define HEAD_PARAMS                                                                                                \
-    {.name = "num_heads", .unit = "heads", .text = "query heads", .fallback = 32, .minimum = 1, .maximum = 65536}, \
-        {.name = "num_kv_heads",                                                                                   \
-         .unit = "heads",                                                                                          \
-         .text = "key/value heads; divides num_heads",                                                             \
-         .fallback_from = "num_heads",                                                                             \
-         .minimum = 1,                                                                                             \
-         .maximum = 65536},                                                                                        \
-    {                                                                                                              \
-        .name = "head_dim", .unit = "elements", .text = "elements of one head", .fallback = 128, .minimum = 1,     \
-        .maximum = BW_HEAD_DIM_MAX                                                                                 \
-    }
+#define BATCH_PARAM \
+    BW_PARAM("batch", "sequences", "sequences", 1, LENGTH_MAX, .fallback = 1, .from_list = BW_FROM_COUNT)
+#define HEAD_PARAMS                                                                       \
+    BW_PARAM("num_heads", "heads", "query heads", 1, 65536, .fallback = 32),              \
+        BW_PARAM("num_kv_heads", "heads", "key/value heads; divides num_heads", 1, 65536, \
+                 .fallback_from = "num_heads"),                                           \
+        BW_PARAM("head_dim", "elements", "elements of one head", 1, BW_HEAD_DIM_MAX, .fallback = 128)
 
 static const bw_param prefill_params[] = {
     BATCH_PARAM,
-    {.name = "seq_len",
-     .unit = "tokens",
-     .text = "queries per sequence",
-     .fallback = 512,
-     .minimum = 1,
-     .maximum = LENGTH_MAX},
-    {.name = "kv_len",
-     .unit = "tokens",
-     .text = "keys per sequence",
-     .fallback_from = "seq_len",
-     .minimum = 1,
-     .maximum = LENGTH_MAX},
+    BW_PARAM("seq_len", "tokens", "queries per sequence", 1, LENGTH_MAX, .fallback = 512),
+    BW_PARAM("kv_len", "tokens", "keys per sequence", 1, LENGTH_MAX, .fallback_from = "seq_len"),
     HEAD_PARAMS,
-    {.name = "causal",
-     .unit = "",
-     .text = "1: a query attends the keys up to its own position",
-     .fallback = 1,
-     .minimum = 0,
-     .maximum = 1},
+    BW_PARAM("causal", "", "1: a query attends the keys up to its own position", 0, 1, .fallback = 1),
 };
 
 static const bw_param decode_params[] = {
     BATCH_PARAM,
-    {.name = "kv_len",
-     .unit = "tokens",
-     .text = "keys per sequence (the longest, with kv_lens)",
-     .fallback = 4096,
-     .minimum = 1,
-     .maximum = LENGTH_MAX,
-     .from_list = BW_FROM_LARGEST},
+    BW_PARAM("kv_len", "tokens", "keys per sequence (the longest, with kv_lens)", 1, LENGTH_MAX, .fallback = 4096,
+             .from_list = BW_FROM_LARGEST),
     HEAD_PARAMS,
 };
 
@@ -133,15 +103,8 @@ static int shape_operands(const shape *s, const bw_precision *precision, bw_oper
     out[BW_ATTENTION_K] = bw_operand_make("k", BW_IN, cache, BW_SHAPE(s->batch, s->len, s->kv_heads, s->dim));
     out[BW_ATTENTION_V] = bw_operand_make("v", BW_IN, cache, BW_SHAPE(s->batch, s->len, s->kv_heads, s->dim));
     out[BW_ATTENTION_OUT] = bw_operand_make("out", BW_OUT, result, BW_SHAPE(s->batch, s->seq, s->heads, s->dim));
-    out[BW_ATTENTION_KV_LENS] = (bw_operand){.name = "kv_lens",
-                                             .present = s->kv_lens != NULL,
-                                             .role = BW_IN,
-                                             .dtype = BW_I32,
-                                             .recipe = BW_RECIPE_LIST,
-                                             .rank = 1,
-                                             .shape = {s->batch},
-                                             .minimum = 1,
-                                             .maximum = s->len};
+    out[BW_ATTENTION_KV_LENS] = bw_operand_indices("kv_lens", BW_RECIPE_LIST, BW_I32, 1, s->len, BW_SHAPE(s->batch));
+    out[BW_ATTENTION_KV_LENS].present = s->kv_lens != NULL;
     out[BW_ATTENTION_K_SCALE] =
         bw_operand_scales("k_scale", &out[BW_ATTENTION_K], scale, BW_SHAPE(s->batch, s->len, s->kv_heads));
     out[BW_ATTENTION_V_SCALE] =

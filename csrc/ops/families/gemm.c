@@ -16,25 +16,10 @@ enum { TILE = 16 }; /* a reference row is up to so many neighbouring columns of 
 #define DIMENSION_MAX (((int64_t)1 << 31) - 1)
 
 static const bw_param params[] = {
-    {.name = "M",
-     .unit = "rows",
-     .text = "rows of A and D (tokens)",
-     .fallback = 1,
-     .minimum = 1,
-     .maximum = DIMENSION_MAX},
-    {.name = "N",
-     .unit = "columns",
-     .text = "rows of B, columns of D (output features)",
-     .fallback = 4096,
-     .minimum = 1,
-     .maximum = DIMENSION_MAX},
-    {.name = "K",
-     .unit = "columns",
-     .text = "columns of A and B (input features)",
-     .fallback = 4096,
-     .minimum = 1,
-     .maximum = DIMENSION_MAX},
-    {.name = "beta", .unit = "", .text = "1 adds C(M, N) to the product", .fallback = 0, .minimum = 0, .maximum = 1},
+    BW_PARAM("M", "rows", "rows of A and D (tokens)", 1, DIMENSION_MAX, .fallback = 1),
+    BW_PARAM("N", "columns", "rows of B, columns of D (output features)", 1, DIMENSION_MAX, .fallback = 4096),
+    BW_PARAM("K", "columns", "columns of A and B (input features)", 1, DIMENSION_MAX, .fallback = 4096),
+    BW_PARAM("beta", "", "1 adds C(M, N) to the product", 0, 1, .fallback = 0),
 };
 
 static int gemm_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {

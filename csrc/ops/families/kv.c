@@ -10,19 +10,10 @@
 
 #define LENGTH_MAX (((int64_t)1 << 31) - 1)
 
-#define BATCH_PARAM \
-    { .name = "batch", .unit = "sequences", .text = "sequences", .fallback = 1, .minimum = 1, .maximum = LENGTH_MAX }
-#define HEAD_PARAMS                                                                                            \
-    {.name = "num_kv_heads",                                                                                   \
-     .unit = "heads",                                                                                          \
-     .text = "key/value heads",                                                                                \
-     .fallback = 8,                                                                                            \
-     .minimum = 1,                                                                                             \
-     .maximum = 65536},                                                                                        \
-    {                                                                                                          \
-        .name = "head_dim", .unit = "elements", .text = "elements of one head", .fallback = 128, .minimum = 1, \
-        .maximum = 65536                                                                                       \
-    }
+#define BATCH_PARAM BW_PARAM("batch", "sequences", "sequences", 1, LENGTH_MAX, .fallback = 1)
+#define HEAD_PARAMS                                                                \
+    BW_PARAM("num_kv_heads", "heads", "key/value heads", 1, 65536, .fallback = 8), \
+        BW_PARAM("head_dim", "elements", "elements of one head", 1, 65536, .fallback = 128)
 
 static bw_tolerance exact(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
     (void)dims, (void)precision, (void)rounds_once;
@@ -88,25 +79,10 @@ static bw_status refuse_scales(const char *op_name, const bw_precision *precisio
 
 static const bw_param append_params[] = {
     BATCH_PARAM,
-    {.name = "seq_len",
-     .unit = "tokens",
-     .text = "new tokens per sequence",
-     .fallback = 128,
-     .minimum = 1,
-     .maximum = LENGTH_MAX},
-    {.name = "kv_len",
-     .unit = "tokens",
-     .text = "tokens already in each sequence's cache",
-     .fallback = 512,
-     .minimum = 0,
-     .maximum = LENGTH_MAX},
+    BW_PARAM("seq_len", "tokens", "new tokens per sequence", 1, LENGTH_MAX, .fallback = 128),
+    BW_PARAM("kv_len", "tokens", "tokens already in each sequence's cache", 0, LENGTH_MAX, .fallback = 512),
     HEAD_PARAMS,
-    {.name = "page_size",
-     .unit = "tokens",
-     .text = "tokens per page; 0 = a contiguous cache",
-     .fallback = 0,
-     .minimum = 0,
-     .maximum = LENGTH_MAX},
+    BW_PARAM("page_size", "tokens", "tokens per page; 0 = a contiguous cache", 0, LENGTH_MAX, .fallback = 0),
 };
 
 typedef struct append_shape {
@@ -156,14 +132,9 @@ static int append_operands(const bw_dims *dims, const bw_precision *precision, b
     int64_t outer = s.batch * s.pages_per_sequence;
     out[BW_APPEND_K_CACHE] = cache("k_cache", BW_INOUT, precision->cache, outer, s.page_rows, s.heads, s.dim);
     out[BW_APPEND_V_CACHE] = cache("v_cache", BW_INOUT, precision->cache, outer, s.page_rows, s.heads, s.dim);
-    out[BW_APPEND_SLOTS] = (bw_operand){.name = "slots",
-                                        .present = s.page != 0,
-                                        .role = BW_IN,
-                                        .dtype = BW_I64,
-                                        .recipe = BW_RECIPE_HOST,
-                                        .rank = 1,
-                                        .shape = {s.tokens},
-                                        .maximum = (int64_t)((uint64_t)outer * (uint64_t)s.page_rows - 1)};
+    int64_t last = (int64_t)((uint64_t)outer * (uint64_t)s.page_rows - 1);
+    out[BW_APPEND_SLOTS] = bw_operand_indices("slots", BW_RECIPE_HOST, BW_I64, 0, last, BW_SHAPE(s.tokens));
+    out[BW_APPEND_SLOTS].present = s.page != 0;
     out[BW_APPEND_K_CACHE_SCALE] = cache_scales("k_cache_scale", &out[BW_APPEND_K_CACHE], precision->scale);
     out[BW_APPEND_V_CACHE_SCALE] = cache_scales("v_cache_scale", &out[BW_APPEND_V_CACHE], precision->scale);
     return BW_APPEND_OPERANDS;
@@ -232,19 +203,9 @@ const bw_op bw_op_kv_append = {
 
 static const bw_param gather_params[] = {
     BATCH_PARAM,
-    {.name = "kv_len",
-     .unit = "tokens",
-     .text = "cached tokens per sequence",
-     .fallback = 4096,
-     .minimum = 1,
-     .maximum = LENGTH_MAX},
+    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, LENGTH_MAX, .fallback = 4096),
     HEAD_PARAMS,
-    {.name = "page_size",
-     .unit = "tokens",
-     .text = "tokens per page",
-     .fallback = 16,
-     .minimum = 1,
-     .maximum = LENGTH_MAX},
+    BW_PARAM("page_size", "tokens", "tokens per page", 1, LENGTH_MAX, .fallback = 16),
 };
 
 static int64_t gather_pages(const bw_dims *dims) {
@@ -265,14 +226,8 @@ static int gather_operands(const bw_dims *dims, const bw_precision *precision, b
     int64_t heads = v[BW_GATHER_NUM_KV_HEADS], dim = v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
     out[BW_GATHER_K_CACHE] = cache("k_cache", BW_IN, precision->cache, batch * pages, page, heads, dim);
     out[BW_GATHER_V_CACHE] = cache("v_cache", BW_IN, precision->cache, batch * pages, page, heads, dim);
-    out[BW_GATHER_TABLE] = (bw_operand){.name = "table",
-                                        .present = true,
-                                        .role = BW_IN,
-                                        .dtype = BW_I32,
-                                        .recipe = BW_RECIPE_HOST,
-                                        .rank = 2,
-                                        .shape = {batch, pages},
-                                        .maximum = batch * pages - 1};
+    out[BW_GATHER_TABLE] =
+        bw_operand_indices("table", BW_RECIPE_HOST, BW_I32, 0, batch * pages - 1, BW_SHAPE(batch, pages));
     out[BW_GATHER_K] = cache("k", BW_OUT, precision->cache, batch, len, heads, dim);
     out[BW_GATHER_V] = cache("v", BW_OUT, precision->cache, batch, len, heads, dim);
     out[BW_GATHER_K_CACHE_SCALE] = cache_scales("k_cache_scale", &out[BW_GATHER_K_CACHE], precision->scale);
@@ -342,12 +297,7 @@ const bw_op bw_op_kv_gather = {
 
 static const bw_param copy_params[] = {
     BATCH_PARAM,
-    {.name = "kv_len",
-     .unit = "tokens",
-     .text = "cached tokens per sequence",
-     .fallback = 4096,
-     .minimum = 1,
-     .maximum = LENGTH_MAX},
+    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, LENGTH_MAX, .fallback = 4096),
     HEAD_PARAMS,
 };
 

@@ -8,18 +8,8 @@
 #include "ops/operand.h"
 
 static const bw_param params[] = {
-    {.name = "tokens",
-     .unit = "tokens",
-     .text = "tokens",
-     .fallback = 1,
-     .minimum = 1,
-     .maximum = ((int64_t)1 << 31) - 1},
-    {.name = "hidden",
-     .unit = "elements",
-     .text = "elements of a token",
-     .fallback = 4096,
-     .minimum = 1,
-     .maximum = 1 << 20},
+    BW_PARAM("tokens", "tokens", "tokens", 1, ((int64_t)1 << 31) - 1, .fallback = 1),
+    BW_PARAM("hidden", "elements", "elements of a token", 1, 1 << 20, .fallback = 4096),
 };
 
 static int norm_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {

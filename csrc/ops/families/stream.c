@@ -12,12 +12,7 @@ enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 enum { ROW_ELEMS = 64, ROW_PARTS = 16 };
 
 static const bw_param params[] = {
-    {.name = "elements",
-     .unit = "elements",
-     .text = "elements of each array",
-     .fallback = 1 << 28,
-     .minimum = 1,
-     .maximum = (int64_t)1 << 42},
+    BW_PARAM("elements", "elements", "elements of each array", 1, (int64_t)1 << 42, .fallback = 1 << 28),
 };
 
 static bw_operand vector(const char *name, bw_role role, bw_dtype dtype, int64_t elems) {
@@ -50,6 +45,20 @@ static bw_tolerance exact(const bw_dims *dims, const bw_precision *precision, bo
     (void)dims, (void)precision, (void)rounds_once;
     return (bw_tolerance){0.0, 0.0};
 }
+
+#define STREAM(name_, rows_, tolerance_, ...)                           \
+    const bw_op bw_op_stream_##name_ = {.name = "stream_" #name_,       \
+                                        .family = "stream",             \
+                                        .params = params,               \
+                                        .param_count = 1,               \
+                                        .precisions = PRECISIONS,       \
+                                        .is_stream = true,              \
+                                        .cost = name_##_cost,           \
+                                        .operands = name_##_operands,   \
+                                        .rows = rows_,                  \
+                                        .reference = name_##_reference, \
+                                        .tolerance = tolerance_,        \
+                                        __VA_ARGS__}
 
 /* ---- read ---- */
 
@@ -90,21 +99,8 @@ static bw_status read_reference(const bw_dims *dims, const bw_precision *precisi
     return BW_OK;
 }
 
-const bw_op bw_op_stream_read = {
-    .name = "stream_read",
-    .family = "stream",
-    .text = "read one array (a checksum per 4 KiB keeps the compiler honest)",
-    .params = params,
-    .param_count = 1,
-    .precisions = PRECISIONS,
-    .formula = {"elements*e_activation", "0", "0"},
-    .is_stream = true,
-    .cost = read_cost,
-    .operands = read_operands,
-    .rows = read_rows,
-    .reference = read_reference,
-    .tolerance = exact,
-};
+STREAM(read, read_rows, exact, .text = "read one array (a checksum per 4 KiB keeps the compiler honest)",
+       .formula = {"elements*e_activation", "0", "0"});
 
 /* ---- write ---- */
 
@@ -126,21 +122,7 @@ static bw_status write_reference(const bw_dims *dims, const bw_precision *precis
     return BW_OK;
 }
 
-const bw_op bw_op_stream_write = {
-    .name = "stream_write",
-    .family = "stream",
-    .text = "write one array",
-    .params = params,
-    .param_count = 1,
-    .precisions = PRECISIONS,
-    .formula = {"0", "elements*e_activation", "0"},
-    .is_stream = true,
-    .cost = write_cost,
-    .operands = write_operands,
-    .rows = element_rows,
-    .reference = write_reference,
-    .tolerance = exact,
-};
+STREAM(write, element_rows, exact, .text = "write one array", .formula = {"0", "elements*e_activation", "0"});
 
 /* ---- copy ---- */
 
@@ -163,21 +145,8 @@ static bw_status copy_reference(const bw_dims *dims, const bw_precision *precisi
     return BW_OK;
 }
 
-const bw_op bw_op_stream_copy = {
-    .name = "stream_copy",
-    .family = "stream",
-    .text = "copy one array to another",
-    .params = params,
-    .param_count = 1,
-    .precisions = PRECISIONS,
-    .formula = {"elements*e_activation", "elements*e_activation", "0"},
-    .is_stream = true,
-    .cost = copy_cost,
-    .operands = copy_operands,
-    .rows = element_rows,
-    .reference = copy_reference,
-    .tolerance = exact,
-};
+STREAM(copy, element_rows, exact, .text = "copy one array to another",
+       .formula = {"elements*e_activation", "elements*e_activation", "0"});
 
 /* ---- triad ---- */
 
@@ -211,18 +180,5 @@ static bw_tolerance triad_tolerance(const bw_dims *dims, const bw_precision *pre
     return (bw_tolerance){2.0 * bw_dtype_roundoff(BW_FP32), 0.0};
 }
 
-const bw_op bw_op_stream_triad = {
-    .name = "stream_triad",
-    .family = "stream",
-    .text = "c = a + 0.5 b",
-    .params = params,
-    .param_count = 1,
-    .precisions = PRECISIONS,
-    .formula = {"2*elements*e_activation", "elements*e_activation", "2*elements"},
-    .is_stream = true,
-    .cost = triad_cost,
-    .operands = triad_operands,
-    .rows = element_rows,
-    .reference = triad_reference,
-    .tolerance = triad_tolerance,
-};
+STREAM(triad, element_rows, triad_tolerance, .text = "c = a + 0.5 b",
+       .formula = {"2*elements*e_activation", "elements*e_activation", "2*elements"});
