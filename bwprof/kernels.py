@@ -208,7 +208,7 @@ def variant_line(variant: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> rung_line({"changes": "no bank conflicts", "predicted": 3.0, "because": "2 turns, not 8", "at": "fp16 M=1"})
+    >>> variant_line({"changes": "no bank conflicts", "predicted": 3.0, "because": "2 turns, not 8", "at": "fp16 M=1"})
     'changes: no bank conflicts; predicted 3.00x at fp16 M=1: 2 turns, not 8'
     """
     said = f"changes: {variant['changes']}"

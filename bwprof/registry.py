@@ -271,7 +271,7 @@ def predicted_at(at: str) -> tuple[str, dict[str, int]]:
 
     Examples
     --------
-    >>> rung_place("fp16 M=1 N=4096")
+    >>> predicted_at("fp16 M=1 N=4096")
     ('fp16', {'M': 1, 'N': 4096})
     """
     precision, *params = at.split()

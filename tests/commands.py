@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import bwprof
-from bwprof import plot
 from bwprof.cli import runner as sweep_command
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.plot import bars
@@ -138,7 +137,7 @@ def make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirmation, "ChildExecutor", _executor)
     monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", lambda _self, _wanted, _deadline: None)
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", BRIEF_SECONDS)
-    monkeypatch.setattr(plot, "save", lambda *_: None)
+    monkeypatch.setattr("bwprof.plot.bars.save", lambda *_: None)
 
 
 def run_folder(folder: Path) -> Path:

@@ -147,7 +147,7 @@ def test_roofs_may_be_given() -> None:
     row = bwprof.measure(lambda: np.copyto(b, a), roofs=roofs, device="cpu", max_seconds=0.05, **work)
     assert row["attainable_gb_s"] == pytest.approx(roofs.attainable_gb_s(a.nbytes, b.nbytes))
     assert row["pct_attainable"] == pytest.approx(100 * row["bandwidth_gb_s"] / row["attainable_gb_s"])
-    other = bwprof.roofs.model.Roofs("another", "", "", "", 0.0, ())
+    other = bwprof.Roofs("another", "", "", "", 0.0, ())
     with pytest.raises(ValueError, match="these roofs are of another"):
         bwprof.measure(lambda: None, roofs=other, **QUICK)
 
@@ -507,7 +507,7 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
             return {}
 
     monkeypatch.setattr(measuring_function, "_timers", lambda *_: ["cupti", "graph", "events"])
-    monkeypatch.setattr(measuring_function.conditions, "measure_cool", lambda once, *_, **__: (once(), 0.0))
+    monkeypatch.setattr("bwprof.measuring.row.measure_cool", lambda once, *_, **__: (once(), 0.0))
     subject = measuring_function.Subject(lambda: None, "f", stream=0)
     result, _, notes = measuring_function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
     assert result == {"timer": "events"}
@@ -531,7 +531,7 @@ def test_states_and_drifts_are_flags_of_functions_and_of_cases(
         return add_time(row, result | found | {"launches_per_sample": 4}, *rest)
 
     monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
-    monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
+    monkeypatch.setattr("bwprof.measuring.operation.add_time", planted)
     row = bwprof.measure(lambda: None, **QUICK)
     with bwprof.Case("stream_copy", elements=64, backend="cpu") as case:
         own = case.measure(max_seconds=0.01)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof import _core, sweep
+from bwprof import _core
 from bwprof.errors import SweepError
 from bwprof.results.atomic import Claim
 from bwprof.runs import api
@@ -71,7 +71,7 @@ def test_a_case_that_fails_leaves_no_file(suite: Path, tmp_path: Path, monkeypat
         frame.loc[1, ["status", "reason"]] = ["failed", "a wrong result"]
         return frame
 
-    monkeypatch.setattr(sweep, "run", failing)
+    monkeypatch.setattr("bwprof.sweep.run", failing)
     with pytest.raises(SweepError, match="1 of 4 cases failed: decode_gemm fp16: a wrong result") as caught:
         bwprof.benchmark_bandwidth(tmp_path / "classic.csv", suite=suite, device="cpu")
     assert len(caught.value.frame) == 4

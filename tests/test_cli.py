@@ -17,7 +17,7 @@ import pytest
 from commands import DRAW, GIVE_UP_SECONDS, PLANT, TINY, Here, command, csv_rows, finished, run_folder
 
 import bwprof
-from bwprof import _core, plot
+from bwprof import _core
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.measuring import operation as measuring
 from bwprof.measuring.operation import Spec
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def test_full_benchmark_suite(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A suite with a case of every operation, in FP32 and FP16, as the default one runs, but small."""
-    monkeypatch.setattr(plot, "save", DRAW)
+    monkeypatch.setattr("bwprof.plot.bars.save", DRAW)
     lines = ["target_seconds = 1"]
     for number, operation in enumerate(bwprof.operations()):
         small = {"elements": 5000, "kv_len": 40, "seq_len": 24, "M": 3, "N": 40, "K": 24, "num_heads": 14}

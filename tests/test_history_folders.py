@@ -218,7 +218,7 @@ def test_a_finished_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder = write(tmp_path, 1, [timed("a", "fp32", 1.0)], host={"name": "box"})
     real, texts = atomic.read_text, []
     monkeypatch.setattr(module, "read_text", lambda path: texts.append(path) or real(path))
-    monkeypatch.setattr(module.results, "read_rows", None)
+    monkeypatch.setattr("bwprof.results.reader.read_rows", None)
     assert history(tmp_path)["time_ms"].tolist() == [1.0]
     assert texts == [folder / "results.json"]
 

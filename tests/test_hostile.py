@@ -19,7 +19,7 @@ from commands import GIVE_UP_SECONDS, PLANT, TINY, Here, command, environment, f
 from rows import pair, row
 
 import bwprof
-from bwprof import _core, plot
+from bwprof import _core
 from bwprof.cli import runner as sweep_command
 from bwprof.cli.commands import sweep
 from bwprof.cli.commands.plot import main_plot as plot_main
@@ -219,7 +219,7 @@ def drawing(how: str) -> Any:
 def test_a_picture_costs_no_row_and_no_summary(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, code: int, said: str
 ) -> None:
-    monkeypatch.setattr(plot, "save", drawing(how))
+    monkeypatch.setattr("bwprof.plot.bars.save", drawing(how))
     monkeypatch.setattr(sweep_command, "_PICTURE_SECONDS", 0.1 if how == "hangs" else 60.0)
     monkeypatch.setattr(sweep_command, "_PICTURE_LEAST_SECONDS", 0.1)
     begun = time.monotonic()
@@ -426,7 +426,7 @@ def test_results_are_not_written_over_the_suite(here: Here, tmp_path: Path) -> N
 
 
 def test_quiet_shows_warnings(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plot, "save", drawing("fails"))
+    monkeypatch.setattr("bwprof.plot.bars.save", drawing("fails"))
     assert "WARNING: the picture could not be drawn" in here(*ONE, "--quiet")[2]
 
 

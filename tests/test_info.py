@@ -45,10 +45,11 @@ def test_a_module_is_the_subcommand_of_its_name(
     shown = []
     assert bwprof_main([name, "--help"]) == 0
     shown.append(capsys.readouterr())
-    for folder, arguments in ((PACKAGE / name, ["--help"]), (PACKAGE, [name, "--help"])):
+    own = PACKAGE / name / "__main__.py" if (PACKAGE / name).is_dir() else PACKAGE / f"{name}.py"
+    for script, arguments in ((own, ["--help"]), (PACKAGE / "__main__.py", [name, "--help"])):
         monkeypatch.setattr("sys.argv", ["anything", *arguments])
         with pytest.raises(SystemExit) as ended:  # by its path: pytest's own loader knows no run_module
-            runpy.run_path(str(folder / "__main__.py"), run_name="__main__")
+            runpy.run_path(str(script), run_name="__main__")
         assert ended.value.code == 0
         shown.append(capsys.readouterr())
     assert shown[0].out.startswith(f"usage: bwprof {name} ")

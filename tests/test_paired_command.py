@@ -269,7 +269,7 @@ def main():
         ({"__init__": "__version__ = '0.0.9'"}, "the bwprof of PATH (0.0.9) knows nothing of paired measurements"),
         ({"__init__": "1 / 0"}, "bwprof cannot be imported in PATH: ZeroDivisionError: division by zero"),
         (
-            {"__init__": "", "paired_in___init__": "", "paired_in_worker": ANSWERING},
+            {"__init__": "", "experiments_in___init__": "", "experiments_in_ab_worker": ANSWERING},
             "the bwprof of PATH speaks another protocol (99, this one 1)",
         ),
     ],

@@ -25,7 +25,6 @@ import bwprof
 from bwprof import plot
 from bwprof.plot import bars as plot_bars
 from bwprof.plot import heatmaps, series, stacked, stream_curves
-from bwprof.plot.canvas import bar, strokes
 from bwprof.plot.styles import DARK, luminance
 from bwprof.results import frame
 from bwprof.text.formatting import bytes_text
@@ -186,53 +185,6 @@ def test_predicted_rows_have_no_measured_ridge() -> None:
     guessed = data.assign(status=pd.Series(["predicted"] * len(data), data.index, dtype="string"))
     with pytest.raises(ValueError, match="no device of the rows is in the catalogue with a ridge"):
         plot.KINDS["ridge"].picture(guessed)
-
-
-def test_hatches_are_lines_and_no_patterns(tmp_path: Any) -> None:
-    """A pattern is printed by browsers as an image, for each bar: 18 MB of a report."""
-    file = plot.write(pair("a", 100.0, 90.0), tmp_path / "a.svg")[0]
-    assert "<pattern" not in file.read_text()
-    assert len(file.read_text()) < 60_000
-
-
-@pytest.mark.parametrize(
-    ("hatch", "lines"),
-    [
-        ("|", [(0, 0, 0, 10), (14, 0, 14, 10)]),
-        ("--", [(0, 0, 20, 0), (0, 7, 20, 7)]),
-        ("/", [(19.799, 0, 20, 0.201), (0, 0, 10, 10)]),
-        ("\\", [(0, 0, 0, 0), (9.799, 10, 19.799, 0)]),
-        (".", [(13.5, 11.2, 14.5, 11.2)]),
-        ("", []),
-    ],
-)
-def test_the_lines_of_hatches(hatch: str, lines: list[tuple[float, ...]]) -> None:
-    """In a box of 20 x 10 points, 14 apart: a slanted one is 14 sqrt(2) along the axes."""
-    box = (0, 0, 20, 14 if hatch == "." else 10)
-    assert [pytest.approx(line, abs=1e-3) for line in strokes(hatch, box, 1.0)] == lines
-
-
-def test_hatches_are_as_wide_at_every_resolution() -> None:
-    """A tenth of a bar's ground more or less, from a screen's resolution to print's."""
-
-    def ground(dpi: int) -> float:
-        figure = Figure(figsize=(2, 1), dpi=dpi)
-        canvas = FigureCanvasAgg(figure)
-        ax = figure.add_axes((0, 0, 1, 1))
-        ax.set_axis_off()
-        bar(ax, 0.0, 0.5, 1.0, 1.0, facecolor="black", edgecolor="white", linewidth=0, hatch="xx")
-        canvas.draw()
-        return float((np.asarray(canvas.buffer_rgba())[..., 0] < 128).mean())
-
-    assert 0.5 < ground(300) < 0.95
-    assert ground(300) == pytest.approx(ground(72), abs=0.1)
-
-
-def test_the_hatches_of_both_directions() -> None:
-    box = (3.0, 1.0, 40.0, 13.0)
-    for both, parts in (("xx", "//\\\\"), ("+", "-|")):
-        assert list(strokes(both, box, 1.5)) == list(strokes(parts, box, 1.5)) != []
-    assert list(strokes("//", (5, 5, 5, 9), 1.0)) == []
 
 
 def test_cases_of_one_name_are_told_by_their_sizes() -> None:

@@ -17,7 +17,6 @@ from commands import DRAW, Here, run_folder
 from rows import pair, row
 
 import bwprof
-from bwprof import plot
 from bwprof.records import proof
 from bwprof.results import frame
 from bwprof.runs import local
@@ -45,13 +44,13 @@ def report(**more: Any) -> bwprof.BandwidthReport:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory; a picture takes longer than the rest."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plot, "save", lambda *_: None)
+    monkeypatch.setattr("bwprof.plot.bars.save", lambda *_: None)
     return tmp_path
 
 
 def test_proof_bundle_integration(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run's bundle holds what was measured, byte for byte; one more report of the run joins it; all is read back."""
-    monkeypatch.setattr(plot, "save", DRAW)
+    monkeypatch.setattr("bwprof.plot.bars.save", DRAW)
     code, out, err = here("gemm", *TINY, "-p", "M=1,2", "--proof-bundle", "--classic-csv", "old.csv")
     assert code == 0, err
     run = run_folder(tmp_path)
@@ -282,7 +281,7 @@ def test_damaged_metadata_cost_no_report(folder: Path) -> None:
 
 
 def test_a_frame_is_saved_once_however_often(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plot, "save", lambda _data, path: path.with_suffix(".png").write_bytes(b"a picture"))
+    monkeypatch.setattr("bwprof.plot.bars.save", lambda _data, path: path.with_suffix(".png").write_bytes(b"a picture"))
     data = frame.from_rows(pair("decode", 100, 90), {"run_id": "r1", "argv": ["x"]}, [[1.0], [2.0]])
     first = bwprof.save_proof_bundle(data, root="proof")
     before = {path.name: path.read_bytes() for path in first.iterdir() if path.suffix in (".json", ".csv")}
@@ -312,7 +311,7 @@ def test_rows_without_a_run_get_a_name(folder: Path) -> None:
 
 
 def test_what_cannot_be_drawn_has_no_picture(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plot, "save", DRAW)
+    monkeypatch.setattr("bwprof.plot.bars.save", DRAW)
     failed = frame.from_rows([row("x", "fp16", gb_s=None, status="failed")])
     path = bwprof.save_proof_bundle(failed, "none")
     assert not list(path.glob("*.png"))

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import bwprof
-from bwprof import _core, selftest
+from bwprof import _core
 from bwprof.cli.commands import describe as cli
 from bwprof.cli.guard import USAGE
 from bwprof.measuring import operation as specs
@@ -207,7 +207,7 @@ def test_the_exit_code_is_the_verdict(
         assert bench.backend == "cpu"
         return PartReport("cache", "A title", {"x": "x", "n": "count"}, [{"x": "a", "n": 12345}], "a gate", passed)
 
-    monkeypatch.setitem(selftest.PARTS, "cache", part)
+    monkeypatch.setitem(sys.modules["bwprof.selftest"].PARTS, "cache", part)
     assert cli.main_selftest(["cache", "--backend", "cpu", "--quiet"]) == code
     out = capfd.readouterr().out
     assert "A title" in out
@@ -270,7 +270,9 @@ def test_repeated_measurements_on_the_cpu(monkeypatch: pytest.MonkeyPatch, cpu: 
 def test_where_the_json_goes_is_checked_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], target: str
 ) -> None:
-    monkeypatch.setattr(selftest, "run", lambda *_, **__: pytest.fail("measured before it looked"))
+    monkeypatch.setattr(
+        sys.modules["bwprof.selftest"], "run", lambda *_, **__: pytest.fail("measured before it looked")
+    )
     assert cli.main_selftest(["--json", str(tmp_path / target)]) == USAGE
     assert "cannot be written" in capfd.readouterr().err
 

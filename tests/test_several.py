@@ -11,7 +11,7 @@ import pytest
 from commands import csv_rows, run_folder
 
 import bwprof
-from bwprof import _core, hardware, plot
+from bwprof import _core, hardware
 from bwprof.cli import main as bwprof_main
 from bwprof.cli import runner as command
 from bwprof.cli.commands.sweep import main_sweep
@@ -62,7 +62,7 @@ def three(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(api, "LocalExecutor", Named)
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.0)
     monkeypatch.setattr(Named, "planted", staticmethod(lambda uuid, case: None))
-    monkeypatch.setattr(plot, "save", lambda *_: None)
+    monkeypatch.setattr("bwprof.plot.bars.save", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     return iter(())
 
@@ -144,7 +144,7 @@ def test_each_device_has_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     def save(frame: Any, path: Path) -> None:
         drawn[path.name] = [frame.attrs["run"]["facts"]["uuid"], *frame["device_uuid"].unique()]
 
-    monkeypatch.setattr(plot, "save", save)
+    monkeypatch.setattr("bwprof.plot.bars.save", save)
     plant(monkeypatch, ("CPU-1", "open"), _core.UnavailableError("gone"))
     assert main_sweep([*TINY, "--device", "all"]) == 3
     assert drawn == {f"{command.PICTURE_NAME}_cpu{number}": [f"CPU-{number}"] * 2 for number in (0, 2)}

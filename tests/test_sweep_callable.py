@@ -199,7 +199,7 @@ def test_parameters_the_function_does_not_take() -> None:
 
 
 def test_roofs_of_another_device_are_refused() -> None:
-    others = bwprof.roofs.model.Roofs("x", "", "", "", 0.0, ())
+    others = bwprof.Roofs("x", "", "", "", 0.0, ())
     for what in ("stream_copy", lambda: None):
         with pytest.raises(ValueError, match=r"these roofs are of x, the device is"):
             bwprof.sweep(what, device="cpu", roofs=others)

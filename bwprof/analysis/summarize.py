@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bwprof.analysis import values
 from bwprof.analysis.bandwidth import IMPOSSIBLE, BandwidthAnalysis
 from bwprof.measuring import grade
@@ -167,6 +165,7 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
     >>> utilization_table(row, peak_gb_s=800.0).values.tolist()
     [['copy', '300 GB/s', '37.5 %', 'poor']]
     """
+    import numpy as np
     import pandas as pd
 
     frame = BandwidthAnalysis.from_frame(values.as_frame(data), peak_gb_s=peak_gb_s)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.analysis.prediction.predict import DEFAULT_EFFICIENCY
+from bwprof.analysis.prediction import DEFAULT_EFFICIENCY
 from bwprof.cli.guard import OK, USAGE, coded, data_stream, guarded
 from bwprof.records.proof import ROOT
 from bwprof.results import reader
@@ -197,8 +197,6 @@ def add_files(out: ArgumentGroup, beside: str = ", samples and metadata") -> Non
 
 def add_efficiency(where: ArgumentGroup) -> None:
     """The option that says how good the kernels of a prediction are."""
-    from bwprof.analysis.prediction.predict import DEFAULT_EFFICIENCY  # sweeps do without what it loads
-
     where.add_argument(
         "--efficiency",
         metavar="SHARE|RUN|FILE",
@@ -546,7 +544,7 @@ def request(options: argparse.Namespace) -> SweepRequest:
 
 def columns(options: argparse.Namespace) -> tuple[str, ...] | None:
     """The columns to print instead of the summary, None for that; ValueError for an unknown one."""
-    from bwprof.analysis.values import check_columns
+    from bwprof.analysis.views import check_columns
 
     given = getattr(options, "columns", None)
     if given is not None and options.quiet:

@@ -183,7 +183,7 @@ def print_view(
     data: pd.DataFrame, screen: Console, *, which: str = "short", columns: str | Iterable[str] | None = None
 ) -> None:
     """A view of a frame, or some columns of it; then what was not measured, and which columns hold nothing."""
-    from bwprof.analysis.values import view
+    from bwprof.analysis.views import view
 
     found = view(data, which, columns=columns)
     empty = [name for name in found.columns if columns is None and name not in _KEYS and found[name].isna().all()]

@@ -72,7 +72,7 @@ def from_dict(config: object, *, name: str = "", source: str = "config") -> Arch
     Raises
     ------
     ValueError
-        As `read`.
+        As `read_gguf`.
     """
     try:
         return _from_dict(config, name)

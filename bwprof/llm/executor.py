@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bwprof import registry
 from bwprof._core import __version__
+from bwprof.analysis.prediction import DEFAULT_EFFICIENCY
 from bwprof.analysis.prediction.catalogue import Card, card_of
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.analysis.prediction.efficiency import efficiency as learn
-from bwprof.analysis.prediction.predict import DEFAULT_EFFICIENCY, beside, card_for, model_of, predict_rows
+from bwprof.analysis.prediction.predict import beside, card_for, model_of, predict_rows
 from bwprof.analysis.prediction.streams import Streams
 from bwprof.analysis.prediction.workload import PredictedCase
 from bwprof.llm.figures import gain, part_of
@@ -24,7 +25,6 @@ from bwprof.llm.workload import LABELS, LAYER, Question, StepPart, StepPoint
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.operation import DEFAULT_CACHE, Spec
 from bwprof.measuring.row import Context, Outcome, unmeasured
-from bwprof.results.frame import from_rows, to_rows
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs
@@ -47,7 +47,7 @@ class Piece(Generic[What]):
     spec: What
     point: StepPoint
     labels: dict[str, Any]
-    more: int = 0  # bytes read beside the operation's: see `bwprof.models.steps.Part`
+    more: int = 0  # bytes read beside the operation's: see `bwprof.llm.workload.StepPart`
 
     @property
     def title(self) -> str:
@@ -278,6 +278,8 @@ def _predicted_on(question: Question, device: str | Roofs, model: float | Effici
     memory = memory_bytes(card)
     pieces = pieces_of(question)
     whole = predict_rows([_case(piece.spec, piece.more) for piece in pieces], card, model)
+    from bwprof.results.frame import from_rows, to_rows
+
     rows = [
         _labelled(row, piece, question, memory) | {"run_id": run_id or None}
         for row, piece in zip(to_rows(whole), pieces, strict=True)
@@ -332,6 +334,8 @@ def filled(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowDict:
         said = f"as good as the kernel of {alike['precision']} measured on this shape, {share:.0%} of the nearer roof"
     else:
         try:
+            from bwprof.results.frame import from_rows
+
             found = _predicted(part, roofs, learn(from_rows(measured), roofs) if measured else DEFAULT_EFFICIENCY)
         except ValueError:  # nothing to learn from in these rows
             found = _predicted(part, roofs, DEFAULT_EFFICIENCY)
@@ -348,6 +352,8 @@ def _of_the_driver(found: RowDict, rows: Sequence[RowDict]) -> RowDict:
 
 
 def _predicted(part: StepPart, roofs: Roofs, efficiency: Any) -> RowDict:
+    from bwprof.results.frame import to_rows
+
     return to_rows(predict_rows([_case(part, part.more)], roofs, efficiency))[0]
 
 

@@ -113,7 +113,8 @@ def check_label(name: str, value: Any) -> None:
         schema.normalise(value, kind)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} = {repr_short(value)}: that column holds {schema.describe_kind(kind)}: take another for the label"
+            f"{name} = {repr_short(value)}: the column of that name holds {schema.describe_kind(kind)}: "
+            "take another for the label"
         ) from None
 
 

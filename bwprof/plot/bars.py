@@ -113,7 +113,7 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes
     --------
     >>> import bwprof
     >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", cache="hot", roofs=False)
-    >>> bwprof.plot.bars.comparison(frame).get_xlabel()
+    >>> bwprof.plot.comparison(frame).get_xlabel()
     'effective bandwidth (GB/s)'
     """
     return picture(data, layout=layout).on(ax)
@@ -428,7 +428,7 @@ def _peak(groups: Sequence[PrecisionGroup]) -> float | None:
 
 def _handles(plan: _Plan, colors: Ink) -> list[Any]:
     """The legend's entries: of what is drawn, and of nothing else."""
-    from bwprof.plot.canvas import Bar
+    from matplotlib.patches import Rectangle
 
     rows = plan.rows()
     timed = [row for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
@@ -441,7 +441,7 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
             handles.append(make_handle(label, color=look.color, marker=look.marker, linewidth=0, markersize=5))
         else:
             ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
-            handles.append(Bar((0, 0), 1, 1, facecolor=look.color, hatch=look.hatch, label=label, **ground))
+            handles.append(Rectangle((0, 0), 1, 1, facecolor=look.color, hatch=look.hatch, label=label, **ground))
     marked = {arithmetic for roof, arithmetic in map(_roof, timed) if roof and measurable(roof)}
     told = {False: f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"}
     told[True] = "arithmetic roof, where it is nearer"
@@ -528,13 +528,13 @@ def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -
 
 
 def _draw_panel(ax: Axes, case: str, means: Mapping[str, float]) -> None:
-    from bwprof.plot.canvas import Bar
+    from matplotlib.patches import Rectangle
 
     names: Sequence[str] = list(means)
     for place, name in enumerate(names):
         look = style(name)
         ground: dict[str, Any] = {"edgecolor": "white", "linewidth": 0}
-        ax.add_patch(Bar((place - 0.35, 0), 0.7, means[name], facecolor=look.color, hatch=look.hatch, **ground))
+        ax.add_patch(Rectangle((place - 0.35, 0), 0.7, means[name], facecolor=look.color, hatch=look.hatch, **ground))
         ax.text(place, means[name], figure_text(means[name], whole_from=100), ha="center", va="bottom", fontsize=8)
     ax.set_xticks(range(len(names)), [to_ascii(name).upper() for name in names], fontsize=8, parse_math=False)
     ax.set_title(cut(case, _LONGEST), fontsize=9, parse_math=False)

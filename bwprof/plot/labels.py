@@ -219,13 +219,8 @@ def write_behind(ax: Axes, text: str, end: tuple[float, float], color: str, *, a
 
 def add_legend(ax: Axes, handles: Sequence[Any], **where: Any) -> Any:
     """A legend on the ground of its axes, whose words are no formulas."""
-    from matplotlib.legend_handler import HandlerPatch
-
-    from bwprof.plot.canvas import Bar, in_legend
-
     inner = ink(ax)
     options: dict[str, Any] = {"fontsize": 8, "framealpha": 0.9, "borderaxespad": 0.3, "columnspacing": 1.4} | where
-    options["handler_map"] = {Bar: HandlerPatch(patch_func=in_legend)}
     legend = ax.legend(
         handles=list(handles), facecolor=inner.ground, edgecolor="none", labelcolor=inner.text, **options
     )

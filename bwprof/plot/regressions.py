@@ -77,7 +77,7 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     --------
     >>> import bwprof
     >>> frame = bwprof.load_example("h200")
-    >>> bwprof.plot.regressions.ratios(bwprof.compare(frame, frame)).get_xlabel()
+    >>> bwprof.plot.ratios(bwprof.compare(frame, frame)).get_xlabel()
     'change of the time (%)'
     """
     return picture(data).on(ax)

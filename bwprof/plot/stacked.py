@@ -84,7 +84,7 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.stacked.speedup(bwprof.load_example("h200")).get_xlabel()
+    >>> bwprof.plot.speedup(bwprof.load_example("h200")).get_xlabel()
     'time gain of FP16 over FP32 (x)'
     """
     return speedup_picture(data, from_=from_, to=to).on(ax)
@@ -134,18 +134,19 @@ def _draw_gains(
     ax: Axes, found: Sequence[PrecisionPair], count: int, names: tuple[str, str], notes: Sequence[str], room: Inches
 ) -> None:
     from matplotlib.collections import LineCollection
+    from matplotlib.patches import Rectangle
 
-    from bwprof.plot.canvas import Bar, bar
+    from bwprof.plot.canvas import bar
 
     colors, look = ink(ax), style(names[1])
     loss, gain = (any((pair.bandwidth_ratio < 1) == lower for pair in found) for lower in (True, False))
     ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
-    handles: list[Any] = [Bar((0, 0), 1, 1, facecolor=look.color, label="gained by fewer bytes", **ground)]
+    handles: list[Any] = [Rectangle((0, 0), 1, 1, facecolor=look.color, label="gained by fewer bytes", **ground)]
     more, less = (look.color, _GAIN_HATCH), (_LOSS_COLOR, _LOSS_HATCH)
     for there, (color, hatch), told in ((gain, more, "gained by a higher"), (loss, less, "lost to a lower")):
         if there:
             label = f"{told} bandwidth (efficiency)"
-            handles.append(Bar((0, 0), 1, 1, facecolor=color, hatch=hatch, label=label, **ground))
+            handles.append(Rectangle((0, 0), 1, 1, facecolor=color, hatch=hatch, label=label, **ground))
     rows = [row for pair in found for row in (pair.wide, pair.narrow)]
     handles += _marks(rows, colors)
     each = legend_over_lines(ax, handles, len(found), room)
@@ -276,7 +277,7 @@ def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> Axe
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.stacked.model(bwprof.load_example("h200_llama")).get_xlabel()
+    >>> bwprof.plot.model(bwprof.load_example("h200_llama")).get_xlabel()
     'time per token (ms)'
     """
     return model_picture(data, phase=phase).on(ax)
@@ -347,14 +348,16 @@ def _step_name(row: RowDict, varying: set[str]) -> str:
 
 
 def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[str], room: Inches) -> None:
-    from bwprof.plot.canvas import Bar, bar
+    from matplotlib.patches import Rectangle
+
+    from bwprof.plot.canvas import bar
 
     colors = ink(ax)
     roles = _roles(found)
     looks = {role: part_look(place) for place, role in enumerate(roles)}
     ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
     handles: list[Any] = [
-        Bar((0, 0), 1, 1, facecolor=color, hatch=hatch, label=cut(role, 24), **ground)
+        Rectangle((0, 0), 1, 1, facecolor=color, hatch=hatch, label=cut(role, 24), **ground)
         for role, (color, hatch) in looks.items()
     ]
     handles += _marks([row for step in found for rows in step.rows.values() for row in rows], colors)

@@ -69,7 +69,7 @@ def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> (folder / "monday").mkdir()
     >>> _ = bwprof.save(bwprof.load_example("h200"), folder / "monday" / "results.json")
-    >>> bwprof.plot.trends.trend(bwprof.history(folder, "decode_gemm_8b")).get_ylabel()
+    >>> bwprof.plot.trend(bwprof.history(folder, "decode_gemm_8b")).get_ylabel()
     'time (us)'
     """
     panels = _panels(data)

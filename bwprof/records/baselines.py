@@ -109,7 +109,7 @@ class Baseline:
     --------
     >>> row = {"operation": "gemm", "status": "ok", "flags": "", "device": "H200", "driver": None}
     >>> rows = tuple({**row, "time_ms": time} for time in (0.52, 0.50, 0.51))
-    >>> found = Baseline("main", (Kept(rows, (None, None, None)),))
+    >>> found = Baseline("main", (BaselineCase(rows, (None, None, None)),))
     >>> found.rows[0]["time_ms"], found.process_ms, found.device
     (0.51, [(0.52, 0.5, 0.51)], 'H200')
     """

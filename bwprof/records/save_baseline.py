@@ -94,8 +94,8 @@ def note_disturbed(name: str, rows: Sequence[RowDict]) -> str:
     said = ", ".join(dict.fromkeys(word for words in flags for word in words))
     return (
         f"baseline '{quote_text(name)}': {len(flags)} of {plural(len(rows), 'case')} disturbed ({said}) each time it "
-        "was measured, and is no ground to judge by: save it anew when nothing else uses the device, or compare turn by "
-        "turn (bwprof ab)"
+        "was measured, and is no ground to judge by: save it anew when nothing else uses the device, or compare turn "
+        "by turn (bwprof ab)"
     )
 
 

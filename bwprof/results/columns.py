@@ -443,6 +443,9 @@ def param_columns() -> tuple[Column, ...]:
     return tuple(placed + [column for name, column in found.items() if name not in CLASSIC_NAMES])
 
 
+COLUMN_FACTS = ("name", "unit", "group", "better", "text")  # of each column, for people
+
+
 @cache
 def columns() -> tuple[Column, ...]:
     """Every column, in the order of the CSV file."""

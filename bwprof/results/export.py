@@ -145,7 +145,7 @@ class TraceDocument:
 
     Examples
     --------
-    >>> trace = Trace()
+    >>> trace = TraceDocument()
     >>> device = trace.process("a device")
     >>> trace.track(device, "a stream", [Slice("gemm", 0.0, 31.352, {"bandwidth_gb_s": 3747.07})])
     >>> '"dur":31.352' in trace.text()

@@ -74,7 +74,7 @@ _ALSO = {"case", "status"}
 
 _THEIRS = {"Kernel Name", "KernelName", "Kernel_Name"}
 
-_READERS = "bwprof.importers.detect.load(path), and bwprof diagnose FILE"
+_READERS = "bwprof.importers.load(path), and bwprof diagnose FILE"
 
 
 def is_table(names: Sequence[str]) -> bool:

@@ -255,11 +255,8 @@ def compared_rows(data: pd.DataFrame | Any) -> list[RowDict]:
     return rows
 
 
-COLUMN_FACTS = ("name", "unit", "group", "better", "text")  # of each column
-
-
 def columns() -> pd.DataFrame:
-    """What the columns of a row are.
+    """Describe the columns of a row.
 
     Returns
     -------
@@ -275,11 +272,9 @@ def columns() -> pd.DataFrame:
     >>> found.loc["time_ms", "unit"], found.loc["bandwidth_gb_s", "better"]
     ('ms', 'higher')
     """
-    import pandas as pd
-
+    facts = results_columns.COLUMN_FACTS
     return pd.DataFrame(
-        [[getattr(column, name) for name in COLUMN_FACTS] for column in results_columns.columns()],
-        columns=list(COLUMN_FACTS),
+        [[getattr(column, name) for name in facts] for column in results_columns.columns()], columns=list(facts)
     )
 
 

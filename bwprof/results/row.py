@@ -65,7 +65,7 @@ class RunMetadata(FrozenDict):
     Examples
     --------
     >>> import copy
-    >>> run = Run({"run_id": "a", "plan": [{"case": "decode"}]})
+    >>> run = RunMetadata({"run_id": "a", "plan": [{"case": "decode"}]})
     >>> run["plan"][0]["case"], copy.deepcopy(run) is run
     ('decode', True)
     """

@@ -163,7 +163,7 @@ def _limiter(
     floor_share : float or array
         An empty launch's time over its own; NaN where not known.
     told, least : bool or array of bool
-        As `_is_told` has them.
+        As `_is_known` has them.
     """
     both = _known(memory) & _known(arithmetic) & _not(least)
     code = _where(memory >= _where(_known(arithmetic), arithmetic, 0.0), _MEMORY, _COMPUTE)

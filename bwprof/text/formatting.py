@@ -123,7 +123,7 @@ def plural(count: int, what: str) -> str:
 
     Examples
     --------
-    >>> counted(1, "case"), counted(63, "case")
+    >>> plural(1, "case"), plural(63, "case")
     ('1 case', '63 cases')
     """
     return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -46,7 +46,7 @@ def to_ascii(text: str) -> str:
 
     Examples
     --------
-    >>> spelt("a\\x1b[31mb")
+    >>> to_ascii("a\\x1b[31mb")
     'a\\\\x1b[31mb'
     """
     return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
@@ -272,7 +272,7 @@ def as_list(value: Any, name: str) -> list[Any]:
 
     Examples
     --------
-    >>> several(3, "M"), several("4Ki", "M"), several(range(2), "M")
+    >>> as_list(3, "M"), as_list("4Ki", "M"), as_list(range(2), "M")
     ([3], ['4Ki'], [0, 1])
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -343,7 +343,7 @@ def expand_ranges(items: Iterable[Any], name: str) -> list[Any]:
 
     Examples
     --------
-    >>> spread([1, "2..8:x2", "4Ki"], "M")
+    >>> expand_ranges([1, "2..8:x2", "4Ki"], "M")
     [1, 2, 4, 8, 4096]
     """
     found: list[Any] = []
@@ -421,7 +421,7 @@ def parse_seconds(value: Any, name: str, *, from_zero: bool = False, text: bool 
 
     Examples
     --------
-    >>> seconds(0, "max_seconds", from_zero=True), seconds("2.5", "--max-seconds", text=True)
+    >>> parse_seconds(0, "max_seconds", from_zero=True), parse_seconds("2.5", "--max-seconds", text=True)
     (0.0, 2.5)
     """
     found = finite_number(read_number(value) if text else value)
@@ -436,7 +436,7 @@ def parse_fraction(value: Any, name: str) -> float:
 
     Examples
     --------
-    >>> fraction(0.02, "rel_ci"), fraction("2%", "rel_ci")
+    >>> parse_fraction(0.02, "rel_ci"), parse_fraction("2%", "rel_ci")
     (0.02, 0.02)
     """
     if isinstance(value, str):

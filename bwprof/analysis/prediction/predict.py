@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bwprof import _core, registry
-from bwprof.analysis.prediction import catalogue
+from bwprof.analysis.prediction import DEFAULT_EFFICIENCY, catalogue
 from bwprof.analysis.prediction.catalogue import Card, card_of, each_device
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.analysis.prediction.efficiency import efficiency as learn
@@ -31,7 +31,6 @@ _log = logging.getLogger("bwprof.predict")
 
 DEFAULT_DEVICE = "A100-80GB"
 
-DEFAULT_EFFICIENCY = 0.9
 
 PREDICTED = "predicted"
 

@@ -21,8 +21,7 @@ from bwprof.info import about, device_lines, info
 from bwprof.kernels import Variants, variants
 from bwprof.results import columns as results_columns
 from bwprof.results.atomic import atomic_write
-from bwprof.results.columns import Column
-from bwprof.results.frame import COLUMN_FACTS
+from bwprof.results.columns import COLUMN_FACTS, Column
 from bwprof.results.json_file import plain
 from bwprof.runs.interrupts import Interrupts
 from bwprof.selftest.bench import Cell, PartReport

@@ -13,7 +13,6 @@ from bwprof.cli.guard import OK
 from bwprof.cli.inputs import rows_of
 from bwprof.cli.options import MixedParser, Parser, add_only, run
 from bwprof.cli.output import check_picture
-from bwprof.results import frame, pairs
 from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.reader import load
 from bwprof.text.formatting import path_text
@@ -302,6 +301,8 @@ def _draw_other(
 
 def means(data: pd.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
     """Of each case (of each variant where it has several) and precision the mean bandwidth, GB/s, and time, ms."""
+    from bwprof.results import frame, pairs
+
     every = frame.to_rows(data)
     rows = [row for row in every if row["status"] == "ok" and row["bandwidth_gb_s"] is not None]
     groups = pairs.groups(rows, every)
@@ -311,6 +312,8 @@ def means(data: pd.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str, di
 def _means(groups: Sequence[PrecisionGroup], column: str) -> dict[str, dict[str, float]]:
     """Of each case and precision the mean."""
     found: dict[str, dict[str, list[float]]] = {}
+    from bwprof.results import pairs
+
     for name, group in zip(pairs.labels(groups), groups, strict=True):
         for precision, row in group.rows.items():
             if row[column] is not None:
