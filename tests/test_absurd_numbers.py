@@ -14,7 +14,7 @@ from rows import pair
 
 import bwprof
 from bwprof.analysis.bandwidth import BandwidthAnalysis
-from bwprof.analysis.summarize import utilization_table
+from bwprof.analysis.utilization import utilization_table
 from bwprof.cli import main
 from bwprof.results import frame
 from bwprof.text.formatting import bytes_text, figure_text, seconds_text, short

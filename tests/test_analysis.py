@@ -13,7 +13,7 @@ from rows import row
 import bwprof
 from bwprof.analysis.answer import Answer, with_peak
 from bwprof.analysis.bottleneck import strengths
-from bwprof.analysis.summarize import speed_of_light, utilization_table
+from bwprof.analysis.utilization import speed_of_light, utilization_table
 from bwprof.results import frame as results_frame
 
 GB = 10**9

@@ -16,7 +16,7 @@ import bwprof
 from bwprof.analysis.answer import Answer
 from bwprof.analysis.bottleneck import bottlenecks, rules_of, strengths
 from bwprof.analysis.checks import checklist
-from bwprof.analysis.summarize import speed_of_light, utilization_table
+from bwprof.analysis.utilization import speed_of_light, utilization_table
 from bwprof.cli.commands.analyze import print_answer
 from bwprof.results import columns as results_columns
 from bwprof.results import frame

@@ -12,7 +12,7 @@ from rows import pair, row
 import bwprof
 from bwprof.analysis.bottleneck import bottlenecks, ranked, strengths
 from bwprof.analysis.gains import improvement_table, why_the_same
-from bwprof.analysis.summarize import utilization_table
+from bwprof.analysis.utilization import utilization_table
 from bwprof.results import frame
 
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from past import timed, week, write
 
 from bwprof.cli import main
-from bwprof.plot import styles, trends
+from bwprof.plot import regressions, styles
 from bwprof.records.history.query import history
 
 
@@ -190,7 +190,7 @@ def test_letters_of_any_kind_are_only_shown(tmp_path: Path, capsys: pytest.Captu
         out, _ = printed(capsys, *arguments, "--folder", str(tmp_path))
         assert "\\x1b[31m [bold]" in out
         assert "\x1b" not in out
-    assert trends.save_trend(history(tmp_path), tmp_path / "x.svg").read_text().startswith("<?xml")
+    assert regressions.save_trend(history(tmp_path), tmp_path / "x.svg").read_text().startswith("<?xml")
 
 
 def test_progress_on_a_terminal(
@@ -218,7 +218,7 @@ def drawn(data: pd.DataFrame) -> tuple[Figure, list[str]]:
     """A figure with the trend in it, and all its texts."""
     figure = Figure(figsize=(9.5, 4.2))
     ax = figure.add_subplot()
-    assert trends.trend(data, ax) is ax
+    assert regressions.trend(data, ax) is ax
     figure.canvas.draw()
     return figure, [text.get_text() for text in ax.texts]
 
@@ -300,7 +300,7 @@ def test_a_panel_for_each_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         real(figure, *arguments, **options)
 
     monkeypatch.setattr(Figure, "savefig", look)
-    target = trends.save_trend(history(tmp_path), tmp_path / "trend.png")
+    target = regressions.save_trend(history(tmp_path), tmp_path / "trend.png")
     assert target.read_bytes().startswith(b"\x89PNG")
     assert seen == [cases]
 
@@ -310,6 +310,6 @@ def test_a_picture_needs_a_history(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"not a history, which bwprof.history gives: column started, series, change, marks is missing"
     ):
-        trends.trend(history(tmp_path).drop(columns=["started", "series", "change", "marks"]))
+        regressions.trend(history(tmp_path).drop(columns=["started", "series", "change", "marks"]))
     with pytest.raises(ValueError, match="no times to draw"):
-        trends.trend(history(tmp_path).assign(time_ms=float("nan")))
+        regressions.trend(history(tmp_path).assign(time_ms=float("nan")))

@@ -17,7 +17,7 @@ from rows import row
 
 import bwprof
 from bwprof import plot
-from bwprof.plot import rooflines, series, styles, trends
+from bwprof.plot import regressions, rooflines, series, styles
 from bwprof.plot.series import count_formatter
 from bwprof.results import frame
 
@@ -50,7 +50,7 @@ def test_a_trend_names_the_first_and_the_last_date(first: str, last: str, offset
         rows = frame.from_rows([row("a", "fp32", timestamp=when, run_id=f"run-{number}")])
         rows.attrs["run"] = {"started": when, "run_id": f"run-{number}"}
         bwprof.save(rows, tmp_path / f"{number}" / "results.json")
-    axes = trends.trend(bwprof.history(tmp_path))
+    axes = regressions.trend(bwprof.history(tmp_path))
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]
     assert axes.xaxis.get_offset_text().get_text() == offset
 

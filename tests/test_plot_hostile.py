@@ -21,7 +21,7 @@ from rows import pair
 import bwprof
 from bwprof import plot
 from bwprof.cli.commands.plot import main_plot
-from bwprof.plot import ablations, bars, heatmaps, regressions, stacked, stream_curves, trends
+from bwprof.plot import ablations, bars, heatmaps, regressions, stacked, stream_curves
 from bwprof.results import frame
 
 ROWS = [made for n in (16, 64) for m in (1, 4) for made in pair(f"case {n} {m}", 100.0 + n, 80.0 + m, N=n, M=m)]
@@ -75,7 +75,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_older_one(
 @pytest.mark.parametrize("projection", ["polar", "3d", "mollweide"])
 def test_only_plain_axes_are_drawn_on(projection: str, past: pd.DataFrame) -> None:
     figure = Figure()
-    for function, data in ((bars.comparison, ROWS), (regressions.ratios, compared()), (trends.trend, past)):
+    for function, data in ((bars.comparison, ROWS), (regressions.ratios, compared()), (regressions.trend, past)):
         with pytest.raises(ValueError, match=f"ax is of the projection '{projection}': plain axes are needed"):
             function(data, ax=figure.add_subplot(projection=projection))
 
@@ -106,7 +106,7 @@ def test_a_part_of_a_figure_has_axes_too() -> None:
     figure.canvas.draw()
 
 
-@pytest.mark.parametrize("function", [regressions.ratios, ablations.ablation, trends.trend])
+@pytest.mark.parametrize("function", [regressions.ratios, ablations.ablation, regressions.trend])
 def test_what_is_no_frame_of_theirs_is_said(function: Callable[..., Axes]) -> None:
     for given in (None, 5, [], {}):
         with pytest.raises(TypeError, match=r"a frame is needed, a (comparison|ladder|history), which bwprof"):
@@ -157,13 +157,13 @@ def test_odd_numbers_leave_the_rest_of_a_comparison_and_a_history(odd: Any, past
     assert any("fp16" in word.get_text() for word in drawn(regressions.ratios, ratios).get_yticklabels())
     times = past.astype(object)
     times.loc[times.index[0], ["time_ms", "time_ms_lo", "time_ms_hi"]] = [odd] * 3
-    assert drawn(trends.trend, times).get_title(loc="left") == "a"
+    assert drawn(regressions.trend, times).get_title(loc="left") == "a"
 
 
 def test_a_history_in_any_form_is_drawn(past: pd.DataFrame) -> None:
     named = past.set_index(pd.Index(range(len(past)), name="case"))
     for given in (past.astype("category"), past.astype(object), named):
-        assert drawn(trends.trend, given).get_title(loc="left") == "a"
+        assert drawn(regressions.trend, given).get_title(loc="left") == "a"
 
 
 def test_a_phase_is_text() -> None:

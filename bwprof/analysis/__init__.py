@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from bwprof.analysis.prediction.efficiency import efficiency as efficiency
     from bwprof.analysis.prediction.predict import predict as predict
     from bwprof.analysis.prediction.predict import predict_rows as predict_rows
-    from bwprof.analysis.summarize import speed_of_light as speed_of_light
-    from bwprof.analysis.summarize import utilization_table as utilization_table
+    from bwprof.analysis.utilization import speed_of_light as speed_of_light
+    from bwprof.analysis.utilization import utilization_table as utilization_table
     from bwprof.roofs.limiter import attainable as attainable
     from bwprof.roofs.limiter import classify as classify
     from bwprof.roofs.limiter import position as position
@@ -34,7 +34,7 @@ _NAMES = {
     "bwprof.analysis.prediction.catalogue": "catalogue",
     "bwprof.analysis.prediction.efficiency": "efficiency",
     "bwprof.analysis.prediction.predict": "predict predict_rows",
-    "bwprof.analysis.summarize": "speed_of_light utilization_table",
+    "bwprof.analysis.utilization": "speed_of_light utilization_table",
     "bwprof.roofs.limiter": "attainable classify position ridge with_limits",
 }
 

@@ -17,7 +17,7 @@ from bwprof.analysis.checks import checklist
 from bwprof.analysis.cliffs import cliffs
 from bwprof.analysis.gains import NOTHING, improvement_table, limited_by, precisions_of, speedup_line, why_the_same
 from bwprof.analysis.rules import AT_ROOF, at_a_roof
-from bwprof.analysis.summarize import utilization_table
+from bwprof.analysis.utilization import utilization_table
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
 from bwprof.text.formatting import is_missing, plural, seconds_text

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summarize import PAIR, summary_rows
-from bwprof.analysis.values import labels
 from bwprof.results import schema
 from bwprof.results.columns import FLAGS
 from bwprof.results.schema import RowDict
@@ -277,6 +276,8 @@ def _grid_notes(data: pd.DataFrame, empty: Sequence[str]) -> list[str]:
     why: dict[str, list[str]] = {}
     if "status" in data.columns:
         broken = data[data["status"].fillna("ok").ne("ok")]
+        from bwprof.analysis.values import labels
+
         for name, row in zip(labels(broken), broken.to_dict(orient="records"), strict=True):
             said = "" if formatting.is_missing(row.get("reason")) else f": {row['reason']}"
             why.setdefault(f"{row['status']}{said}", []).append(name)

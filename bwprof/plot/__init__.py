@@ -15,13 +15,12 @@ from bwprof.plot.bars import comparison, save
 from bwprof.plot.canvas import Drawing, check_dpi, check_ending, endings
 from bwprof.plot.data import frame_of
 from bwprof.plot.heatmaps import heatmap
-from bwprof.plot.regressions import ratios, save_ratios
+from bwprof.plot.regressions import ratios, save_ratios, save_trend, trend
 from bwprof.plot.rooflines import roofline
 from bwprof.plot.series import lines
 from bwprof.plot.stacked import model, speedup
 from bwprof.plot.stream_curves import ridge, roofs
 from bwprof.plot.styles import style
-from bwprof.plot.trends import save_trend, trend
 from bwprof.text.parsing import as_sequence, path_of, unknown
 
 __all__ = [

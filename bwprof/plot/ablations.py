@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.canvas import MOST_LINES, Drawing, Inches, beside, cut, lines_in, note_left_out, save_one
 from bwprof.plot.data import need_columns
-from bwprof.plot.labels import legend_over_lines, make_handle, write_behind
+from bwprof.plot.legends import legend_over_lines, make_handle, write_behind
 from bwprof.plot.styles import Ink, dress, ink, style
 from bwprof.results import reader
 from bwprof.text.formatting import gain_text, is_missing, short

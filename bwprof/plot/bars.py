@@ -32,7 +32,7 @@ from bwprof.plot.canvas import (
     write_panels,
 )
 from bwprof.plot.data import doubted, hollow, predicted, remarks, rows_of, why_hollow
-from bwprof.plot.labels import add_title, legend_over_lines, make_handle
+from bwprof.plot.legends import add_title, legend_over_lines, make_handle
 from bwprof.plot.styles import Ink, Style, dress, ink, readable, style, styles
 from bwprof.results import pairs, schema
 from bwprof.results.pairs import PrecisionGroup

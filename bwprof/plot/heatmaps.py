@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import registry
 from bwprof.plot.canvas import Drawing, Inches, cut, note_left_out, width_of
 from bwprof.plot.data import device_of, doubted, need, number_column, predicted, remarks, rows_of
-from bwprof.plot.labels import add_title
+from bwprof.plot.legends import add_title
 from bwprof.plot.series import axis_label, column_of, count_formatter, varying
 from bwprof.plot.styles import dress, ink, readable
 from bwprof.results.columns import Column

@@ -14,7 +14,7 @@ from bwprof.analysis import values
 from bwprof.analysis.summarize import ordered_precisions
 from bwprof.plot.canvas import Drawing, Inches, cut, distinguish_names, in_lines, log, width_of
 from bwprof.plot.data import device_of, hollow, predicted, remarks, rows_of, why_hollow
-from bwprof.plot.labels import add_legend, add_title, make_handle, make_ring
+from bwprof.plot.legends import add_legend, add_title, make_handle, make_ring
 from bwprof.plot.styles import Style, dress, ink, styles
 from bwprof.results import pairs, schema
 from bwprof.results.schema import RowDict

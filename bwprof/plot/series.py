@@ -14,7 +14,7 @@ from bwprof.analysis.cliffs import along
 from bwprof.analysis.summarize import ordered_precisions
 from bwprof.plot.canvas import Drawing, Inches, cut, note_left_out
 from bwprof.plot.data import device_of, facts_of, hollow, need, number_column, remarks, rows_of, why_hollow
-from bwprof.plot.labels import add_title, draw_marks, legend_above, make_handle, make_ring
+from bwprof.plot.legends import add_title, draw_marks, legend_above, make_handle, make_ring
 from bwprof.plot.styles import dress, ink, styles
 from bwprof.results import schema
 from bwprof.results.columns import Column

@@ -20,7 +20,7 @@ from bwprof.plot.canvas import (
     width_of,
 )
 from bwprof.plot.data import device_of, doubted, frame_of, need_columns, predicted, remarks
-from bwprof.plot.labels import add_title, legend_over_lines, make_handle, write_behind
+from bwprof.plot.legends import add_title, legend_over_lines, make_handle, write_behind
 from bwprof.plot.styles import Ink, dress, ink, part_look, readable, style
 from bwprof.results.frame import to_rows
 from bwprof.results.schema import RowDict

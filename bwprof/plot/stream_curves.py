@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import registry
 from bwprof.plot.canvas import Drawing, Inches, cut
 from bwprof.plot.data import facts_of, frame_of, predicted, rows_of
-from bwprof.plot.labels import add_title, draw_marks, legend_above, make_handle, make_ring
+from bwprof.plot.legends import add_title, draw_marks, legend_above, make_handle, make_ring
 from bwprof.plot.styles import dress, ink, part_look, styles
 from bwprof.results.reader import load
 from bwprof.results.schema import RowDict

@@ -160,7 +160,7 @@ def _goal(name: str, wanted: Any, where: str) -> Goal:
     value = finite_number(read_number(found[2])) if found is not None else None
     if found is None or value is None:
         raise ValueError(
-            f'{where}: {name} is {repr_short(wanted)}: a comparison is needed: ">=0.5", "<2" ({", ".join(_COMPARE)})'
+            f'{where}: {name} is {repr_short(wanted)}: a comparison is needed, as ">=0.5" ({", ".join(_COMPARE)})'
         )
     return Goal(name, found[1], value)
 

@@ -10,15 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from bwprof import environment, hardware
 from bwprof.errors import SweepError, keeping
 from bwprof.hardware import Choice
 from bwprof.measuring.row import Outcome
-from bwprof.results import frame as frames
 from bwprof.results.atomic import atomic_write, holds_something
 from bwprof.results.row import Row
 from bwprof.results.writer import Store
@@ -30,6 +27,9 @@ from bwprof.runs.metadata import DevicePart, Settle, as_it_is
 from bwprof.runs.progress import Callback, SilentProgress, choose_progress
 from bwprof.runs.timeline import Timeline
 from bwprof.text.parsing import is_truth, parse_bool, parse_seconds, path_of, quote_text, repr_short
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ProgressArgument = bool | Callable[[int, int, Row], object] | None
 
@@ -149,6 +149,8 @@ def parts_into_frame(
 
 def _frame_of(store: Store) -> pd.DataFrame:
     """A run's rows so far."""
+    from bwprof.results import frame as frames
+
     return frames.from_rows(store.rows, store.run, store.samples)
 
 

@@ -82,9 +82,9 @@ def _print(options: argparse.Namespace) -> int:
         data_stream("--csv" if options.csv else "--json")
     found = _found(options)
     if options.plot is not None:
-        from bwprof.plot import trends
+        from bwprof.plot import regressions
 
-        trends.save_trend(found, options.plot)
+        regressions.save_trend(found, options.plot)
     if options.csv:
         from bwprof.results import frame
 

@@ -290,7 +290,7 @@ def _draw_other(
 
         picture(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
         return
-    from bwprof.plot.trends import write_trend
+    from bwprof.plot.regressions import write_trend
     from bwprof.records.history.query import history
 
     if len(files) > 1:
