@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <structmember.h>
+#include <time.h>
 
 static core_state *state_of(case_object *self) {
     return core_state_of(Py_TYPE((PyObject *)self));
@@ -116,6 +117,28 @@ void core_cases_free(device_object *device) {
     }
 }
 
+/* A thread that leaves a device frees the cases that were dropped while it was in it: hence these stand here. */
+bw_status core_device_open(const device_object *self) {
+    return self->session ? BW_OK : bw_fail(BW_CODE_INVALID, "this Device is closed");
+}
+
+static void pause_thread(void) {
+    Py_BEGIN_ALLOW_THREADS;
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    Py_END_ALLOW_THREADS;
+}
+
+bw_status core_device_enter(device_object *self) {
+    while (self->session && self->freeing && !bw_session_is_foreign(self->session)) pause_thread();
+    BW_TRY(core_device_open(self));
+    return bw_session_enter(self->session);
+}
+
+void core_device_leave(device_object *self) {
+    core_cases_free(self);
+    bw_session_leave(self->session);
+}
+
 /* Frees the case if only those use it who close it. Where another thread is in the session, that one frees it when it
  * leaves: it would never find the session free beside a thread that makes one call after another. */
 static void free_if_unused(case_object *self) {
@@ -167,7 +190,7 @@ static PyObject *case_close(PyObject *object, PyObject *unused) {
     if (add_user(self, true) < 0) return NULL;
     int signalled = 0;
     for (free_if_unused(self); self->device && signalled == 0; free_if_unused(self)) {
-        core_pause();
+        pause_thread();
         signalled = PyErr_CheckSignals();
     }
     core_case_let_go(self);

@@ -151,11 +151,10 @@ PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs
 /* ---- profiler.c ---- */
 enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at first */
 
-/* ---- device.c ---- */
+/* ---- case.c ---- */
 bw_status core_device_open(const device_object *self); /* BW_CODE_INVALID once it is closed */
 bw_status core_device_enter(device_object *self);      /* as its only user */
 void core_device_leave(device_object *self);
-void core_pause(void); /* a millisecond without the GIL */
 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;

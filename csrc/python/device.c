@@ -5,28 +5,6 @@
 #include <math.h>
 #include <stddef.h>
 #include <structmember.h>
-#include <time.h>
-
-bw_status core_device_open(const device_object *self) {
-    return self->session ? BW_OK : bw_fail(BW_CODE_INVALID, "this Device is closed");
-}
-
-void core_pause(void) {
-    Py_BEGIN_ALLOW_THREADS;
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    Py_END_ALLOW_THREADS;
-}
-
-bw_status core_device_enter(device_object *self) {
-    while (self->session && self->freeing && !bw_session_is_foreign(self->session)) core_pause();
-    BW_TRY(core_device_open(self));
-    return bw_session_enter(self->session);
-}
-
-void core_device_leave(device_object *self) {
-    core_cases_free(self);
-    bw_session_leave(self->session);
-}
 
 static PyObject *raise_status(PyObject *object, bw_status status) {
     return core_raise(core_state_of(Py_TYPE(object)), status);
