@@ -435,13 +435,13 @@ def test_outputs_that_ncu_could_not_write_are_told_before_it_runs(
 
 
 def test_of_endless_words_the_last_are_read(tmp_path: Path) -> None:
-    from bwprof.importers.ncu.parse import end_of
+    from bwprof.importers.ncu.parse import read_end
 
     with (tmp_path / "said").open("w+b") as stream:
         stream.truncate(1 << 34)  # sparse
         stream.seek(0, 2)
         stream.write(b"the end\n")
-        assert end_of(stream, 8) == "the end"
+        assert read_end(stream, 8) == "the end"
 
 
 @pytest.mark.usefixtures("nothing_installed")

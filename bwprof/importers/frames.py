@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bwprof.analysis.values import ABOVE_PEAK_PCT
-from bwprof.importers.reader import FileLines, batches, line_of, opened, wrong
+from bwprof.importers.reader import FileLines, file_error, find_line, open_text, read_batches
 from bwprof.results import schema
 from bwprof.results.atomic import read_text
 from bwprof.results.columns import ValueKind
@@ -97,7 +97,7 @@ COLUMNS: tuple[ImportedColumn, ...] = (
 )
 
 
-def frame_of(
+def make_frame(
     data: Mapping[str, Sequence[Any] | NDArray[Any]], *, source: str, tool: str, notes: Iterable[str] = ()
 ) -> pd.DataFrame:
     """A frame of whole columns, in the order and type of `COLUMNS`, then the others as given.
@@ -112,11 +112,11 @@ def frame_of(
     found = {name: _column(data[name], column.kind) for name, column in known.items()}
     found |= {name: values for name, values in data.items() if name not in known}
     frame = pd.DataFrame(found)
-    frame.attrs = {"source": source, "tool": tool, "notes": (*notes, *beyond_peak(frame))}
+    frame.attrs = {"source": source, "tool": tool, "notes": (*notes, *check_peak(frame))}
     return frame
 
 
-def beyond_peak(frame: pd.DataFrame) -> list[str]:
+def check_peak(frame: pd.DataFrame) -> list[str]:
     """A note where launches are faster than the memory's theoretical peak."""
     count = 0 if "pct_peak" not in frame.columns else int((frame["pct_peak"] > ABOVE_PEAK_PCT).sum())
     text = f"{count} launch{'es are' if count > 1 else ' is'} faster than the memory's peak, which is impossible"
@@ -149,12 +149,12 @@ _BEGINS = re.compile(
 _TOOLS = {"count": "time line", "valu_busy_pct": "rocprof", "scratch_size": "rocprof"}  # by what only they have
 
 
-def begins(text: str) -> bool:
+def is_saved_json(text: str) -> bool:
     """Whether a file that begins so is a JSON file of such rows."""
     return _BEGINS.match(text) is not None
 
 
-def json_text(found: pd.DataFrame) -> str:
+def to_json(found: pd.DataFrame) -> str:
     """Rows, and what the frame's `attrs` say of them; missing values are null."""
     told = {str(name): plain(value) for name, value in found.attrs.items()}
     rows = [
@@ -164,7 +164,7 @@ def json_text(found: pd.DataFrame) -> str:
     return json.dumps({"format": FORMAT, **told, "rows": rows}, indent=1) + "\n"
 
 
-def csv_text(found: pd.DataFrame) -> str:
+def to_csv(found: pd.DataFrame) -> str:
     """Rows alone; cells that a spreadsheet would run are quoted."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -180,7 +180,7 @@ def _cell(value: Any) -> str:
     return quoted_formula(schema.clean(value)) if isinstance(value, str) else str(plain(value))
 
 
-def read(path: Path) -> pd.DataFrame:
+def read_saved(path: Path) -> pd.DataFrame:
     """The frame that a file holds; a CSV file keeps neither the notes nor whose figures they are.
 
     Raises
@@ -190,7 +190,7 @@ def read(path: Path) -> pd.DataFrame:
     OSError
         When it cannot be read.
     """
-    with opened(path) as stream:
+    with open_text(path) as stream:
         if stream.read(1 << 12).lstrip()[:1] == "{":
             return _of_document(path)
         stream.seek(0)
@@ -201,13 +201,13 @@ def _of_document(path: Path) -> pd.DataFrame:
     try:
         found = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise wrong(path, None, f"this is no JSON: {error}") from None
+        raise file_error(path, None, f"this is no JSON: {error}") from None
     rows = found.get("rows") if isinstance(found, dict) and is_document(found) else None
     if not isinstance(rows, list):
-        raise wrong(path, None, f'"format": "{FORMAT}" with a list of rows is needed')
+        raise file_error(path, None, f'"format": "{FORMAT}" with a list of rows is needed')
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise wrong(path, None, f"row {number} is {repr_short(row)}: a row is needed, of names and values")
+            raise file_error(path, None, f"row {number} is {repr_short(row)}: a row is needed, of names and values")
     names = dict.fromkeys(name for row in rows for name in row)
     data = {}
     for name in names:
@@ -216,7 +216,9 @@ def _of_document(path: Path) -> pd.DataFrame:
             if not _fits(value, _KINDS.get(name)):
                 kind = "text" if _KINDS.get(name) == "text" else "a number"
                 needed = kind if name in _KINDS else "a number or text"
-                raise wrong(path, None, f"row {number}: {quote_text(name)} is {repr_short(value)}: {needed} is needed")
+                raise file_error(
+                    path, None, f"row {number}: {quote_text(name)} is {repr_short(value)}: {needed} is needed"
+                )
         data[name] = values
     return _frame(path, data, found)
 
@@ -237,14 +239,14 @@ def _of_table(path: Path, lines: FileLines) -> pd.DataFrame:
     columns: list[_Values] = []
     notes: list[str] = []
     count = 0
-    for batch in _whole(path, batches(path, iter(lines), _BATCH), lines, notes):
+    for batch in _whole(path, read_batches(path, iter(lines), _BATCH), lines, notes):
         if not columns:
             columns = [_Values(unquoted_formula(name)) for name in batch.pop(0)]
         for column, cells in zip(columns, zip(*batch, strict=True), strict=False):
             place = column.add(cells)
             if place is not None:
                 said = f"{quote_text(column.name)} is '{quote_text(cells[place])}': a number is needed"
-                raise wrong(path, line_of(path, count + place + 1), said)
+                raise file_error(path, find_line(path, count + place + 1), said)
         count += len(batch)
     data: dict[str, Sequence[Any]] = {column.name: column.values() for column in columns}
     return _frame(path, data, {"notes": notes})
@@ -266,7 +268,7 @@ def _whole(
         for place, record in enumerate(held):
             if len(record) != width:
                 said = f"it has {plural(len(record), 'cell')}, and the header {width}"
-                raise wrong(path, line_of(path, count + place), said)
+                raise file_error(path, find_line(path, count + place), said)
         count += len(held)
         if held:
             yield held
@@ -332,7 +334,7 @@ def _frame(path: Path, data: Mapping[str, Sequence[Any]], told: Mapping[str, Any
     import numpy as np
 
     if "kernel" not in data:
-        raise wrong(path, None, "it has no column kernel: rows that bwprof made of a profiler's file are needed")
+        raise file_error(path, None, "it has no column kernel: rows that bwprof made of a profiler's file are needed")
     made: dict[str, Any] = {}
     for name, values in data.items():
         words = not isinstance(values, array) and any(isinstance(value, str) for value in values)
@@ -345,7 +347,7 @@ def _frame(path: Path, data: Mapping[str, Sequence[Any]], told: Mapping[str, Any
     tool = told.get("tool")
     known = next((one for name, one in _TOOLS.items() if name in data), "ncu")
     notes = told.get("notes")
-    frame = frame_of(
+    frame = make_frame(
         made,
         source=str(told.get("source") or path.name),
         tool=tool if isinstance(tool, str) and tool else known,

@@ -43,7 +43,7 @@ class NextCommand:
     in_python: bool = False  # no shell's command
 
 
-def steps(found: Diagnosis) -> list[NextCommand]:
+def suggest_commands(found: Diagnosis) -> list[NextCommand]:
     """What would settle the open hypotheses of a row; nothing for one that is at a roof, or cannot be counted.
 
     A row of bwprof's is measured again with what was not counted; what only a profiler tells, ncu says of one launch.
@@ -78,7 +78,7 @@ def steps(found: Diagnosis) -> list[NextCommand]:
     return made
 
 
-def rocprof_steps(found: Diagnosis) -> list[NextCommand]:
+def suggest_rocprof(found: Diagnosis) -> list[NextCommand]:
     """The same of an AMD card's row, of which bytes alone can be counted: the command, where they were not."""
     needs = [need for held in found.of(CANNOT_TELL) for need in held.judgement.needs if need.figure == BANDWIDTH.figure]
     counted = any(not is_missing(found.row.get(name)) for name in ("dram_bytes_read", "dram_gb_s"))

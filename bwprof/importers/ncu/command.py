@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bwprof.errors import UnavailableError
 from bwprof.importers.ncu.metrics import STALLS, stall_metric
-from bwprof.importers.ncu.parse import end_of, find, parse_ncu, run
+from bwprof.importers.ncu.parse import find_profiler, parse_ncu, read_end, run_program
 from bwprof.text.parsing import parse_seconds, quote_text, repr_short, to_ascii, unknown, whole_number
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def ncu_command(
     Examples
     --------
     >>> import shlex
-    >>> from bwprof.importers import ncu_command
+    >>> from bwprof.importers.ncu.command import ncu_command
     >>> shlex.join(ncu_command("python3 bench.py", "regex:attention", output="first"))
     'ncu --set full --target-processes all --kernel-name regex:attention -o first python3 bench.py'
     """
@@ -204,7 +204,7 @@ def ncu_capture(
 
     Examples
     --------
-    >>> from bwprof.importers import ncu_capture
+    >>> from bwprof.importers.ncu.command import ncu_capture
     >>> found = ncu_capture("./engine --once", "regex:gemm", "memory", launch_count=3)  # doctest: +SKIP
     """
     limit = None if timeout_s is None else parse_seconds(timeout_s, "timeout_s")
@@ -215,7 +215,7 @@ def ncu_capture(
         command = ncu_command(target, kernel, preset, report, launch_count=launch_count, clock_control=clocks)
         if kept.exists():
             raise ValueError(f"{quote_text(kept)} exists already: give another output")
-        ncu = find("ncu")
+        ncu = find_profiler("ncu")
         if ncu is None:
             elsewhere = ncu_command(
                 target, kernel, preset, output or "profile", launch_count=launch_count, clock_control=clocks
@@ -226,8 +226,8 @@ def ncu_capture(
             )
         said = Path(folder) / "output.txt"
         with said.open("w+b") as stream:
-            ended = run([ncu, *command[1:]], limit, stream)
-            told = f"{end_of(stream, _MOST)}\n{ended.said}"
+            ended = run_program([ncu, *command[1:]], limit, stream)
+            told = f"{read_end(stream, _MOST)}\n{ended.said}"
         if _DENIED in told:
             raise UnavailableError(
                 f"ncu may not read the counters ({_DENIED}): run as root, or let the driver allow it to all users "
