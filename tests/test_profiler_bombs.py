@@ -74,13 +74,13 @@ def test_a_tail_of_empty_cells_is_let_go(tmp_path: Path, monkeypatch: pytest.Mon
     from bwprof.importers.ncu import pages
 
     kept: list[int] = []
-    sniff = pages._Details._sniff
+    sniff = pages._DetailsPage._sniff
 
     def watched(page: Any) -> None:
         kept.extend(len(cells) for _, cells in page._first or ())
         sniff(page)
 
-    monkeypatch.setattr(pages._Details, "_sniff", watched)
+    monkeypatch.setattr(pages._DetailsPage, "_sniff", watched)
     page = details_page([("S", *TIME)])
     (tmp_path / "x.csv").write_text(page.rstrip("\n") + "," * 5000 + "\n")
     assert parse_ncu(tmp_path / "x.csv")["time_ms"].tolist() == [0.005]
