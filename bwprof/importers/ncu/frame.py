@@ -267,8 +267,8 @@ def _limiters(count: int, figures: _Figures) -> list[str | None]:
     if not {"warps", "registers", "shared"} <= limits.keys():
         return [None] * count
     names, table = list(limits), np.stack(list(limits.values()))
-    known = ~np.isnan(table).any(axis=0)
-    return [names[at] if known[launch] else None for launch, at in enumerate(np.argmin(table, axis=0))]
+    fewest, sums = np.argmin(table, axis=0), table.sum(axis=0)  # NaN where one is unknown
+    return [None if np.isnan(total) else names[at] for at, total in zip(fewest, sums, strict=True)]
 
 
 def _stalls(count: int, figures: _Figures) -> list[str | None]:
