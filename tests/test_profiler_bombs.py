@@ -58,14 +58,25 @@ def test_lines_of_countless_cells_are_refused(tmp_path: Path, monkeypatch: pytes
 
 def test_records_of_countless_cells_are_not_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 150 lines with a million commas each 2 000 would have been held at once."""
-    taken: list[int] = []
-    batches = reader.read_batches
-    monkeypatch.setattr(reader, "_CELLS_AT_ONCE", 1000)
     path = tmp_path / "x.csv"
-    path.write_text("Index,KernelName,A\n" + f"0,k{',' * 100}\n" * 400)
+    path.write_text("Index,KernelName,A\n" + "0,k,1\n" * 400)
     with path.open() as stream:
-        taken = [len(batch) for batch in batches(path, iter(stream), 2000)]
-    assert (max(taken), sum(taken)) == (16, 401)
+        assert len(list(reader.read_complete(path, reader.FileLines(path, stream), []))) == 401
+    path.write_text("Index,KernelName,A\n" + f"0,k{',' * 100}\n" * 400)
+    monkeypatch.setattr(reader, "_BLOCK", 64)
+    read_records = reader.read_records
+    taken: list[int] = []
+
+    def count(*arguments: Any) -> Any:
+        for record in read_records(*arguments):
+            taken.append(len(record[1]))
+            yield record
+
+    monkeypatch.setattr(reader, "read_records", count)
+    with path.open() as stream, pytest.raises(ValueError, match="line 2: it has 102 cells where the header has 3"):
+        list(reader.read_complete(path, reader.FileLines(path, stream), []))
+    assert len(taken) <= 16
+    monkeypatch.undo()
     with pytest.raises(ValueError, match="line 2: it has 102 cells where the header has 3"):
         parse_rocprof(path)
 

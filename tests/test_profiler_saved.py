@@ -130,12 +130,12 @@ def test_damaged_tables_are_refused_with_their_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="line 4: time_ms is 'soon': a number is needed"):
         load(path)
     path.write_text(f"{header}a,a,ok\nb,b,ok,2\n")
-    with pytest.raises(ValueError, match="line 2: it has 3 cells, and the header 4"):
+    with pytest.raises(ValueError, match="line 2: it has 3 cells where the header has 4"):
         load(path)
     path.write_text(f"{header}a,a,ok,1\nb,b,ok,2")
     cut = load(path)
     assert cut["kernel"].tolist() == ["a"]
-    assert cut.attrs["notes"] == ("the last line is cut off, and left out",)
+    assert cut.attrs["notes"] == ("line 3 is cut off and left out: the file is not whole",)
     path.write_text(header + "".join(f"k{at},k,ok,{at}\n" for at in range(1200)) + "late,k,ok,never\n")
     with pytest.raises(ValueError, match="line 1202: time_ms is 'never'"):
         load(path)

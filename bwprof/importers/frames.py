@@ -8,7 +8,7 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bwprof.analysis.values import ABOVE_PEAK_PCT
-from bwprof.importers.reader import FileLines, file_error, open_text, read_records
+from bwprof.importers.reader import FileLines, file_error, open_text, read_complete
 from bwprof.results import schema
 from bwprof.results.atomic import read_text
 from bwprof.results.columns import ValueKind
 from bwprof.results.csv_file import quoted_formula, unquoted_formula
 from bwprof.results.foreign import FORMAT, is_document
 from bwprof.results.json_file import plain
-from bwprof.text.formatting import is_missing, plural
+from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import quote_text, repr_short
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _fits(value: Any, kind: ValueKind | None) -> bool:
 
 def _read_csv(path: Path, lines: FileLines) -> pd.DataFrame:
     notes: list[str] = []
-    records = _complete_records(path, lines, notes)
+    records = read_complete(path, lines, notes)
     _, header = next(records, (0, []))
     columns = [_SavedColumn(unquoted_formula(name)) for name in header]
     while batch := list(islice(records, _BATCH)):
@@ -243,29 +243,6 @@ def _read_csv(path: Path, lines: FileLines) -> pd.DataFrame:
                 problem = f"{quote_text(column.name)} is '{quote_text(cells[place])}': a number is needed"
                 raise file_error(path, batch[place][0], problem)
     return _build_frame(path, {column.name: column.values for column in columns}, {"notes": notes})
-
-
-def _complete_records(path: Path, lines: FileLines, notes: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the header and records of its width, with their lines; leave out a last line that is cut off."""
-    width = 0
-    last: tuple[int, list[str]] | None = None
-    for record in read_records(path, iter(lines)):
-        if record[1]:
-            if last is not None:
-                yield _check_width(path, last, width)
-                width = width or len(last[1])
-            last = record
-    if last is not None and lines.ended:
-        yield _check_width(path, last, width)
-    elif last is not None:
-        notes.append("the last line is cut off, and left out")
-
-
-def _check_width(path: Path, record: tuple[int, list[str]], width: int) -> tuple[int, list[str]]:
-    line, cells = record
-    if width and len(cells) != width:
-        raise file_error(path, line, f"it has {plural(len(cells), 'cell')}, and the header {width}")
-    return record
 
 
 class _SavedColumn:

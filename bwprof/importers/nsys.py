@@ -15,7 +15,15 @@ from urllib.parse import quote
 import numpy as np
 
 from bwprof.importers.frames import make_frame
-from bwprof.importers.reader import FileLines, file_error, open_binary, open_text, read_records, shorten_name
+from bwprof.importers.reader import (
+    FileLines,
+    check_width,
+    file_error,
+    open_binary,
+    open_text,
+    read_records,
+    shorten_name,
+)
 from bwprof.importers.timeline import (
     COPY,
     FILL,
@@ -306,9 +314,7 @@ def _read_summary(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
         for line, cells in records:
             if not cells:
                 continue
-            if len(cells) != len(titles):
-                problem = f"it has {len(cells)} cells where the header has {len(titles)}: the file is not whole"
-                raise file_error(place, line, problem)
+            check_width(place, (line, cells), len(titles))
             names.append(schema.clean(cells[titles.index("Name")]))
             if len(names) > MOST_NAMES:
                 raise names_error(place)

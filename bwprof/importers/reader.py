@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from io import BufferedReader
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 from bwprof.results.csv_file import cells_of
 from bwprof.text.parsing import quote_text
@@ -163,8 +163,6 @@ def _without_return_type(name: str) -> str:
 LONGEST_LINE = 64 << 20  # letters: a launch of ncu has thousands of metrics, not millions
 _MOST_FILES = 10_000
 _MOST_COMMAS = 2_000_000  # in a line: each may make a cell
-_CELLS_AT_ONCE = 8_000_000  # above what any reader's batch has
-_RECORDS_AT_ONCE = 16
 _BLOCK = 1 << 20
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # PowerShell's > writes it
 
@@ -268,43 +266,48 @@ def split_cells(path: Path, number: int, text: str) -> list[str]:
     return rows[0]
 
 
-@contextmanager
-def _csv_errors(path: Path, reader: Any) -> Iterator[None]:
+def read_records(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the records of CSV lines, each with the number of the line it ends on."""
+    reader = csv.reader(lines, strict=True)
     try:
-        yield
+        for record in reader:
+            yield reader.line_num, record
     except csv.Error as error:
         raise file_error(path, reader.line_num, f"this is no CSV: {error}") from None
 
 
-def read_records(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the records of CSV lines, each with the number of the line it ends on."""
-    reader = csv.reader(lines, strict=True)
-    with _csv_errors(path, reader):
-        for record in reader:
-            yield reader.line_num, record
+def read_complete(
+    path: Path, lines: FileLines, notes: list[str], *, unended: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the header and the records of its width, each with its line.
+
+    A last line that is cut off is left out, with a note; `unended`: one that has all cells counts.
+    """
+    width = 0
+    last: tuple[int, list[str]] | None = None
+    for record in read_records(path, iter(lines)):
+        if record[1]:
+            if last is not None:
+                width = width or len(last[1])
+                check_width(path, last, width)
+                yield last
+            last = record
+    if last is None:
+        return
+    if not lines.ended:
+        if not unended or len(last[1]) < width:
+            notes.append(f"line {last[0]} is cut off and left out: the file is not whole")
+            return
+        notes.append("the last line has no end: if the file was cut off there, so may its last figure be")
+    check_width(path, last, width or len(last[1]))
+    yield last
 
 
-def read_batches(path: Path, lines: Iterator[str], most: int) -> Iterator[list[list[str]]]:
-    """Yield the records of CSV lines in lists of `most`, or fewer of very many cells; `find_line` finds their lines."""
-    reader = csv.reader(lines, strict=True)
-    batch: list[list[str]] = []
-    cells = 0
-    with _csv_errors(path, reader):
-        while rows := list(islice(reader, min(_RECORDS_AT_ONCE, most - len(batch)))):
-            batch += rows
-            cells += sum(map(len, rows))
-            if len(batch) >= most or cells >= _CELLS_AT_ONCE:
-                yield batch
-                batch, cells = [], 0
-    if batch:
-        yield batch
-
-
-def find_line(path: Path, record: int) -> int:
-    """Return the line on which a record ends. Records count from 0, the header's number; empty ones do not count."""
-    with open_text(path) as stream:
-        lines = (line for line, cells in read_records(path, iter(FileLines(path, stream))) if cells)
-        return next(islice(lines, record, None), 0)
+def check_width(path: Path, record: tuple[int, list[str]], width: int) -> None:
+    """Refuse a record with more or fewer cells than the header."""
+    line, cells = record
+    if len(cells) != width:
+        raise file_error(path, line, f"it has {len(cells)} cells where the header has {width}: the file is damaged")
 
 
 _MISSING = {"", "-", "n/a", "na", "nan", "-nan", "none", "null", "no data", "inf", "-inf", "+inf", "infinity"}
