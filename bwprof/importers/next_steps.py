@@ -47,40 +47,38 @@ def suggest_commands(diagnosis: Diagnosis) -> list[NextCommand]:
     needs = _open_needs(diagnosis)
     counters = [need for need in needs if need.option.startswith("--") and need != COMPULSORY_BYTES]
     metrics = [need for need in needs if need.preset]
-    is_measured = not is_missing(row.get("timer"))
-    case = _case_options(row)
-    kernel = None if is_missing(row.get("kernel")) else base_name(str(row["kernel"]))
-    commands = []
-    if counters and case is not None:
-        commands.append(_command(["bwprof", "sweep", *case, "--counters", "--metrics", "all"], counters))
-    elif counters and is_measured:
-        commands.append(NextCommand(_MEASURE, _figures(counters), in_python=True))
-    if case is not None or is_measured:
-        metrics = [need for need in metrics if need not in counters]
-    if metrics:
-        presets = {need.preset for need in metrics}
-        preset = presets.pop() if len(presets) == 1 else "full"
-        target = [PROGRAM] if case is None else ["python", "-m", "bwprof.sweep", *case, "--once"]
-        commands.append(_command(ncu_command(target, kernel if case is None else None, preset), metrics))
-    if COMPULSORY_BYTES in needs and not is_measured and kernel:
-        command = ["bwprof", "diagnose", _FILE, "--bytes", f"*{kernel}*=READ,WRITTEN"]
-        commands.append(_command(command, [COMPULSORY_BYTES]))
-    return commands
+    rest = [need for need in metrics if need not in counters]
+    if (case := _case_options(row)) is not None:
+        sweep = ["bwprof", "sweep", *case, "--counters", "--metrics", "all"]
+        once = ["python", "-m", "bwprof.sweep", *case, "--once"]
+        return [*_command(sweep, counters), *_ncu_command(once, None, rest)]
+    kernel = _kernel(row)
+    if not is_missing(row.get("timer")):  # a function that bwprof measured
+        measure = [NextCommand(_MEASURE, _figures(counters), in_python=True)] if counters else []
+        return [*measure, *_ncu_command([PROGRAM], kernel, rest)]
+    state = ["bwprof", "diagnose", _FILE, "--bytes", f"*{kernel}*=READ,WRITTEN"]
+    unstated = [COMPULSORY_BYTES] if COMPULSORY_BYTES in needs and kernel else []
+    return [*_ncu_command([PROGRAM], kernel, metrics), *_command(state, unstated)]
 
 
 def suggest_rocprof(diagnosis: Diagnosis) -> list[NextCommand]:
     """Suggest the command that counts an AMD card's bytes, where they were not counted."""
     needs = [need for need in _open_needs(diagnosis) if need.figure == BANDWIDTH.figure]
     counted = any(not is_missing(diagnosis.row.get(name)) for name in ("dram_bytes_read", "dram_gb_s"))
-    return [] if counted or not needs else [_command(RocprofSession(_COUNTED).build_command(PROGRAM), needs[:1])]
+    return [] if counted or not needs else _command(RocprofSession(_COUNTED).build_command(PROGRAM), needs[:1])
 
 
 def _open_needs(diagnosis: Diagnosis) -> list[Need]:
     return list(dict.fromkeys(need for entry in diagnosis.of(CANNOT_TELL) for need in entry.judgement.needs))
 
 
-def _command(words: Sequence[str], needs: Sequence[Need]) -> NextCommand:
-    return NextCommand(shlex.join(words), _figures(needs))
+def _command(words: Sequence[str], needs: Sequence[Need]) -> list[NextCommand]:
+    return [NextCommand(shlex.join(words), _figures(needs))] if needs else []
+
+
+def _ncu_command(target: list[str], kernel: str | None, needs: Sequence[Need]) -> list[NextCommand]:
+    presets = {need.preset for need in needs}
+    return _command(ncu_command(target, kernel, presets.pop() if len(presets) == 1 else "full"), needs)
 
 
 def _figures(needs: Sequence[Need]) -> tuple[str, ...]:
@@ -94,6 +92,11 @@ def _is_countable(row: Mapping[str, Any]) -> bool:
     if figures.of_amd or figures.on_host or figures.word("kind") in _NO_KERNELS:
         return False
     return is_missing(status) or status == "ok"
+
+
+def _kernel(row: Mapping[str, Any]) -> str | None:
+    name = row.get("kernel")
+    return None if is_missing(name) else base_name(str(name))
 
 
 @cache

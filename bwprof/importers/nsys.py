@@ -6,7 +6,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -236,10 +236,9 @@ class _Export:
         if table and numbers:
             if not {key, "value"} <= set(self._columns(table)):
                 raise self._error(f"{table} has no columns {key} and value: {_NEEDED}")
-            for batch in self._batches(table, (key, "value")):
-                for number, value in batch:
-                    if number in numbers and isinstance(value, str):
-                        texts[number] = schema.clean(value[:_LONGEST_TEXT])
+            for number, value in chain.from_iterable(self._batches(table, (key, "value"))):
+                if number in numbers and isinstance(value, str):
+                    texts[number] = schema.clean(value[:_LONGEST_TEXT])
         return {name: texts.get(name) or f"kernel {repr_short(name)}" for name in names}
 
     def _read_setups(
@@ -262,7 +261,6 @@ class _Export:
         return setups
 
     def _read_devices(self) -> dict[Any, dict[str, Any]]:
-        """Read the facts of GPUs by their number."""
         columns = self._columns(_GPUS) if _GPUS in self._tables else []
         names = tuple(name for name in _GPU_COLUMNS if name in columns)
         if "id" not in names:
@@ -276,14 +274,13 @@ class _Export:
             self.notes.append(f"{table} has no columns {', '.join(needed)}, and is left out")
             return
         left_out = 0
-        for batch in self._batches(table, needed):
-            for begin, end, count, *way in batch:
-                if type(begin) is not int or type(end) is not int or not 0 <= end - begin < 10**18:
-                    left_out += 1
-                    continue
-                name = f"[CUDA memcpy {_COPY_KINDS.get(way[0], repr_short(way[0]))}]" if way else "[CUDA memset]"
-                bytes_moved = to_count(count) if type(count) is int else None
-                launches.add(name, kind, (end - begin) / 1e6, UNKNOWN, bytes_moved)
+        for begin, end, count, *way in chain.from_iterable(self._batches(table, needed)):
+            if type(begin) is not int or type(end) is not int or not 0 <= end - begin < 10**18:
+                left_out += 1
+                continue
+            name = f"[CUDA memcpy {_COPY_KINDS.get(way[0], repr_short(way[0]))}]" if way else "[CUDA memset]"
+            bytes_moved = to_count(count) if type(count) is int else None
+            launches.add(name, kind, (end - begin) / 1e6, UNKNOWN, bytes_moved)
         if left_out:
             self.notes.append(f"{left_out} rows of {table} have no time that could be, and are left out")
 

@@ -67,7 +67,6 @@ class LaunchSetup(NamedTuple):
 
 
 def _describe_device(number: Any, facts: Mapping[str, Any]) -> tuple[str | None, str | None, int | None]:
-    """Return a device's name, compute capability and multiprocessors."""
     if type(number) is not int or not 0 <= number < 10_000:
         return None, None, None
     name, major, minor = (facts.get(key) for key in ("name", "computeMajor", "computeMinor"))
@@ -111,7 +110,7 @@ class TimelineLaunches:
         return len(self._codes)
 
     def add(self, name: str, kind: str, time_ms: float, setup: LaunchSetup, bytes_moved: int | None = None) -> None:
-        """Add a launch."""
+        """Add a launch; its name keeps the parameters that all its launches have in common."""
         place = self.place(name, kind, setup)
         if self._setups[place] is not setup:
             self._setups[place] = self._setups[place].common(setup)
@@ -197,18 +196,17 @@ def bytes_columns(
     Bytes are the caller's (`bytes`), else those of copies and fills in the file: `recorded` has their means, and
     whether they vary. Where they vary, the bandwidth is all bytes over all time, and `flags` has `bytes_vary`.
     """
-    stated = mapping(bytes, "bytes")
+    callers = mapping(bytes, "bytes")
     names = data["kernel"]
-    keys = foreign.named(stated, dict.fromkeys(names)) if stated else {}
+    keys = foreign.named(callers, dict.fromkeys(names)) if callers else {}
     read, written = np.full(len(names), np.nan), np.full(len(names), np.nan)
     means, varies = (read.copy(), np.zeros(len(names), bool)) if recorded is None else recorded
     counts, times_ms = data.get("count", np.ones(len(names))), np.array(data["time_ms"], np.float64)
     for place, name in enumerate(names):
         if name in keys:
-            value = stated[keys[name]]
+            value = callers[keys[name]]
             if callable(value) and not hasattr(value, "bytes_read"):
-                setup = setups[place]._asdict() if setups else {}
-                value = value({column: np.asarray(values[place]).item() for column, values in data.items()} | setup)
+                value = value(_row(data, setups, place))
             (read[place], written[place], _), varies[place] = foreign.mean_work(name, value, counts[place])
         elif means[place] >= 0:
             ways = _FILLING if data["kind"][place] == FILL else _find_direction(name)
@@ -222,6 +220,11 @@ def bytes_columns(
     rate[~np.isfinite(rate)] = np.nan
     flags = {"flags": ["bytes_vary" if vary else None for vary in varies]} if varies.any() else {}
     return {"bytes_read": read, "bytes_written": written, "bandwidth_gb_s": rate, **flags}
+
+
+def _row(data: Mapping[str, Any], setups: Sequence[LaunchSetup], place: int) -> dict[str, Any]:
+    row = {column: np.asarray(values[place]).item() for column, values in data.items()}
+    return row | (setups[place]._asdict() if setups else {})
 
 
 def _find_direction(name: str) -> tuple[float, float]:

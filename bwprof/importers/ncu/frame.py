@@ -11,7 +11,7 @@ import numpy as np
 
 from bwprof.importers.frames import make_frame
 from bwprof.importers.ncu import metrics
-from bwprof.importers.ncu.launches import KERNEL_NAMES, PageLaunches
+from bwprof.importers.ncu.launches import KERNEL_NAMES, Metric, PageLaunches
 from bwprof.importers.ncu.metrics import FigureSource
 from bwprof.importers.reader import parse_number, shorten_name, simplify_name
 from bwprof.results.schema import free
@@ -103,6 +103,14 @@ class _Figures:
             result = _fill(result, self._of(source))
         return None if result is None or np.isnan(result).all() else result
 
+    def count_runs(self, name: str) -> LaunchFigures | None:
+        """Return how often threads ran an instruction: in all, else per cycle times cycles."""
+        runs = self.first((FigureSource((name,)),))
+        if runs is None:
+            per_cycle, cycles = self.first((FigureSource((name + metrics.PER_CYCLE,)),)), self.first(metrics.CYCLES)
+            runs = None if per_cycle is None or cycles is None else per_cycle * cycles
+        return runs
+
     def stalls(self) -> dict[str, LaunchFigures]:
         """Return the figures of stalls by their reason."""
         reasons = {name: reason for name in self._launches.metrics if (reason := metrics.stall_reason(name))}
@@ -186,13 +194,9 @@ def _arithmetic(columns: dict[str, LaunchFigures | None], figures: _Figures) -> 
 
     The peak is that of the kind of nearly all FLOPs, where no tensor core ran.
     """
-    cycles = figures.first(metrics.CYCLES)
     by_kind: dict[str, LaunchFigures] = {}
     for kind, name, flops_each in metrics.FLOPS:
-        runs = figures.first((FigureSource((name,)),))
-        if runs is None and cycles is not None:
-            per_cycle = figures.first((FigureSource((name + metrics.PER_CYCLE,)),))
-            runs = None if per_cycle is None else per_cycle * cycles
+        runs = figures.count_runs(name)
         if runs is None:
             return {}
         by_kind[kind] = flops_each * runs + by_kind.get(kind, 0.0)
@@ -228,9 +232,7 @@ def _texts(launches: PageLaunches, figures: _Figures) -> dict[str, Any]:
         "case": _each(lambda name: shorten_name(simplify_name(name)) if name else None, kernels),
     }
     columns |= {column: _each(_parse_integer, identity[name]) for name, column in _NUMBERS.items() if name in identity}
-    columns["device"] = [None if index is None else f"cuda:{index}" for index in columns.get("device_index", unknown)]
-    if names := launches.metrics.get("device__attribute_display_name"):
-        columns["device"] = [names.texts.get(at) or device for at, device in enumerate(columns["device"])]
+    columns["device"] = _name_devices(launches, columns.get("device_index", unknown))
     if "CC" in identity:
         columns["compute_capability"] = identity["CC"]
     for column, name in (("grid", "Grid Size"), ("block", "Block Size")):
@@ -243,6 +245,13 @@ def _texts(launches: PageLaunches, figures: _Figures) -> dict[str, Any]:
         if any(values):
             columns[column] = values
     return columns
+
+
+def _name_devices(launches: PageLaunches, indices: list[int | None]) -> list[str | None]:
+    names = launches.metrics.get("device__attribute_display_name", Metric(""))
+    return [
+        names.texts.get(launch) or (None if index is None else f"cuda:{index}") for launch, index in enumerate(indices)
+    ]
 
 
 def _each(read: Callable[[str | None], Any], texts: list[str | None]) -> list[Any]:

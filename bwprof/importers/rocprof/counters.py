@@ -66,7 +66,8 @@ _TABLE = (
     ("gfx9 gfx908 gfx90a", f"{_memory_requests('EA')} TCC_WRREQ_STALL_max"),
     (
         "gfx94 gfx95",
-        f"{_memory_requests('EA0')} TCC_BUBBLE TCC_BUBBLE_sum TCC_EA0_RDREQ_DRAM_sum TCC_EA0_WRREQ_DRAM_sum SQ_INSTS_VALU_MFMA_F8",
+        f"{_memory_requests('EA0')} TCC_BUBBLE TCC_BUBBLE_sum TCC_EA0_RDREQ_DRAM_sum TCC_EA0_WRREQ_DRAM_sum "
+        "SQ_INSTS_VALU_MFMA_F8",
     ),
     ("gfx95", "TCC_EA0_RDREQ_64B TCC_EA0_RDREQ_64B_sum TCC_EA0_RDREQ_128B TCC_EA0_RDREQ_128B_sum"),
     (

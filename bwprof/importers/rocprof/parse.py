@@ -28,7 +28,7 @@ import numpy as np
 
 from bwprof.importers.frames import COLUMNS, make_frame
 from bwprof.importers.reader import file_error, find_csv_files, shorten_name
-from bwprof.importers.rocprof.table import CounterTable, detect_table, read_header, read_table
+from bwprof.importers.rocprof.table import SIZES, CounterTable, detect_table, read_header, read_table
 from bwprof.text.parsing import finite_number, path_of, quote_text, repr_short
 
 if TYPE_CHECKING:
@@ -175,10 +175,8 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
 
     Notes
     -----
-    Bytes read are 1024 FETCH_SIZE (KiB), which AMD computes as 32 TCC_EA_RDREQ_32B + 64 (TCC_EA_RDREQ -
-    TCC_EA_RDREQ_32B); written are 1024 WRITE_SIZE, 64 TCC_EA_WRREQ_64B + 32 (TCC_EA_WRREQ - TCC_EA_WRREQ_64B). MI300
-    and RDNA count otherwise: `bwprof.importers.rocprof.parse` has all formulas. Source: counter_defs.yaml of
-    github.com/ROCm/rocprofiler-sdk. ``registers`` are vector registers, accumulators included.
+    Formulas, those of AMD's derived counters, are in the docstring of `bwprof.importers.rocprof.parse`. ``registers``
+    are vector registers, accumulators included.
 
     Raises
     ------
@@ -203,10 +201,7 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
         raise file_error(place, None, "it lists GPUs and no launches: rocprofv3 --kernel-trace or --pmc writes them")
     launches = _join_runs(place, tables)
     tool = "rocprof" if tables[0].kind == "wide" else "rocprofv3"
-    counters = {name[1]: launches[name].to_numpy(np.float64) for name in launches if isinstance(name, tuple)}
-    columns = {str(name): launches[name].to_numpy() for name in launches if not isinstance(name, tuple)}
-    data = _build_columns(columns, counters, agents, peak, notes)
-    return make_frame(data, source=place.name, tool=tool, notes=notes)
+    return make_frame(_build_columns(launches, agents, peak, notes), source=place.name, tool=tool, notes=notes)
 
 
 def _parse_peak(peak_gb_s: float | None) -> float:
@@ -308,37 +303,25 @@ def _decode(codes: NDArray[Any], texts: list[str]) -> Any:
 
 
 def _build_columns(
-    columns: dict[str, NDArray[Any]],
-    counters: dict[str, Values],
-    agents: Mapping[str, tuple[str, float]],
-    peak: float,
-    notes: list[str],
+    launches: pd.DataFrame, agents: Mapping[str, tuple[str, float]], peak: float, notes: list[str]
 ) -> dict[str, Any]:
     """Build the frame's columns from those of the files, and add notes on what is missing."""
+    columns, counters = _split_columns(launches)
     kernels = list(columns.pop("kernel"))
     count = len(kernels)
     short = {kernel: shorten_name(kernel) for kernel in set(kernels)}
     figures = TrafficFigures(counters, count)
     data: dict[str, Any] = {"kernel": kernels, "launch": columns.pop("launch"), "status": ["ok"] * count}
     data["case"] = [short[kernel] for kernel in kernels]
-    data |= _size_columns(columns) | figures.columns | _device_columns(columns.get("agent"), agents)
-    times = np.full(count, np.nan)
-    if "start" in columns and "end" in columns:
-        times_ns = (columns["end"] - columns["start"]).astype(np.float64)
-        times = np.where(times_ns > 0, times_ns / 1e6, np.nan)  # equal times: nothing was recorded
-    if np.isnan(times).all():
+    data |= _size_columns(columns, count) | figures.columns | _device_columns(columns.get("agent"), agents)
+    if (times := _times_ms(columns)) is None:
         notes.append(_NO_TIMES)
     else:
         data["time_ms"] = times
     notes += [
         f"{column} were not counted: {name} counts them" for column, name in _COUNTERS.items() if column not in data
     ]
-    if not np.isnan(peak):
-        data["peak_gb_s"] = np.full(count, peak)
-    if {"time_ms", _READ, _WRITTEN} <= data.keys():
-        data["dram_gb_s"] = (np.rint(data[_READ]) + np.rint(data[_WRITTEN])) / data["time_ms"] / 1e6
-        if not np.isnan(peak):
-            data["pct_peak"] = 100 * data["dram_gb_s"] / peak
+    _add_rates(data, peak)
     if (estimated := figures.estimated) is not None:
         data["estimated"] = estimated
     if same := sorted(name for name in counters if name in _OWN or not name):
@@ -346,26 +329,48 @@ def _build_columns(
     return data | {name: values for name, values in counters.items() if name not in same}
 
 
-def _size_columns(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+def _split_columns(launches: pd.DataFrame) -> tuple[dict[str, NDArray[Any]], dict[str, Values]]:
+    counters = {name[1]: launches[name].to_numpy(np.float64) for name in launches if isinstance(name, tuple)}
+    columns = {str(name): launches[name].to_numpy() for name in launches if not isinstance(name, tuple)}
+    return columns, counters
+
+
+def _add_rates(data: dict[str, Any], peak: float) -> None:
+    if not np.isnan(peak):
+        data["peak_gb_s"] = np.full(len(data["kernel"]), peak)
+    if {"time_ms", _READ, _WRITTEN} <= data.keys():
+        data["dram_gb_s"] = (np.rint(data[_READ]) + np.rint(data[_WRITTEN])) / data["time_ms"] / 1e6
+        if not np.isnan(peak):
+            data["pct_peak"] = 100 * data["dram_gb_s"] / peak
+
+
+def _times_ms(columns: Mapping[str, NDArray[Any]]) -> Values | None:
+    """Return launches' times, NaN where start and end are equal: nothing was recorded; None where no launch has one."""
+    if "start" not in columns or "end" not in columns:
+        return None
+    times_ns = (columns["end"] - columns["start"]).astype(np.float64)
+    return np.where(times_ns > 0, times_ns / 1e6, np.nan) if (times_ns > 0).any() else None
+
+
+def _size_columns(columns: Mapping[str, NDArray[Any]], count: int) -> dict[str, Any]:
     """Return blocks, threads, registers and shared memory. AMD counts a grid in work-items, which are threads."""
-    sizes = {name: np.asarray(values, np.float64) for name, values in columns.items() if name != "agent"}
-    axes = {name: [sizes[key] for axis in "xyz" if (key := f"{name}_{axis}") in sizes] for name in ("grid", "block")}
-    for name, lengths in axes.items():
-        if len(lengths) == 3:
-            sizes.setdefault(name, lengths[0] * lengths[1] * lengths[2])
-    data: dict[str, Any] = {}
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        if "grid" in sizes and "block" in sizes:
-            data["grid_blocks"] = np.ceil(sizes["grid"] / sizes["block"])
-        if "block" in sizes:
-            data["block_threads"] = sizes["block"]
-        if len(axes["grid"]) == len(axes["block"]) == 3:
-            blocks = [np.ceil(grid / block) for grid, block in zip(axes["grid"], axes["block"], strict=True)]
-            data |= {"grid": _format_axes(blocks), "block": _format_axes(axes["block"])}
-    if "registers" in sizes:
-        data["registers"] = sizes["registers"] + np.nan_to_num(sizes.get("accumulators", np.zeros(1)))
-    names = {"shared": "shared_bytes", "scratch": "scratch_size"}
-    return data | {column: sizes[name] for name, column in names.items() if name in sizes}
+    sizes = {name: np.asarray(values, np.float64) for name, values in columns.items() if name in SIZES}
+    unknown = np.full(count, np.nan)
+    axes = {name: [sizes.get(f"{name}_{axis}", unknown) for axis in "xyz"] for name in ("grid", "block")}
+    grid, block = (sizes.get(name, lengths[0] * lengths[1] * lengths[2]) for name, lengths in axes.items())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        blocks = [np.ceil(threads / size) for threads, size in zip(axes["grid"], axes["block"], strict=True)]
+        data = {
+            "grid_blocks": np.ceil(grid / block),
+            "block_threads": block,
+            "registers": sizes.get("registers", unknown) + np.nan_to_num(sizes.get("accumulators", unknown)),
+            "shared_bytes": sizes.get("shared", unknown),
+            "scratch_size": sizes.get("scratch", unknown),
+        }
+    texts = {"grid": _format_axes(blocks), "block": _format_axes(axes["block"])}
+    return {name: values for name, values in data.items() if not np.isnan(values).all()} | {
+        name: values for name, values in texts.items() if any(values)
+    }
 
 
 def _format_axes(axes: Sequence[NDArray[Any]]) -> list[str | None]:

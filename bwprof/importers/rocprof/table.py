@@ -48,7 +48,7 @@ _NAMES = {
 _ROLES = {name: role for role, names in _NAMES.items() for name in names}
 _TEXT = frozenset(("kernel", "agent", "counter"))
 _INTEGERS = frozenset(("dispatch", "process", "start", "end"))
-_SIZES = frozenset(_NAMES) - _TEXT - _INTEGERS - {"value"}
+SIZES = frozenset(_NAMES) - _TEXT - _INTEGERS - {"value"}
 _IGNORED = {
     *("queueid", "queueindex", "tid", "threadid", "sgpr", "sgprcount", "wavesize", "sig", "obj", "correlationid"),
     *("kernelid", "dispatchns", "completens", "kind", "streamid", "durationns"),
@@ -260,7 +260,7 @@ def _sum_instances(table: CounterTable, columns: dict[str, NDArray[Any]]) -> Non
 def _drop_impossible(table: CounterTable) -> None:
     """Replace figures that no hardware counts by NaN, with a note."""
     left_out = 0
-    sizes = (values for name, values in table.columns.items() if name in _SIZES)
+    sizes = (values for name, values in table.columns.items() if name in SIZES)
     for figures in chain(table.counters.values(), sizes):
         bad = ~np.isnan(figures) & ~((figures >= 0) & (figures < 2.0**63))
         left_out += int(bad.sum())
