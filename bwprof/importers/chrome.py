@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
-import io
+import codecs
 import json
 import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from io import BufferedReader
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from bwprof.importers.reader import file_error, open_binary
-from bwprof.importers.timeline import (
-    COPY,
-    FILL,
-    KERNEL,
-    OPERATOR,
-    UNKNOWN,
-    EventBytes,
-    LaunchSetup,
-    TimelineLaunches,
-    to_count,
-)
+from bwprof.importers.timeline import UNKNOWN, EventBytes, LaunchKind, LaunchSetup, TimelineLaunches, to_count
 from bwprof.results import schema
 from bwprof.text.formatting import bytes_text
 from bwprof.text.parsing import path_of, quote_text, repr_short
@@ -44,8 +34,14 @@ _EVENTS, _DEVICES = "traceEvents", "deviceProperties"
 _NEEDED = "a trace is needed, JSON that torch.profiler's export_chrome_trace wrote"
 
 # PyTorch's categories (libkineto's ActivityType), in small letters; later versions prefix those of devices.
-_ON_DEVICE = {"kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": FILL, "memset": FILL}
-_ON_HOST = {"cpu_op": OPERATOR, "operator": OPERATOR, "user_annotation": OPERATOR}
+_ON_DEVICE: dict[str, LaunchKind] = {
+    "kernel": "kernel",
+    "gpu_memcpy": "copy",
+    "memcpy": "copy",
+    "gpu_memset": "fill",
+    "memset": "fill",
+}
+_ON_HOST = ("cpu_op", "operator", "user_annotation")
 _DEVICE_KEYS = ("device", "registers per thread", "shared memory", "est. achieved occupancy %")
 _MOST_MS = 1e12  # thirty years
 _MOST_SETUPS = 100_000  # of the table that makes equal ones once
@@ -65,15 +61,7 @@ class TraceEvents:
 
     def __iter__(self) -> Iterator[Any]:
         with open_binary(self._path) as raw:
-            packed = raw.peek(2)[:2] == b"\x1f\x8b"
-            stream: Any = _Unpacked(self._path, gzip.GzipFile(fileobj=raw)) if packed else raw
-            text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
-            try:
-                yield from self._events(_Window(self._path, text))
-            finally:
-                text.detach()
-            if isinstance(stream, _Unpacked) and stream.cut_off:
-                self.notes.append("the file is not whole: its gzip stream has no end")
+            yield from self._events(_Window(self._path, _read_text(self._path, raw, self.notes)))
 
     def _events(self, window: _Window) -> Iterator[Any]:
         opening = window.next_letter()
@@ -127,8 +115,8 @@ class TraceEvents:
 class _Window:
     """A part of a text, and the place `at` in it that is read next."""
 
-    def __init__(self, path: Path, stream: TextIO) -> None:
-        self._path, self._stream = path, stream
+    def __init__(self, path: Path, blocks: Iterator[str]) -> None:
+        self._path, self._blocks = path, blocks
         self._text, self._line, self._ended = "", 1, False
         self._decode = json.JSONDecoder(strict=False).raw_decode
         self.at = self.letters = 0
@@ -190,8 +178,8 @@ class _Window:
             return False
         rest = self._text[self.at :]
         try:
-            block = self._stream.read(max(_BLOCK, len(rest)))
-        except (gzip.BadGzipFile, zlib.error) as error:
+            block = next(self._blocks, "")
+        except zlib.error as error:
             raise self.error(f"its gzip stream is damaged: {error}") from None
         self._line += self._text.count("\n", 0, self.at)
         self.letters += len(block)
@@ -199,30 +187,23 @@ class _Window:
         return bool(block)
 
 
-class _Unpacked(io.RawIOBase):
-    """The bytes of a gzip stream, up to a bound; a stream that is cut off ends."""
-
-    def __init__(self, path: Path, packed: gzip.GzipFile) -> None:
-        self._path, self._packed = path, packed
-        self._count = 0
-        self.cut_off = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            block = self._packed.read1(len(buffer))
-        except EOFError:
-            self.cut_off = True
-            return 0
-        self._count += len(block)
-        if self._count > _MOST_UNPACKED:
-            raise file_error(
-                self._path, None, f"more than {bytes_text(_MOST_UNPACKED)} come out of it: unpack it first"
-            )
-        buffer[: len(block)] = block
-        return len(block)
+def _read_text(path: Path, raw: BufferedReader, notes: list[str]) -> Iterator[str]:
+    """Yield a file's text in blocks; unpack a gzip stream, up to a bound, and note one that is cut off."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+    gzip = zlib.decompressobj(zlib.MAX_WBITS | 16) if raw.peek(2)[:2] == b"\x1f\x8b" else None
+    unpacked = 0
+    while block := (gzip and gzip.unconsumed_tail) or raw.read(_BLOCK):
+        if gzip:
+            block = gzip.decompress(block, _BLOCK)
+            unpacked += len(block)
+            if unpacked > _MOST_UNPACKED:
+                raise file_error(path, None, f"more than {bytes_text(_MOST_UNPACKED)} come out of it: unpack it first")
+        if text := decoder.decode(block):
+            yield text
+    if text := decoder.decode(b"", final=True):
+        yield text
+    if gzip and not gzip.eof:
+        notes.append("the file is not whole: its gzip stream has no end")
 
 
 def parse_chrome_trace(path: str | PathLike[str], *, bytes: EventBytes | None = None) -> pd.DataFrame:
@@ -299,23 +280,23 @@ class _TraceReader:
             category = event.get("cat") if isinstance(event, dict) and event.get("ph") == "X" else None
             if not isinstance(category, str):
                 continue
-            kind = _ON_DEVICE.get(category) or _ON_DEVICE.get(category.lower())
+            kind = _ON_DEVICE.get(category.lower())
             if kind is not None:
                 self._add(self.on_device, event, kind, self._setup(event.get("args")))
-            elif (kind := _ON_HOST.get(category) or _ON_HOST.get(category.lower())) is not None:
-                if self._add(self.on_host, event, kind, UNKNOWN):
+            elif category.lower() in _ON_HOST:
+                if self._add(self.on_host, event, "operator", UNKNOWN):
                     self._extend_span(event)
             elif category in self.categories or len(self.categories) < _MOST_CATEGORIES:
                 self.categories[schema.clean(category)[:80]] += 1
 
-    def _add(self, launches: TimelineLaunches, event: Mapping[str, Any], kind: str, setup: LaunchSetup) -> bool:
+    def _add(self, launches: TimelineLaunches, event: Mapping[str, Any], kind: LaunchKind, setup: LaunchSetup) -> bool:
         name: Any = event.get("name")
         time_us: Any = event.get("dur")
         if type(time_us) not in (int, float) or not isinstance(name, str) or not 0 <= time_us <= 1e3 * _MOST_MS:
             self.left_out += 1
             return False
         args = event.get("args")
-        count = to_count(args.get("bytes")) if kind in (COPY, FILL) and isinstance(args, dict) else None
+        count = to_count(args.get("bytes")) if kind in ("copy", "fill") and isinstance(args, dict) else None
         launches.add(name, kind, time_us / 1e3, setup, count)
         return True
 

@@ -42,7 +42,7 @@ def suggest_commands(diagnosis: Diagnosis) -> list[NextCommand]:
     bwprof measures its own rows again with counters; ncu measures the rest, on one launch.
     """
     row = diagnosis.row
-    if any(entry.hypothesis.name in _ROOFS for entry in diagnosis.of(SUPPORTED)) or not _is_countable(row):
+    if _is_at_roof(diagnosis) or not _is_countable(row):
         return []
     needs = _open_needs(diagnosis)
     counters = [need for need in needs if need.option.startswith("--") and need != COMPULSORY_BYTES]
@@ -83,6 +83,10 @@ def _ncu_command(target: list[str], kernel: str | None, needs: Sequence[Need]) -
 
 def _figures(needs: Sequence[Need]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(need.figure for need in needs))
+
+
+def _is_at_roof(diagnosis: Diagnosis) -> bool:
+    return any(entry.hypothesis.name in _ROOFS for entry in diagnosis.of(SUPPORTED))
 
 
 def _is_countable(row: Mapping[str, Any]) -> bool:

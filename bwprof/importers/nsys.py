@@ -25,12 +25,10 @@ from bwprof.importers.reader import (
     shorten_name,
 )
 from bwprof.importers.timeline import (
-    COPY,
-    FILL,
-    KERNEL,
     MOST_NAMES,
     UNKNOWN,
     EventBytes,
+    LaunchKind,
     LaunchSetup,
     TimelineLaunches,
     bytes_columns,
@@ -166,9 +164,10 @@ class _Export:
         launches = TimelineLaunches(self._place)
         if table is not None:
             self._read_kernels(table, launches)
-        for name, kind in ((_COPIES, COPY), (_FILLS, FILL)):
-            if name in self._tables:
-                self._read_transfers(name, kind, launches)
+        if _COPIES in self._tables:
+            self._read_transfers(_COPIES, "copy", launches)
+        if _FILLS in self._tables:
+            self._read_transfers(_FILLS, "fill", launches)
         if _GRAPHS in self._tables:
             self.notes.append("CUDA graphs were recorded whole, and are left out: nsys profile --cuda-graph-trace=node")
         if table is None and not len(launches):
@@ -204,7 +203,7 @@ class _Export:
         codes, codes_of_rows, times_ms = self._read_times(table, title)
         texts = self._read_texts(list(codes))
         setups = self._read_setups(table, title, columns, texts)
-        places = [launches.place(text, KERNEL, setups.get(text, UNKNOWN)) for text in map(texts.__getitem__, codes)]
+        places = [launches.place(text, "kernel", setups.get(text, UNKNOWN)) for text in map(texts.__getitem__, codes)]
         launches.add_many(np.array(places, np.int64)[codes_of_rows], times_ms)
 
     def _read_times(self, table: str, title: str) -> tuple[dict[Any, int], NDArray[np.int64], NDArray[np.float64]]:
@@ -268,8 +267,8 @@ class _Export:
         rows = next(self._batches(_GPUS, names, "LIMIT 1000"), [])
         return {row[0]: dict(zip(names, row, strict=True)) for row in rows}
 
-    def _read_transfers(self, table: str, kind: str, launches: TimelineLaunches) -> None:
-        needed = ("start", "end", "bytes", "copyKind") if kind == COPY else ("start", "end", "bytes")
+    def _read_transfers(self, table: str, kind: LaunchKind, launches: TimelineLaunches) -> None:
+        needed = ("start", "end", "bytes", "copyKind") if kind == "copy" else ("start", "end", "bytes")
         if not set(needed) <= set(self._columns(table)):
             self.notes.append(f"{table} has no columns {', '.join(needed)}, and is left out")
             return

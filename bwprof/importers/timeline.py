@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-KERNEL, COPY, FILL, OPERATOR = "kernel", "copy", "fill", "operator"
+LaunchKind = Literal["kernel", "copy", "fill", "operator"]
 MOST_NAMES = 300_000  # of kernels and operators: a program has some thousand
 _MOST_LETTERS = 64 << 20  # of all names together
 _DIRECTIONS = (("DtoD", (1, 1)), ("HtoD", (0, 1)), ("DtoH", (1, 0)))  # reads and writes of the device's memory
@@ -103,13 +103,15 @@ class TimelineLaunches:
         self._codes = array("q")
         self._times_ms = array("d")
         self._bytes = array("d")  # of copies and fills; NaN where unknown
-        self._places: dict[tuple[str, str], int] = {}
+        self._places: dict[tuple[str, LaunchKind], int] = {}
         self._setups: list[LaunchSetup] = []
 
     def __len__(self) -> int:
         return len(self._codes)
 
-    def add(self, name: str, kind: str, time_ms: float, setup: LaunchSetup, bytes_moved: int | None = None) -> None:
+    def add(
+        self, name: str, kind: LaunchKind, time_ms: float, setup: LaunchSetup, bytes_moved: int | None = None
+    ) -> None:
         """Add a launch; its name keeps the parameters that all its launches have in common."""
         place = self.place(name, kind, setup)
         if self._setups[place] is not setup:
@@ -124,7 +126,7 @@ class TimelineLaunches:
         self._times_ms.frombytes(times_ms.tobytes())
         self._bytes.extend(array("d", [np.nan]) * len(places))
 
-    def place(self, name: str, kind: str, setup: LaunchSetup = UNKNOWN) -> int:
+    def place(self, name: str, kind: LaunchKind, setup: LaunchSetup = UNKNOWN) -> int:
         """Return the place of a name; a new name gets this setup."""
         if len(name) > schema.MOST_TEXT:
             name = schema.clean(name)
@@ -157,7 +159,7 @@ class TimelineLaunches:
         setups = [self._setups[place] for place in order]
         data: dict[str, Any] = {
             "kernel": names,
-            "case": [shorten_name(name) if kind == KERNEL else name for name, kind in zip(names, kinds, strict=True)],
+            "case": [shorten_name(name) if kind == "kernel" else name for name, kind in zip(names, kinds, strict=True)],
             "kind": kinds,
             "status": ["ok"] * len(order),
             "count": figures["size"].to_numpy(),
@@ -209,7 +211,7 @@ def bytes_columns(
                 value = value(_row(data, setups, place))
             (read[place], written[place], _), varies[place] = foreign.mean_work(name, value, counts[place])
         elif means[place] >= 0:
-            ways = _FILLING if data["kind"][place] == FILL else _find_direction(name)
+            ways = _FILLING if data["kind"][place] == "fill" else _find_direction(name)
             read[place], written[place] = (means[place] * way for way in ways)
         if varies[place]:
             times_ms[place] = data["total_ms"][place] / counts[place]

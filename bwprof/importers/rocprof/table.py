@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -142,22 +142,28 @@ def _read_agents(table: CounterTable) -> None:
                 table.agents[cell.get("nodeid", "")] = (name, count)
 
 
-@dataclass(slots=True)
 class _CsvColumn:
-    """A column while it is read: how its cells become numbers, and the numbers so far."""
+    """A column while it is read: cells become numbers; texts become codes, their numbers in `texts`."""
 
-    name: str
-    place: int
-    convert: Callable[[tuple[str, ...]], NDArray[Any]]
-    needed: str
-    batches: list[NDArray[Any]] = field(default_factory=list)
+    def __init__(self, name: str, place: int) -> None:
+        self.name, self.place = name, place
+        self.needed = "a whole number of 64 bits" if name in _INTEGERS else "a number"
+        self.texts: dict[str, int] = {}
+        self.batches: list[NDArray[Any]] = []
+
+    def convert(self, cells: Sequence[str]) -> NDArray[Any]:
+        if self.name in _TEXT:
+            codes = (self.texts.setdefault(cell, len(self.texts)) for cell in cells)
+            return np.fromiter(codes, np.int32, len(cells))
+        if self.name in _INTEGERS:
+            return np.fromiter(map(int, cells), np.int64, len(cells))
+        return np.fromiter((float(cell or "nan") for cell in cells), np.float64, len(cells))
 
 
 def _read_columns(table: CounterTable, header: list[str]) -> dict[str, NDArray[Any]]:
     """Read a file's launches as whole columns, and the texts of `table`."""
     path = table.path
-    codes: dict[str, dict[str, int]] = {}
-    columns = _choose_columns(table, header, codes)
+    columns = _choose_columns(table, header)
     line_numbers = array("q")
     with open_text(path) as stream:
         records = read_complete(path, FileLines(path, stream), table.notes, unended=True)
@@ -176,7 +182,7 @@ def _read_columns(table: CounterTable, header: list[str]) -> dict[str, NDArray[A
                     raise _cell_error(path, header, column, batch) from None
     if not line_numbers:
         raise file_error(path, 1, "it has a header and no launches: none were made, or the file is not whole")
-    table.texts = {role: [_clean_kernel(text) for text in texts] for role, texts in codes.items()}
+    table.texts = {column.name: list(map(_clean_kernel, column.texts)) for column in columns if column.name in _TEXT}
     whole = {column.name: np.concatenate(column.batches) for column in columns}
     if "start" in whole and "end" in whole:
         start, end = whole["start"], whole["end"]
@@ -186,39 +192,19 @@ def _read_columns(table: CounterTable, header: list[str]) -> dict[str, NDArray[A
     return whole
 
 
-def _choose_columns(table: CounterTable, header: list[str], codes: dict[str, dict[str, int]]) -> list[_CsvColumn]:
+def _choose_columns(table: CounterTable, header: list[str]) -> list[_CsvColumn]:
     """Return the columns to read; of two with one role the first."""
     columns: dict[str, _CsvColumn] = {}
     for place, title in enumerate(header):
         name = _simplify(title)
         role = _ROLES.get(name)
-        if role in _TEXT:
-            columns.setdefault(role, _CsvColumn(role, place, _make_coder(codes.setdefault(role, {})), "text"))
-        elif role in _INTEGERS:
-            columns.setdefault(role, _CsvColumn(role, place, _parse_integers, "a whole number of 64 bits"))
-        elif role is not None:
-            columns.setdefault(role, _CsvColumn(role, place, _parse_floats, "a number"))
-        elif table.kind == "wide" and name not in _IGNORED and title.strip():
-            counter = schema.clean(title.strip())
-            if counter in _NAMES:
+        if role is None and table.kind == "wide" and name not in _IGNORED and title.strip():
+            role = schema.clean(title.strip())  # a counter
+            if role in _NAMES:
                 raise file_error(table.path, 1, f"column {repr_short(title)} is none of AMD's: {_NEEDED}")
-            columns.setdefault(counter, _CsvColumn(counter, place, _parse_floats, "a number"))
+        if role is not None:
+            columns.setdefault(role, _CsvColumn(role, place))
     return list(columns.values())
-
-
-def _make_coder(codes: dict[str, int]) -> Callable[[tuple[str, ...]], NDArray[Any]]:
-    def convert(cells: tuple[str, ...]) -> NDArray[Any]:
-        return np.fromiter((codes.setdefault(cell, len(codes)) for cell in cells), np.int32, len(cells))
-
-    return convert
-
-
-def _parse_integers(cells: tuple[str, ...]) -> NDArray[Any]:
-    return np.fromiter(map(int, cells), np.int64, len(cells))
-
-
-def _parse_floats(cells: tuple[str, ...]) -> NDArray[Any]:
-    return np.fromiter((float(cell or "nan") for cell in cells), np.float64, len(cells))
 
 
 def _cell_error(path: Path, header: list[str], column: _CsvColumn, batch: list[tuple[int, list[str]]]) -> ValueError:
