@@ -168,7 +168,6 @@ class _Window:
             self._more()
 
     def error(self, problem: str, back: int = 0) -> ValueError:
-        """Return the error for a problem here, with its line."""
         line = self._line + self._text.count("\n", 0, max(0, self.at - back))
         return file_error(self._path, line, problem)
 
@@ -275,7 +274,6 @@ class _TraceReader:
         self.begin_us, self.end_us = float("inf"), float("-inf")
 
     def read(self) -> None:
-        """Read all events."""
         for event in self._trace:
             category = event.get("cat") if isinstance(event, dict) and event.get("ph") == "X" else None
             if not isinstance(category, str):
@@ -324,13 +322,11 @@ class _TraceReader:
         return setup
 
     def _device(self, number: Any) -> Mapping[str, Any]:
-        """Return the trace's facts of a device."""
         devices = self._trace.devices if isinstance(self._trace.devices, list) else []
         return next((facts for facts in devices if isinstance(facts, dict) and facts.get("id") == number), {})
 
 
 def _parse_axes(sizes: Any) -> tuple[int, ...] | None:
-    """Return the three sizes of a grid or a block; None for anything else."""
     if isinstance(sizes, list) and len(sizes) == 3 and all(type(size) is int and 0 < size < 2**31 for size in sizes):
         return tuple(sizes)
     return None

@@ -41,7 +41,6 @@ class ImportedColumn(NamedTuple):
 
 
 def _shared(*names: str) -> list[ImportedColumn]:
-    """Return columns of bwprof's own rows."""
     columns = map(schema.column, names)
     return [ImportedColumn(column.name, column.unit, column.kind, column.text) for column in columns]
 
@@ -282,7 +281,6 @@ def _parse_figures(cells: Sequence[str]) -> array[float] | int:
 
 
 def _build_frame(path: Path, data: Mapping[str, Sequence[Any]], document: Mapping[str, Any]) -> pd.DataFrame:
-    """Build the frame of a file's columns; its `attrs` are the document's."""
     if "kernel" not in data:
         raise file_error(path, None, "it has no column kernel: rows that bwprof made of a profiler's file are needed")
     tool, notes, units = document.get("tool"), document.get("notes"), document.get("units")

@@ -159,7 +159,6 @@ class _Export:
         self._tables = {name: (kind, root) for name, kind, root in tables if kind in ("table", "view")}
 
     def launches(self) -> TimelineLaunches:
-        """Read all kernels, copies and fills."""
         table = next((name for name in _KERNELS if name in self._tables), None)
         launches = TimelineLaunches(self._place)
         if table is not None:

@@ -112,7 +112,6 @@ class _Figures:
         return runs
 
     def stalls(self) -> dict[str, LaunchFigures]:
-        """Return the figures of stalls by their reason."""
         reasons = {name: reason for name in self._launches.metrics if (reason := metrics.stall_reason(name))}
         figures = {reason: self.first((FigureSource((name,)),)) for name, reason in reasons.items()}
         return {reason: values for reason, values in figures.items() if values is not None}

@@ -20,12 +20,11 @@ from bwprof.importers.reader import (
 
 _LONGEST = 1 << 16  # letters of a line of text that is parsed
 _LAUNCH = re.compile(
-    r"\s*(?P<name>\S.*?)"
-    r"(?: (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\)))?"
-    r"(?:, \d{4}-\w+-\d+ [\d:]+)?, Context (?P<context>\d+), Stream (?P<stream>\d+)"
-    r"(?:, Device (?P<device>\d+))?(?:, CC (?P<cc>[\d.]+))?\s*",
+    r"\s*(\S.*?)(?: (\(\d+, \d+, \d+\))x(\(\d+, \d+, \d+\)))?(?:, \d{4}-\w+-\d+ [\d:]+)?"
+    r", Context (\d+), Stream (\d+)(?:, Device (\d+))?(?:, CC ([\d.]+))?\s*",
     re.ASCII,
 )
+_LAUNCH_COLUMNS = ("Kernel Name", "Grid Size", "Block Size", "Context", "Stream", "Device", "CC")
 _PROCESS_LINE = re.compile(r"\s*\[(\d+)\] (.*)@(\S+)\s*", re.ASCII)
 _RULER = re.compile(r"\s*-{3,}(?: +-{3,}){2,}\s*")
 _COLUMN = re.compile("-{3,}")
@@ -63,28 +62,16 @@ class TextPage:
         if len(text) > _LONGEST or not text.strip():
             self._columns = []
         elif ", Context " in text and (match := _LAUNCH.fullmatch(text)):
-            self._begin_launch(match)
+            parts = zip(_LAUNCH_COLUMNS, match.groups(), strict=True)
+            identity = {name: part for name, part in parts if part is not None}
+            self._launches.begin({"ID": str(self._launches.count), **self._process, **identity})
+            self._columns = []
         elif text.lstrip()[:1] == "[" and (match := _PROCESS_LINE.fullmatch(text)):
             self._process = dict(zip(("Process ID", "Process Name", "Host Name"), match.groups(), strict=True))
         elif self._launches.count and _RULER.fullmatch(text):
             self._columns = [match.span() for match in _COLUMN.finditer(text)]
         elif self._columns:
             self._take_metric(line, text)
-
-    def _begin_launch(self, match: re.Match[str]) -> None:
-        identity = {
-            "ID": str(self._launches.count),
-            **self._process,
-            "Kernel Name": match["name"],
-            "Context": match["context"],
-            "Stream": match["stream"],
-            "Block Size": match["block"],
-            "Grid Size": match["grid"],
-            "Device": match["device"],
-            "CC": match["cc"],
-        }
-        self._launches.begin({name: text for name, text in identity.items() if text is not None})
-        self._columns = []
 
     def _take_metric(self, line: int, text: str) -> None:
         """Take a metric: its name, its unit, its value; of a summary the last value, the average."""
@@ -190,7 +177,6 @@ class _CsvPage:
         self.header = header
 
     def read(self, line: int, text: str) -> None:
-        """Read a record: a launch, a metric, or a header."""
         cells = split_cells(self.path, line, text)
         if cells[0].strip() == self.header[0]:
             header = [name.strip() for name in cells]
@@ -201,11 +187,9 @@ class _CsvPage:
             self.take(line, cells)
 
     def take(self, line: int, cells: list[str]) -> None:
-        """Take the cells of a record that is no header."""
         raise NotImplementedError
 
     def finish(self) -> PageLaunches:
-        """Return the launches; ValueError where there are none."""
         if not self.launches.count:
             raise file_error(self.path, None, _NO_LAUNCH)
         return self.launches.finish()
@@ -226,7 +210,6 @@ class _RawPage(_CsvPage):
         self._rows: list[list[str]] = []
         self._units: list[Unit | None] | None = None
         self._line = line
-        self._sniffed = False
         super().__init__(path, "raw", line, header)
 
     @property
@@ -265,14 +248,12 @@ class _RawPage(_CsvPage):
         return units
 
     def _flush(self) -> None:
-        """Add the rows to the launches, column by column."""
         if not self._rows or self._units is None:
             return
-        if not self._sniffed:
+        if not self.launches.count:
             rows = self._rows[:_SNIFFED_ROWS]
             figures = (cell for row in rows for cell, unit in zip(row, self._units, strict=True) if unit is not None)
             self.launches.decimal_comma = has_decimal_comma(figures)
-            self._sniffed = True
         columns = list(zip(*self._rows, strict=True))
         self._rows = []
         self.launches.add(self._line, [(name, self._units[at], columns[at]) for name, at in self._columns.items()])

@@ -236,13 +236,13 @@ def _join_runs(place: Path, tables: list[CounterTable]) -> pd.DataFrame:
         both = joined.index.intersection(run.index)
         kernels = [frame.loc[both, "kernel"].astype(object).to_numpy() for frame in (joined, run)]
         differing = both[kernels[0] != kernels[1]]
+        problem = ""
         if len(differing):
-            at = differing[0]
-            names = [quote_text(frame.loc[at, "kernel"]) for frame in (joined, run)]
-            problem = f"launch {at[1]} is {names[0]} in one run and {names[1]} in another"
-            raise file_error(place, None, f"{problem}: read the folder of each run by itself")
-        if len(both) < max(len(joined), len(run)):
+            names = [quote_text(frame.loc[differing[0], "kernel"]) for frame in (joined, run)]
+            problem = f"launch {differing[0][1]} is {names[0]} in one run and {names[1]} in another"
+        elif len(both) < max(len(joined), len(run)):
             problem = f"its runs have {len(joined)} and {len(run)} launches, not the same ones"
+        if problem:
             raise file_error(place, None, f"{problem}: read the folder of each run by itself")
         joined = _add_columns(joined, run)
     numbers = joined.index.get_level_values(1).to_numpy()
