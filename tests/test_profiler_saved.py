@@ -53,13 +53,13 @@ def test_a_frame_comes_back_as_it_was(name: str, files: dict[str, Path], tmp_pat
     whole = load(files[name])
     (tmp_path / "a.json").write_text(frames.to_json(whole))
     (tmp_path / "a.csv").write_text(frames.to_csv(whole))
-    kept = load(tmp_path / "a.json")
-    pd.testing.assert_frame_equal(kept, whole)
-    assert kept.attrs == whole.attrs
+    loaded = load(tmp_path / "a.json")
+    pd.testing.assert_frame_equal(loaded, whole)
+    assert loaded.attrs == whole.attrs
     pd.testing.assert_frame_equal(load(tmp_path / "a.csv"), whole)
-    said = bwprof.diagnose(whole)
+    message = bwprof.diagnose(whole)
     for ending in ("json", "csv"):
-        pd.testing.assert_frame_equal(bwprof.diagnose(load(tmp_path / f"a.{ending}")), said)
+        pd.testing.assert_frame_equal(bwprof.diagnose(load(tmp_path / f"a.{ending}")), message)
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
@@ -69,17 +69,17 @@ def test_what_a_command_writes_the_others_read(
 ) -> None:
     target = str(tmp_path / f"rows.{ending}")
     assert profilers_main([command, str(files[name]), f"--{ending}", target]) == 0
-    shown = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert profilers_main([command, target]) == 0
-    assert capsys.readouterr().out.partition("\n")[2] == shown.partition("\n")[2]
+    assert capsys.readouterr().out.partition("\n")[2] == printed.partition("\n")[2]
     assert main(["diagnose", str(files[name])]) == 0
-    told = capsys.readouterr().out
+    diagnosis = capsys.readouterr().out
     assert main(["diagnose", target]) == 0
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == diagnosis
     for reader in ("analyze", "show", "report"):
         assert main([reader, target]) == 2
-        said = capsys.readouterr().err
-        assert "it is read by bwprof.importers.load(path), and bwprof diagnose FILE" in said
+        message = capsys.readouterr().err
+        assert "it is read by bwprof.importers.load(path), and bwprof diagnose FILE" in message
 
 
 def test_what_the_first_version_wrote_is_read(tmp_path: Path) -> None:

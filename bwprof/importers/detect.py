@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 OURS = "bwprof"
 SAVED = "saved"  # rows that bwprof made of another profiler's file, and wrote
 
-# The kinds of other profilers' files, and the programs that write them.
-OTHERS = {"ncu": "ncu", "rocprof": "rocprof or rocprofv3", "trace": "torch.profiler", "nsys": "nsys (as SQLite)"}
+# The kinds of other profilers' files: their readers, and the programs that write them.
+_READERS: dict[str, tuple[Callable[[str | PathLike[str]], pd.DataFrame], str]] = {
+    "ncu": (parse_ncu, "ncu"),
+    "rocprof": (parse_rocprof, "rocprof or rocprofv3"),
+    "trace": (parse_chrome_trace, "torch.profiler"),
+    "nsys": (parse_nsys, "nsys (as SQLite)"),
+}
 
 _BEGINNING = 1 << 16  # bytes that show a file's kind
 _MOST_TABLES = 100
@@ -37,7 +42,7 @@ _PRINTED = re.compile(r"\), (?:[^,]+, )?Context [0-9]+, Stream [0-9]+")  # a lau
 
 
 def detect_kind(path: str | PathLike[str]) -> str:
-    """Return whose results a file or folder holds: "bwprof", "saved" (see `SAVED`), or a name of `OTHERS`.
+    """Return whose results a file or folder holds: "bwprof", "saved" (see `SAVED`), "ncu", "rocprof", "trace", "nsys".
 
     Raises
     ------
@@ -144,14 +149,9 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
         try:
             return reader.load(path)
         except ValueError as error:
-            writers = ", ".join(OTHERS.values())
+            writers = ", ".join(writer for _, writer in _READERS.values())
             raise ValueError(f"{error} (read are results of bwprof, and files of {writers})") from None
     if kind == SAVED:
         return frames.read_saved(path_of(path, "path"))
-    parse: dict[str, Callable[[str | PathLike[str]], pd.DataFrame]] = {
-        "ncu": parse_ncu,
-        "rocprof": parse_rocprof,
-        "trace": parse_chrome_trace,
-        "nsys": parse_nsys,
-    }
-    return parse[kind](path)
+    parse, _ = _READERS[kind]
+    return parse(path)

@@ -10,9 +10,10 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bwprof import environment
 from bwprof.errors import UnavailableError
 from bwprof.importers.ncu.metrics import STALLS, stall_metric
-from bwprof.importers.ncu.parse import find_profiler, parse_ncu, read_end, run_program
+from bwprof.importers.ncu.parse import parse_ncu, read_end, run_program
 from bwprof.text.parsing import parse_seconds, quote_text, repr_short, to_ascii, unknown, whole_number
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def ncu_capture(
         command = build(report)
         if path.exists():
             raise ValueError(f"{quote_text(path)} exists already: give another output")
-        ncu = find_profiler("ncu")
+        ncu = environment.profiler_path("ncu")
         if ncu is None:
             raise UnavailableError(
                 "ncu is not installed (it comes with the CUDA toolkit, or as Nsight Compute): no PATH and no toolkit "

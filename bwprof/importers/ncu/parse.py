@@ -56,11 +56,6 @@ class ProgramEnd(NamedTuple):
     errors: str
 
 
-def find_profiler(name: str) -> str | None:
-    """Return the path of a profiler's program; None where there is none."""
-    return environment.profiler_path(name)
-
-
 def run_program(command: Sequence[str], limit_s: float | None, output: IO[bytes]) -> ProgramEnd:
     """Run a program, its output to a file; its whole process group ends with it.
 
@@ -118,7 +113,7 @@ def read_report(path: Path, timeout_s: float) -> tuple[PageLaunches, str]:
     limit = parse_seconds(timeout_s, "timeout_s")
     with open_binary(path):  # raises for what cannot be opened or is no file
         pass
-    ncu = find_profiler("ncu")
+    ncu = environment.profiler_path("ncu")
     if ncu is not None:
         return _read_through_ncu(path, ncu, limit), "ncu"
     module = importlib.util.find_spec(_MODULE)

@@ -20,10 +20,9 @@ _GFX9 = f"gfx9 {_CDNA}"
 _RDNA = "gfx10 gfx11 gfx12"
 
 
-def _memory_requests(prefix: str) -> str:
-    """Return the counters of requests between the L2 cache and memory, each alone and summed over its instances."""
-    names = ("RDREQ", "RDREQ_32B", "WRREQ", "WRREQ_64B")
-    return " ".join(f"TCC_{prefix}_{name}{ending}" for ending in ("", "_sum") for name in names)
+def _both(names: str) -> str:
+    """Return counters alone, and summed over their instances."""
+    return " ".join(f"{name} {name}_sum" for name in names.split())
 
 
 # Families, and counters that all of them have.
@@ -39,22 +38,25 @@ _TABLE = (
         "GPUBusy Wavefronts VALUInsts SALUInsts SFetchInsts GDSInsts MemUnitBusy ALUStalledByLDS L2CacheHit "
         "LDSBankConflict WriteUnitStalled",
     ),
-    ("gfx9 gfx908 gfx90a", "FetchSize WriteSize MemUnitStalled VALUBusy SALUBusy VALUUtilization MemWrites32B"),
-    ("gfx9 gfx908 gfx90a", "VFetchInsts VWriteInsts FlatVMemInsts LDSInsts FlatLDSInsts"),
+    (
+        "gfx9 gfx908 gfx90a",
+        "FetchSize WriteSize MemUnitStalled VALUBusy SALUBusy VALUUtilization MemWrites32B VFetchInsts VWriteInsts "
+        "FlatVMemInsts LDSInsts FlatLDSInsts TCC_WRREQ_STALL_max "
+        + _both("TCC_EA_RDREQ TCC_EA_RDREQ_32B TCC_EA_WRREQ TCC_EA_WRREQ_64B"),
+    ),
     (
         _GFX9,
-        "WRITE_SIZE WRITE_REQ_32B TCC_HIT TCC_MISS TCC_HIT_sum TCC_MISS_sum SQ_INSTS_VMEM_RD SQ_INSTS_VMEM_WR "
-        "SQ_LDS_BANK_CONFLICT SQ_LDS_IDX_ACTIVE SQ_ACTIVE_INST_VALU SQ_THREAD_CYCLES_VALU TCP_TCP_TA_DATA_STALL_CYCLES "
-        "TCP_TCP_TA_DATA_STALL_CYCLES_sum TCP_TCP_TA_DATA_STALL_CYCLES_max",
+        "WRITE_SIZE WRITE_REQ_32B SQ_INSTS_VMEM_RD SQ_INSTS_VMEM_WR SQ_LDS_BANK_CONFLICT SQ_LDS_IDX_ACTIVE "
+        "SQ_ACTIVE_INST_VALU SQ_THREAD_CYCLES_VALU TCP_TCP_TA_DATA_STALL_CYCLES_max "
+        + _both("TCC_HIT TCC_MISS TCP_TCP_TA_DATA_STALL_CYCLES"),
     ),
     (
         _CDNA,
-        "SQ_INSTS_VMEM SQ_INSTS_MFMA SQ_WAIT_INST_LDS TCC_REQ TCC_REQ_sum TCC_READ TCC_READ_sum TCC_WRITE "
-        "TCC_WRITE_sum TCC_WRITEBACK_sum TCC_TAG_STALL_sum TCP_TOTAL_CACHE_ACCESSES_sum TCP_TOTAL_READ_sum "
-        "TCP_TOTAL_WRITE_sum TCP_TCC_READ_REQ TCP_TCC_READ_REQ_sum TCP_TCC_WRITE_REQ TCP_TCC_WRITE_REQ_sum "
-        "TCP_TCR_TCP_STALL_CYCLES_sum TCP_TD_TCP_STALL_CYCLES_sum GRBM_CP_BUSY GRBM_SPI_BUSY GRBM_TA_BUSY GRBM_TC_BUSY "
-        "GRBM_EA_BUSY SQC_DCACHE_HITS SQC_DCACHE_MISSES SQC_DCACHE_REQ "
-        "SQC_ICACHE_HITS SQC_ICACHE_MISSES SQC_ICACHE_REQ",
+        "SQ_INSTS_VMEM SQ_INSTS_MFMA SQ_WAIT_INST_LDS TCC_WRITEBACK_sum TCC_TAG_STALL_sum TCP_TOTAL_CACHE_ACCESSES_sum "
+        "TCP_TOTAL_READ_sum TCP_TOTAL_WRITE_sum TCP_TCR_TCP_STALL_CYCLES_sum TCP_TD_TCP_STALL_CYCLES_sum GRBM_CP_BUSY "
+        "GRBM_SPI_BUSY GRBM_TA_BUSY GRBM_TC_BUSY GRBM_EA_BUSY SQC_DCACHE_HITS SQC_DCACHE_MISSES SQC_DCACHE_REQ "
+        "SQC_ICACHE_HITS SQC_ICACHE_MISSES SQC_ICACHE_REQ "
+        + _both("TCC_REQ TCC_READ TCC_WRITE TCP_TCC_READ_REQ TCP_TCC_WRITE_REQ"),
     ),
     (
         "gfx90a gfx94 gfx95",
@@ -62,48 +64,39 @@ _TABLE = (
         "SQ_INSTS_VALU_MFMA_MOPS_F64 SQ_INSTS_VALU_FMA_F16 SQ_INSTS_VALU_FMA_F32 SQ_INSTS_VALU_FMA_F64 "
         "SQ_INSTS_VALU_ADD_F16 SQ_INSTS_VALU_ADD_F32 SQ_INSTS_VALU_ADD_F64",
     ),
-    ("gfx90a", "MeanOccupancyPerCU MeanOccupancyPerActiveCU"),
-    ("gfx9 gfx908 gfx90a", f"{_memory_requests('EA')} TCC_WRREQ_STALL_max"),
+    ("gfx90a gfx10", "MeanOccupancyPerCU MeanOccupancyPerActiveCU"),
     (
         "gfx94 gfx95",
-        f"{_memory_requests('EA0')} TCC_BUBBLE TCC_BUBBLE_sum TCC_EA0_RDREQ_DRAM_sum TCC_EA0_WRREQ_DRAM_sum "
-        "SQ_INSTS_VALU_MFMA_F8",
+        "TCC_EA0_RDREQ_DRAM_sum TCC_EA0_WRREQ_DRAM_sum SQ_INSTS_VALU_MFMA_F8 "
+        + _both("TCC_EA0_RDREQ TCC_EA0_RDREQ_32B TCC_EA0_WRREQ TCC_EA0_WRREQ_64B TCC_BUBBLE"),
     ),
-    ("gfx95", "TCC_EA0_RDREQ_64B TCC_EA0_RDREQ_64B_sum TCC_EA0_RDREQ_128B TCC_EA0_RDREQ_128B_sum"),
+    ("gfx95", _both("TCC_EA0_RDREQ_64B TCC_EA0_RDREQ_128B")),
     (
         _RDNA,
-        "GL2C_HIT GL2C_HIT_sum GL2C_MISS GL2C_MISS_sum GL2C_EA_RDREQ_32B GL2C_EA_RDREQ_32B_sum GL2C_EA_RDREQ_64B "
-        "GL2C_EA_RDREQ_64B_sum GL2C_EA_RDREQ_128B GL2C_EA_RDREQ_128B_sum GL2C_EA_WRREQ_64B GL2C_EA_WRREQ_64B_sum "
-        "GL2C_WRREQ_STALL_max SQC_LDS_BANK_CONFLICT SQC_LDS_IDX_ACTIVE WAVE_DEP_WAIT WAVE_ISSUE_WAIT",
+        "GL2C_WRREQ_STALL_max SQC_LDS_BANK_CONFLICT SQC_LDS_IDX_ACTIVE WAVE_DEP_WAIT WAVE_ISSUE_WAIT "
+        + _both("GL2C_HIT GL2C_MISS GL2C_EA_RDREQ_32B GL2C_EA_RDREQ_64B GL2C_EA_RDREQ_128B GL2C_EA_WRREQ_64B"),
     ),
-    (
-        "gfx10 gfx11",
-        "GL2C_EA_RDREQ_96B GL2C_EA_RDREQ_96B_sum GL2C_MC_RDREQ GL2C_MC_RDREQ_sum GL2C_MC_WRREQ GL2C_MC_WRREQ_sum",
-    ),
-    ("gfx10", "MeanOccupancyPerCU MeanOccupancyPerActiveCU"),
+    ("gfx10 gfx11", _both("GL2C_EA_RDREQ_96B GL2C_MC_RDREQ GL2C_MC_WRREQ")),
     ("gfx11 gfx12", "SQ_INSTS_TEX_LOAD SQ_INSTS_TEX_STORE"),
-    ("gfx12", "GL2C_EA_WRREQ GL2C_EA_WRREQ_sum"),
+    ("gfx12", _both("GL2C_EA_WRREQ")),
 )
 
-# The counters that a metric is computed of, by the prefix of the L2 cache; they count for the room of a run.
+# The counters that a metric is computed of, by the prefix of the L2 cache; without an own entry those of TCC_EA.
 _PARTS = {
     "FETCH_SIZE": {
         "TCC_EA": "TCC_EA_RDREQ TCC_EA_RDREQ_32B",
         "TCC_EA0": "TCC_EA0_RDREQ TCC_EA0_RDREQ_32B TCC_BUBBLE",
         "GL2C": "GL2C_EA_RDREQ_32B GL2C_EA_RDREQ_64B GL2C_EA_RDREQ_96B GL2C_EA_RDREQ_128B",
     },
-    "WRITE_SIZE": {
-        "TCC_EA": "TCC_EA_WRREQ TCC_EA_WRREQ_64B",
-        "TCC_EA0": "TCC_EA0_WRREQ TCC_EA0_WRREQ_64B",
-    },
-    "L2CacheHit": {"TCC_EA": "TCC_HIT TCC_MISS", "TCC_EA0": "TCC_HIT TCC_MISS", "GL2C": "GL2C_HIT GL2C_MISS"},
+    "WRITE_SIZE": {"TCC_EA": "TCC_EA_WRREQ TCC_EA_WRREQ_64B", "TCC_EA0": "TCC_EA0_WRREQ TCC_EA0_WRREQ_64B"},
+    "L2CacheHit": {"TCC_EA": "TCC_HIT TCC_MISS", "GL2C": "GL2C_HIT GL2C_MISS"},
     "LDSBankConflict": {
         "TCC_EA": "SQ_LDS_BANK_CONFLICT GRBM_GUI_ACTIVE",
         "GL2C": "SQC_LDS_BANK_CONFLICT SQC_LDS_IDX_ACTIVE",
     },
     "MemUnitStalled": {"TCC_EA": "TCP_TCP_TA_DATA_STALL_CYCLES GRBM_GUI_ACTIVE"},
     "VALUBusy": {"TCC_EA": "SQ_ACTIVE_INST_VALU GRBM_GUI_ACTIVE"},
-    "Wavefronts": {"TCC_EA": "SQ_WAVES", "GL2C": "SQ_WAVES"},
+    "Wavefronts": {"TCC_EA": "SQ_WAVES"},
 }
 
 _SAME = {"FetchSize": "FETCH_SIZE", "WriteSize": "WRITE_SIZE"}

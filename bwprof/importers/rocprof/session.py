@@ -103,18 +103,16 @@ class RocprofSession:
         words = [_to_argument(word) for word in (program, *args)]
         if not words[0]:
             raise ValueError("program is '': the program to profile is needed")
-        folder = str(self.output_dir)
-        folder = os.path.join(".", folder) if folder.startswith("-") else folder  # no option
+        folder = f"./{self.output_dir}" if str(self.output_dir).startswith("-") else str(self.output_dir)  # no option
         if self.version == 1:
             if words[0].startswith("-"):
                 raise ValueError(f"program is {repr_short(words[0])}: rocprof would take it for an option of its own")
             self._write_input()
-            results = os.path.join(folder, _RESULTS)
-            return ["rocprof", "--timestamp", "on", "-i", os.path.join(folder, _INPUT), "-o", results, *words]
+            return ["rocprof", "--timestamp", "on", "-i", f"{folder}/{_INPUT}", "-o", f"{folder}/{_RESULTS}", *words]
         counters = ["--pmc", *self.passes[0]]
         if len(self.passes) > 1:
             self._write_input()
-            counters = ["-i", os.path.join(folder, _INPUT)]
+            counters = ["-i", f"{folder}/{_INPUT}"]
         return ["rocprofv3", *counters, *_TRACED, "-d", folder, "--", *words]
 
     def parse_results(self) -> pd.DataFrame:
@@ -218,18 +216,14 @@ def _rdna_writes(gfx: str) -> list[str]:
 
 
 def _check_counter(name: str) -> str:
-    """Refuse a counter's name that a line of the profiler's file cannot hold."""
     if not name.isascii() or not name.replace("_", "").replace("[", "").replace("]", "").isalnum():
-        raise ValueError(
-            f"known holds {repr_short(name)}: a counter's name of letters, digits and underscores is needed"
-        )
+        raise ValueError(f"known holds {repr_short(name)}: a counter's name has letters, digits and underscores alone")
     return name
 
 
 def _to_argument(word: Any) -> str:
     text = os.fspath(word) if isinstance(word, PathLike) else word
-    if isinstance(text, (int, float)) and not isinstance(text, bool):
-        text = str(text)
+    text = str(text) if isinstance(text, (int, float)) and not isinstance(text, bool) else text
     if not isinstance(text, str) or "\0" in text:
         raise ValueError(f"{repr_short(word)} is no argument of a command: text is needed, without NUL")
     return text
