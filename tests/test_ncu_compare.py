@@ -14,7 +14,7 @@ from profiled import FIRST, RAW, raw_page
 
 from bwprof.cli import main
 from bwprof.importers.detect import load
-from bwprof.importers.frames import json_text
+from bwprof.importers.frames import to_json
 from bwprof.importers.ncu.compare import ncu_compare
 
 LAUNCH: dict[str, Any] = {"kernel": "void copy<float>(float*)", "case": "copy<float>", "launch": 0, "time_ms": 0.5}
@@ -25,11 +25,11 @@ def frame(*launches: dict[str, Any]) -> pd.DataFrame:
 
 
 def saved(path: Path, *launches: dict[str, Any]) -> Path:
-    path.write_text(json_text(frame(*launches)))
+    path.write_text(to_json(frame(*launches)))
     return path
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+def message(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert main(["ncu", "compare", *map(str, arguments)]) == 0
     found = capsys.readouterr()
     assert found.err == ""
@@ -99,7 +99,7 @@ def test_two_kernels_of_different_names_are_compared_and_more_are_not() -> None:
         ncu_compare(frame({}, {"kernel": "fill()", "case": "fill"}), frame(renamed))
 
 
-def test_what_makes_the_sides_differ_is_told() -> None:
+def test_notes_name_differences_of_the_sides() -> None:
     base = frame({"device": "NVIDIA H200", "sm_clock_mhz": 1980.0})
     slower = frame({"device": "NVIDIA H100", "sm_clock_mhz": 1800.0})
     devices, clocks = ncu_compare(base, slower).attrs["notes"]
@@ -134,7 +134,7 @@ def test_the_command_says_what_became_of_each_figure(tmp_path: Path, capsys: pyt
     base = saved(tmp_path / "base.json", figures)
     changed = {"time_ms": 0.4, "registers": 80, "occupancy_pct": 62.5, "bank_conflicts": 7, "stall_reasons": "wait=1"}
     new = saved(tmp_path / "new.json", figures | changed)
-    text = said(capsys, base, new)
+    text = message(capsys, base, new)
     assert text.startswith("500 us before, 400 us after: 1.25 times as fast\n\ncopy<float> (launch 0)\n")
     assert cell(text, "time, us") == ["500", "400", "-20.0 %"]
     assert cell(text, "DRAM read") == ["1 MiB", "1 MiB", "="]
@@ -146,9 +146,9 @@ def test_the_command_says_what_became_of_each_figure(tmp_path: Path, capsys: pyt
     assert "(1 figure more, hardly changed or of one side alone: --all)" in text
     assert "compare with each other alone" in text
     assert max(map(len, text.partition("\nnote:")[0].splitlines())) <= 80
-    assert cell(said(capsys, base, new, "--all"), "block_threads") == ["256", "256", "="]
-    assert "1.25 times as long" in said(capsys, new, base)
-    assert "the same\n" in said(capsys, base, base)
+    assert cell(message(capsys, base, new, "--all"), "block_threads") == ["256", "256", "="]
+    assert "1.25 times as long" in message(capsys, new, base)
+    assert "the same\n" in message(capsys, base, base)
 
 
 def test_many_launches_are_a_line_each_in_eighty_columns(
@@ -165,7 +165,7 @@ def test_many_launches_are_a_line_each_in_eighty_columns(
     }
     base = saved(tmp_path / "base.json", *(figures | {"time_ms": 0.1 * at} for at in range(1, 7)))
     new = saved(tmp_path / "new.json", *(figures | {"time_ms": 0.05 * at} for at in range(1, 6)))
-    text = said(capsys, base, new)
+    text = message(capsys, base, new)
     assert text.startswith("all 5 launches: 1500 us before, 750 us after: 2 times as fast\n")
     assert max(map(len, text.splitlines()[:9])) <= 80
     assert cell(text, "4 a_kernel_whose")[:3] == ["500", "250", "-50.0 %"]
@@ -175,25 +175,25 @@ def test_many_launches_are_a_line_each_in_eighty_columns(
 def test_files_that_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base, new = saved(tmp_path / "base.json", {"case": "=1+1"}), saved(tmp_path / "new.json", {"time_ms": 1.0})
     table, document = tmp_path / "a.csv", tmp_path / "a.json"
-    text = said(capsys, base, new, "--csv", table, "--json", document, "--md", "-")
+    text = message(capsys, base, new, "--csv", table, "--json", document, "--md", "-")
     assert text.startswith(f"# {base} and {new}\n\n500 us before, 1000 us after: 2 times as long\n\n## =1+1")
     assert "| time, us | 500 | 1000 | 2 x |" in text
     found = pd.read_csv(table)
     assert found[["case", "figure", "base", "new"]].values.tolist() == [["'=1+1", "time_ms", 0.5, 1.0]]
-    kept = json.loads(document.read_text())
-    assert (kept["base"], kept["rows"][0]["ratio"]) == (str(base), 2.0)
+    stored = json.loads(document.read_text())
+    assert (stored["base"], stored["rows"][0]["ratio"]) == (str(base), 2.0)
     assert "is what is read" in refused(capsys, base, new, "--json", base, "--force")
     assert "exists already" in refused(capsys, base, new, "--csv", table)
     assert "is not a bwprof result file" in refused(capsys, document, new)
     assert "no kernel's name contains it" in refused(capsys, base, new, "--kernel", "gemm")
-    assert said(capsys, base, new, "--kernel", "copy").startswith("500 us before")
+    assert message(capsys, base, new, "--kernel", "copy").startswith("500 us before")
 
 
 def test_ncu_has_the_other_commands_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ncu", "diagnose", str(RAW)]) == 0
-    told = capsys.readouterr().out
+    text = capsys.readouterr().out
     assert main(["diagnose", str(RAW)]) == 0
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == text
     assert main(["ncu", str(RAW)]) == 2
     assert "is no command: bwprof ncu show FILE, or bwprof diagnose FILE, reads a file" in capsys.readouterr().err
 

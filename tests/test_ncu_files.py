@@ -62,7 +62,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (quoted([WHO]), "no launch stands below the header"),
         (quoted([[*WHO, "Section Name", "Metric Name", "Metric Unit", "Metric Value"]]), "no launch stands below"),
@@ -74,8 +74,8 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         (quoted([[*WHO, *map(str, range(100_001))]]), "no page of ncu has more than 100000"),
     ],
 )
-def test_damage_is_told_with_its_line(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_an_error_names_the_damaged_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_ncu(page(tmp_path, text))
 
 
@@ -235,9 +235,9 @@ def test_a_report_where_no_ncu_is(tmp_path: Path) -> None:
 def test_a_report_through_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = tmp_path / "x; echo.ncu-rep"
     report.write_bytes(b"NVR\0")
-    asked = f'[ "$2" = "{report}" ] && [ "$*" = "-i $2 --csv --page raw --print-units base{{}}" ]'
+    condition = f'[ "$2" = "{report}" ] && [ "$*" = "-i $2 --csv --page raw --print-units base{{}}" ]'
     for names in (" --rename-kernels 0", ""):  # an older one does not know the option
-        fake(tmp_path, "ncu", f"{asked.format(names)} && cat {RAW}", monkeypatch)
+        fake(tmp_path, "ncu", f"{condition.format(names)} && cat {RAW}", monkeypatch)
         found = parse_ncu(report)
     assert found["time_ms"].tolist() == parse_ncu(RAW)["time_ms"].tolist()
     assert found.attrs["source"] == str(report)
@@ -245,13 +245,13 @@ def test_a_report_through_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ValueError, match=r"ncu cannot read it \(exit code 3\): file is damaged"):
         parse_ncu(report)
     fake(tmp_path, "ncu", "echo nothing of use", monkeypatch)
-    with pytest.raises(ValueError, match=r"what ncu printed of it: this is no page of ncu"):
+    with pytest.raises(ValueError, match=r"this is no page of ncu"):
         parse_ncu(report)
     fake(tmp_path, "ncu", "echo nothing of use; echo no such driver >&2", monkeypatch)
-    with pytest.raises(ValueError, match=r"what ncu printed of it: this is no page .*; it complained: no such driver$"):
+    with pytest.raises(ValueError, match=r"this is no page .*; its errors: no such driver$"):
         parse_ncu(report)
     fake(tmp_path, "ncu", 'echo "$0: dirname: not found" >&2', monkeypatch)  # a script that goes on without its words
-    with pytest.raises(ValueError, match=r"ncu printed nothing of it: .*/ncu: dirname: not found \(.*/ncu\)$"):
+    with pytest.raises(ValueError, match=r"ncu \(.*/ncu\) printed nothing; its errors: .*/ncu: dirname: not found$"):
         parse_ncu(report)
     fake(tmp_path, "ncu", "exec sleep 30", monkeypatch)
     with pytest.raises(UnavailableError, match="longer than"):
@@ -337,8 +337,8 @@ def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.Mon
 def test_command_lines() -> None:
     start = "ncu --set full --target-processes all".split()
     assert ncu_command(["./a b", "-n", "4"]) == [*start, "-o", "profile", "./a b", "-n", "4"]
-    given = ncu_command("python3 bench.py", "flash_attention_forward_kernel", output="profile_fa1_basic")
-    assert " ".join(given) == (
+    command = ncu_command("python3 bench.py", "flash_attention_forward_kernel", output="profile_fa1_basic")
+    assert " ".join(command) == (
         "ncu --set full --target-processes all --kernel-name flash_attention_forward_kernel -o profile_fa1_basic "
         "python3 bench.py"
     )
@@ -382,7 +382,7 @@ def test_presets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"target": ""}, "target is empty"),
         ({"target": []}, "target is empty"),
@@ -396,8 +396,8 @@ def test_presets() -> None:
         ({"target": "x", "launch_count": 0}, "1 or more"),
     ],
 )
-def test_bad_command_lines(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_bad_command_lines(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         ncu_command(**arguments)
 
 
@@ -424,7 +424,7 @@ def test_capturing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("output", ["", ".", "..", "/", ".ncu-rep", "no/such", "%p", "-x", " ", "a\0b"])
-def test_outputs_that_ncu_could_not_write_are_told_before_it_runs(
+def test_outputs_that_ncu_cannot_write_are_refused_before_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -435,13 +435,13 @@ def test_outputs_that_ncu_could_not_write_are_told_before_it_runs(
 
 
 def test_of_endless_words_the_last_are_read(tmp_path: Path) -> None:
-    from bwprof.importers.ncu.parse import end_of
+    from bwprof.importers.ncu.parse import read_end
 
     with (tmp_path / "said").open("w+b") as stream:
         stream.truncate(1 << 34)  # sparse
         stream.seek(0, 2)
         stream.write(b"the end\n")
-        assert end_of(stream, 8) == "the end"
+        assert read_end(stream, 8) == "the end"
 
 
 @pytest.mark.usefixtures("nothing_installed")
@@ -465,9 +465,9 @@ def test_installed_profilers_are_listed(tmp_path: Path, monkeypatch: pytest.Monk
     fake(tmp_path, "nsys", "exec sleep 30", monkeypatch)
     monkeypatch.setattr(environment, "_VERSION_SECONDS", 0.05)
     assert environment.profilers()["nsys"] == {"path": str(tmp_path / "nsys"), "version": ""}
-    told = dict(about(bwprof.info()))
-    assert told["profiler rocprof"] == "not found"
-    assert told["profiler ncu"].endswith(str(tmp_path / "ncu"))
+    rows = dict(about(bwprof.info()))
+    assert rows["profiler rocprof"] == "not found"
+    assert rows["profiler ncu"].endswith(str(tmp_path / "ncu"))
 
 
 def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[str]) -> None:
@@ -475,7 +475,7 @@ def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[s
 
     assert main(["ncu", str(RAW)]) == 0
     out = capsys.readouterr().out
-    for said in (
+    for message in (
         "2 launches of 1 kernel (ncu raw)",
         "launch 0: cpy(const float4 *, float4 *, unsigned long)",
         "262144x1x1 blocks of 256x1x1 threads, 16 registers a thread",
@@ -485,7 +485,7 @@ def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[s
         "16 sectors a load, 16 a store, 100 % of loaded bytes used",
         "long_scoreboard 131.36",
     ):
-        assert said in out
+        assert message in out
     assert main(["ncu", str(DETAILS)]) == 0
     assert "note: pct_peak is ncu's own DRAM throughput" in capsys.readouterr().out
 
@@ -542,8 +542,8 @@ def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture
     for name in READERS:
         assert f"python -m bwprof.importers {name} FILE" in out
     assert main(["columns"]) == 0
-    told = [line.split("|")[0].strip() for line in capsys.readouterr().out.splitlines()[2:]]
-    assert [name for name in told if name] == [column.name for column in COLUMNS]
+    rows = [line.split("|")[0].strip() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [name for name in rows if name] == [column.name for column in COLUMNS]
     assert main(["nuc", "x"]) == 2
     assert "did you mean 'ncu'" in capsys.readouterr().err
     assert main(["ncu", str(tmp_path / "none")]) == 2
@@ -556,8 +556,10 @@ def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture
     for option, clocks in (((), "none"), (("--clock-control", "base"), "base")):
         command = ["ncu", "capture", "--print-command", "--preset", "speed", "--launches", "2", *option]
         assert bwprof_main([*command, "--", "./a", "-b c"]) == 0
-        said = f"ncu --section SpeedOfLight --target-processes all --clock-control {clocks} --launch-count 2 -o profile"
-        assert capsys.readouterr().out == f"{said} ./a '-b c'\n"
+        message = (
+            f"ncu --section SpeedOfLight --target-processes all --clock-control {clocks} --launch-count 2 -o profile"
+        )
+        assert capsys.readouterr().out == f"{message} ./a '-b c'\n"
     assert bwprof_main(["ncu", "capture", "--print-command", "--clock-control", "bose", "--", "./a"]) == 2
     assert "unknown clock_control 'bose': did you mean 'base'? Allowed: none, base" in capsys.readouterr().err
 
@@ -571,6 +573,6 @@ def test_the_command_captures(
     assert bwprof_main(["ncu", "capture", "--timeout", "20", "--", "./x"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("./x: 2 launches of 1 kernel (ncu raw)\n")  # the report is gone: its name would say nothing
-    assert "note: the GPU's clocks were left as they are (--clock-control none)" in out
+    assert "note: the GPU's clocks were not locked (--clock-control none)" in out
     assert bwprof_main(["ncu", "capture", "--clock-control", "base", "--timeout", "20", "--", "./x"]) == 0
     assert "note: ncu locked the GPU's clocks to their base" in capsys.readouterr().out

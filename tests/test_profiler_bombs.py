@@ -14,7 +14,7 @@ from profiled import details_page, raw_page
 
 from bwprof.importers import chrome, nsys, reader, timeline
 from bwprof.importers.chrome import parse_chrome_trace
-from bwprof.importers.detect import kind_of
+from bwprof.importers.detect import detect_kind
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
 from bwprof.importers.rocprof.parse import parse_rocprof
@@ -32,15 +32,15 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
         os.mkfifo(tmp_path / name)
         with pytest.raises(ValueError, match="no regular file"):
             parse_ncu(tmp_path / name)
-    assert kind_of(tmp_path) == "bwprof"  # which says that nothing of it is there
+    assert detect_kind(tmp_path) == "bwprof"  # which says that nothing of it is there
 
 
 def test_folders_of_very_many_files_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         (tmp_path / f"{number}.csv").write_text("Index,KernelName\n0,k\n")
-    assert kind_of(tmp_path) == "rocprof"
+    assert detect_kind(tmp_path) == "rocprof"
     monkeypatch.setattr(reader, "_MOST_FILES", 4)
-    assert kind_of(tmp_path) == "bwprof"
+    assert detect_kind(tmp_path) == "bwprof"
     with pytest.raises(ValueError, match="more than 4 files"):
         parse_rocprof(tmp_path)
 
@@ -56,16 +56,27 @@ def test_lines_of_countless_cells_are_refused(tmp_path: Path, monkeypatch: pytes
             read(path)
 
 
-def test_records_of_countless_cells_are_not_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_countless_cells_are_not_all_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 150 lines with a million commas each 2 000 would have been held at once."""
-    taken: list[int] = []
-    batches = reader.batches
-    monkeypatch.setattr(reader, "_CELLS_AT_ONCE", 1000)
     path = tmp_path / "x.csv"
-    path.write_text("Index,KernelName,A\n" + f"0,k{',' * 100}\n" * 400)
+    path.write_text("Index,KernelName,A\n" + "0,k,1\n" * 400)
     with path.open() as stream:
-        taken = [len(batch) for batch in batches(path, iter(stream), 2000)]
-    assert (max(taken), sum(taken)) == (16, 401)
+        assert len(list(reader.read_complete(path, reader.FileLines(path, stream), []))) == 401
+    path.write_text("Index,KernelName,A\n" + f"0,k{',' * 100}\n" * 400)
+    monkeypatch.setattr(reader, "_BLOCK", 64)
+    read_records = reader.read_records
+    taken: list[int] = []
+
+    def count(*arguments: Any) -> Any:
+        for record in read_records(*arguments):
+            taken.append(len(record[1]))
+            yield record
+
+    monkeypatch.setattr(reader, "read_records", count)
+    with path.open() as stream, pytest.raises(ValueError, match="line 2: it has 102 cells where the header has 3"):
+        list(reader.read_complete(path, reader.FileLines(path, stream), []))
+    assert len(taken) <= 16
+    monkeypatch.undo()
     with pytest.raises(ValueError, match="line 2: it has 102 cells where the header has 3"):
         parse_rocprof(path)
 
@@ -73,21 +84,21 @@ def test_records_of_countless_cells_are_not_all_kept(tmp_path: Path, monkeypatch
 def test_a_tail_of_empty_cells_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bwprof.importers.ncu import pages
 
-    kept: list[int] = []
-    sniff = pages._Details._sniff
+    lengths: list[int] = []
+    sniff = pages._DetailsPage._sniff
 
     def watched(page: Any) -> None:
-        kept.extend(len(cells) for _, cells in page._first or ())
+        lengths.extend(len(cells) for _, cells in page._first or ())
         sniff(page)
 
-    monkeypatch.setattr(pages._Details, "_sniff", watched)
+    monkeypatch.setattr(pages._DetailsPage, "_sniff", watched)
     page = details_page([("S", *TIME)])
     (tmp_path / "x.csv").write_text(page.rstrip("\n") + "," * 5000 + "\n")
     assert parse_ncu(tmp_path / "x.csv")["time_ms"].tolist() == [0.005]
-    assert max(kept) <= page.split("\n")[0].count(",") + 1
+    assert max(lengths) <= page.split("\n")[0].count(",") + 1
 
 
-def test_what_stands_beside_events_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_beside_events_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gigabyte of it came out of a file of a few megabytes."""
     about = {f"a{number}": "x" * 1000 for number in range(50)}
     devices = [{"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}]
@@ -140,7 +151,7 @@ def test_endless_names_are_cut_and_refused(tmp_path: Path, monkeypatch: pytest.M
         parse_chrome_trace(path)
 
 
-def test_setups_of_anything_but_numbers_are_not_kept(tmp_path: Path) -> None:
+def test_setups_of_anything_but_numbers_are_unknown(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     odd = [event("k", device="x" * 1000 + str(number), bytes=[1], **{"shared memory": {}}) for number in range(3)]
     path.write_text(json.dumps([*odd, event("j", device=1, **{"registers per thread": 32})]))
@@ -149,7 +160,7 @@ def test_setups_of_anything_but_numbers_are_not_kept(tmp_path: Path) -> None:
     assert found["registers"]["j"] == 32
 
 
-def test_times_that_are_no_whole_nanoseconds_are_told(tmp_path: Path) -> None:
+def test_times_that_are_no_whole_nanoseconds_are_refused(tmp_path: Path) -> None:
     """Seconds as fractions became 0 ns, all of them."""
     path = tmp_path / "r.sqlite"
     with sqlite3.connect(path) as made:
@@ -160,7 +171,7 @@ def test_times_that_are_no_whole_nanoseconds_are_told(tmp_path: Path) -> None:
         parse_nsys(path)
 
 
-def test_pages_of_two_kinds_are_told_apart(tmp_path: Path) -> None:
+def test_pages_of_two_kinds_in_one_file_are_refused(tmp_path: Path) -> None:
     """A details page behind a raw one was read as launches of which nothing is known."""
     raw, details = raw_page([TIME]), details_page([("S", *TIME)])
     for pages_ in (raw + details, details + raw):
@@ -180,7 +191,7 @@ def test_a_message_is_one_line_whatever_the_path_is(tmp_path: Path, capsys: pyte
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_header_of_others_is_shown_harmlessly(tmp_path: Path) -> None:
+def test_an_error_escapes_a_foreign_header(tmp_path: Path) -> None:
     from bwprof.importers.detect import load
 
     (tmp_path / "x.csv").write_text("a\x1b[31m,b\n1,2\n")

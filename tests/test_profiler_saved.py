@@ -51,15 +51,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", ["raw", "details", "rocprof", "rocprofv3", "trace", "nsys"])
 def test_a_frame_comes_back_as_it_was(name: str, files: dict[str, Path], tmp_path: Path) -> None:
     whole = load(files[name])
-    (tmp_path / "a.json").write_text(frames.json_text(whole))
-    (tmp_path / "a.csv").write_text(frames.csv_text(whole))
-    kept = load(tmp_path / "a.json")
-    pd.testing.assert_frame_equal(kept, whole)
-    assert kept.attrs == whole.attrs
+    (tmp_path / "a.json").write_text(frames.to_json(whole))
+    (tmp_path / "a.csv").write_text(frames.to_csv(whole))
+    loaded = load(tmp_path / "a.json")
+    pd.testing.assert_frame_equal(loaded, whole)
+    assert loaded.attrs == whole.attrs
     pd.testing.assert_frame_equal(load(tmp_path / "a.csv"), whole)
-    said = bwprof.diagnose(whole)
+    message = bwprof.diagnose(whole)
     for ending in ("json", "csv"):
-        pd.testing.assert_frame_equal(bwprof.diagnose(load(tmp_path / f"a.{ending}")), said)
+        pd.testing.assert_frame_equal(bwprof.diagnose(load(tmp_path / f"a.{ending}")), message)
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
@@ -69,21 +69,21 @@ def test_what_a_command_writes_the_others_read(
 ) -> None:
     target = str(tmp_path / f"rows.{ending}")
     assert profilers_main([command, str(files[name]), f"--{ending}", target]) == 0
-    shown = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert profilers_main([command, target]) == 0
-    assert capsys.readouterr().out.partition("\n")[2] == shown.partition("\n")[2]
+    assert capsys.readouterr().out.partition("\n")[2] == printed.partition("\n")[2]
     assert main(["diagnose", str(files[name])]) == 0
-    told = capsys.readouterr().out
+    diagnosis = capsys.readouterr().out
     assert main(["diagnose", target]) == 0
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == diagnosis
     for reader in ("analyze", "show", "report"):
         assert main([reader, target]) == 2
-        said = capsys.readouterr().err
-        assert "it is read by bwprof.importers.load(path), and bwprof diagnose FILE" in said
+        message = capsys.readouterr().err
+        assert "it is read by bwprof.importers.load(path), and bwprof diagnose FILE" in message
 
 
 def test_what_the_first_version_wrote_is_read(tmp_path: Path) -> None:
-    document = json.loads(frames.json_text(load(RAW)))
+    document = json.loads(frames.to_json(load(RAW)))
     del document["format"]
     path = tmp_path / "first.json"
     path.write_text(json.dumps(document, indent=1))
@@ -130,12 +130,12 @@ def test_damaged_tables_are_refused_with_their_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="line 4: time_ms is 'soon': a number is needed"):
         load(path)
     path.write_text(f"{header}a,a,ok\nb,b,ok,2\n")
-    with pytest.raises(ValueError, match="line 2: it has 3 cells, and the header 4"):
+    with pytest.raises(ValueError, match="line 2: it has 3 cells where the header has 4"):
         load(path)
     path.write_text(f"{header}a,a,ok,1\nb,b,ok,2")
     cut = load(path)
     assert cut["kernel"].tolist() == ["a"]
-    assert cut.attrs["notes"] == ("the last line is cut off, and left out",)
+    assert cut.attrs["notes"] == ("line 3 is cut off and left out: the file is not whole",)
     path.write_text(header + "".join(f"k{at},k,ok,{at}\n" for at in range(1200)) + "late,k,ok,never\n")
     with pytest.raises(ValueError, match="line 1202: time_ms is 'never'"):
         load(path)

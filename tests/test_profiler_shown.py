@@ -55,17 +55,17 @@ def test_long_names_are_left_out_of_markdown() -> None:
     assert "| kernel |" in as_text(pd.DataFrame([ROW | {"kernel": "void fill(float*)"}]), "md")
 
 
-def test_what_was_stated_has_a_line() -> None:
-    stated = ROW | {"bytes_read": 1 << 20, "bytes_written": 0, "bandwidth_gb_s": 5.24288}
-    (line,) = (line for line in block(stated, 120) if "must move" in line)
+def test_bytes_of_a_caller_have_a_line() -> None:
+    row = ROW | {"bytes_read": 1 << 20, "bytes_written": 0, "bandwidth_gb_s": 5.24288}
+    (line,) = (line for line in block(row, 120) if "must move" in line)
     assert line.split("must move")[1].strip() == "1 MiB read, 0 B written, 5.24 GB/s"
 
 
-def test_a_program_without_its_dashes_is_shown_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_names_the_missing_dashes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ncu", "capture", "python3", "bench.py", "--n", "4"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("usage: bwprof ncu capture [options] -- PROGRAM [ARGUMENT ...]\n")
-    assert "unrecognized arguments: --n 4" in said
+    message = capsys.readouterr().err
+    assert message.startswith("usage: bwprof ncu capture [options] -- PROGRAM [ARGUMENT ...]\n")
+    assert "unrecognized arguments: --n 4" in message
 
 
 def test_a_frame_is_no_row() -> None:

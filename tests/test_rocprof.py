@@ -17,7 +17,7 @@ from bwprof.importers.rocprof.session import (
     profile_memory,
     profile_memory_detailed,
 )
-from bwprof.importers.timeline import with_peak
+from bwprof.importers.timeline import add_peak
 
 V1_IDENTITY = "Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,lds,scr,arch_vgpr,accum_vgpr,sgpr,wave_size"
 V1 = f"{V1_IDENTITY},sig,obj,VALUBusy,WriteSize,FetchSize,L2CacheHit,MemUnitStalled,DispatchNs,BeginNs,EndNs,CompleteNs"
@@ -80,7 +80,7 @@ def test_a_file_of_version_1_gives_the_worked_values(tmp_path):
     assert found.attrs == {"source": "results.csv", "tool": "rocprof", "notes": ()}
 
 
-def test_what_was_counted_is_held_against_a_peak(tmp_path):
+def test_counted_bytes_are_compared_with_a_peak(tmp_path):
     frame = parse_rocprof(written(tmp_path, "results.csv", V1, FORCES))
     for results in (frame, frame.iloc[0], dict(frame.iloc[0]), [dict(frame.iloc[0])]):
         found = bwprof.BandwidthAnalysis.from_profiling_results(results, None, 800.0)
@@ -94,7 +94,7 @@ def test_what_was_counted_is_held_against_a_peak(tmp_path):
 def test_more_than_the_peak_is_noted(tmp_path):
     """0.673 GB/s of a peak of 0.5: what parses it says so, and so does a peak that is stated later."""
     path = written(tmp_path, "results.csv", V1, FORCES)
-    for found in (parse_rocprof(path, peak_gb_s=0.5), with_peak(parse_rocprof(path), 0.5)):
+    for found in (parse_rocprof(path, peak_gb_s=0.5), add_peak(parse_rocprof(path), 0.5)):
         assert found["pct_peak"].iloc[0] == pytest.approx(134.6, abs=0.05)
         (note,) = (note for note in found.attrs["notes"] if "impossible" in note)
         assert note.startswith("1 launch is")
@@ -162,7 +162,7 @@ def test_runs_whose_launches_differ_are_not_joined(tmp_path):
         parse_rocprof(tmp_path)
 
 
-def test_processes_of_one_run_are_kept_apart(tmp_path):
+def test_processes_of_one_run_are_separate(tmp_path):
     for pid in (70, 71):
         written(tmp_path, f"{pid}_counter_collection.csv", V3, counted(1, "FETCH_SIZE", pid, pid=pid))
     assert parse_rocprof(tmp_path)["FETCH_SIZE"].tolist() == [70.0, 71.0]
@@ -243,7 +243,7 @@ def test_bytes_follow_from_requests_by_their_sizes(tmp_path, counters, read, wri
 
 
 @pytest.mark.parametrize(
-    ("counters", "read", "said"),
+    ("counters", "read", "message"),
     [
         ({"TCC_EA_RDREQ_sum": 10}, 640, "TCC_EA_RDREQ x 64 bytes, at most"),
         ({"TCC_EA0_RDREQ_sum": 10, "TCC_EA0_RDREQ_32B_sum": 4}, 512, "without TCC_BUBBLE"),
@@ -251,10 +251,10 @@ def test_bytes_follow_from_requests_by_their_sizes(tmp_path, counters, read, wri
         ({"TCP_TOTAL_CACHE_ACCESSES": 40, "TCP_TOTAL_CACHE_MISSES": 10}, 640, "TCP_TOTAL_CACHE_MISSES x 64 bytes"),
     ],
 )
-def test_estimates_are_called_so_and_written_bytes_are_never_invented(tmp_path, counters, read, said):
+def test_estimates_are_called_so_and_written_bytes_are_never_invented(tmp_path, counters, read, message):
     row = one(tmp_path, **counters)
     assert row["dram_bytes_read"] == read
-    assert f"dram_bytes_read: {said}" in row["estimated"]
+    assert f"dram_bytes_read: {message}" in row["estimated"]
     assert "dram_bytes_written" not in row
     assert "dram_gb_s" not in row
 
@@ -340,7 +340,7 @@ def test_presets_ask_for_what_a_gpu_has_and_a_run_has_room_for(tmp_path, gfx, pr
 
 
 @pytest.mark.parametrize(
-    ("asked", "gfx", "said"),
+    ("counters", "gfx", "message"),
     [
         (
             ["TCC_EA_RDREQ_sum"],
@@ -353,17 +353,17 @@ def test_presets_ask_for_what_a_gpu_has_and_a_run_has_room_for(tmp_path, gfx, pr
         (["FETCH_SIZE"], "sm_90", "unknown gfx 'sm_90'"),
     ],
 )
-def test_a_counter_that_the_gpu_does_not_have_is_told_before_anything_runs(tmp_path, asked, gfx, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
-        RocprofSession(tmp_path, asked, gfx=gfx)
+def test_a_counter_that_the_gpu_lacks_is_refused_before_anything_runs(tmp_path, counters, gfx, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        RocprofSession(tmp_path, counters, gfx=gfx)
 
 
 def test_names_of_examples_stand_for_counters_that_there_are(tmp_path):
-    asked = ["SQ_LDS_BANK_ACTIVE", "TCP_TOTAL_CACHE_MISSES", "TCP_TOTAL_CACHE_ACCESSES"]
-    assert RocprofSession(tmp_path, asked).counters == [
+    counters = ["SQ_LDS_BANK_ACTIVE", "TCP_TOTAL_CACHE_MISSES", "TCP_TOTAL_CACHE_ACCESSES"]
+    assert RocprofSession(tmp_path, counters).counters == [
         *("SQ_LDS_BANK_CONFLICT", "SQ_LDS_IDX_ACTIVE", "TCP_TCC_READ_REQ_sum", "TCP_TOTAL_CACHE_ACCESSES_sum"),
     ]
-    rdna = RocprofSession(tmp_path, asked[:1], gfx="gfx1100")
+    rdna = RocprofSession(tmp_path, counters[:1], gfx="gfx1100")
     assert rdna.counters == ["SQC_LDS_BANK_CONFLICT", "SQC_LDS_IDX_ACTIVE"]
     assert RocprofSession(tmp_path, ["TCC_NEW_sum"], known=["TCC_NEW_sum"]).counters == ["TCC_NEW_sum"]
 
@@ -393,7 +393,7 @@ def test_wrong_options_of_a_session_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         ([], "it is empty"),
         (["a,b,c", "1,2,3"], "line 1: its columns are 'a, b, c'"),
@@ -412,8 +412,8 @@ def test_wrong_options_of_a_session_are_refused(tmp_path):
         ([AGENTS.rstrip()], "it lists GPUs and no launches"),
     ],
 )
-def test_a_damaged_file_says_where_and_what(tmp_path, lines, said):
-    with pytest.raises(ValueError, match=rf"damaged\.csv.*{re.escape(said)}"):
+def test_a_damaged_file_says_where_and_what(tmp_path, lines, message):
+    with pytest.raises(ValueError, match=rf"damaged\.csv.*{re.escape(message)}"):
         parse_rocprof(written(tmp_path, "damaged.csv", *lines))
 
 

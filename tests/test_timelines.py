@@ -76,12 +76,12 @@ def test_a_trace_gives_a_row_for_each_kernel(tmp_path):
 def test_bytes_of_a_name_give_its_bandwidth(tmp_path):
     path = trace(tmp_path, [kernel(us=10.0), kernel("relu", 4.0), kernel("relu_backward", 8.0), kernel("other", 1.0)])
     cost = bwprof.Cost(300_000, 100_000, 1, 0, 0, 0)
-    given = {
+    bytes_by_name = {
         GEMM: (60_000, 40_000),
         "relu*": lambda row: (row["blocks"] * row["threads"] * 4, row["count"]),
         "o*": cost,
     }
-    found = parse_chrome_trace(path, bytes=given).set_index("kernel")
+    found = parse_chrome_trace(path, bytes=bytes_by_name).set_index("kernel")
     assert found.loc[GEMM, "bandwidth_gb_s"] == pytest.approx(10.0)
     assert found.loc["relu", "bytes_read"] == 65_536
     assert found.loc["relu", "bandwidth_gb_s"] == pytest.approx(65_537 / 4e3)
@@ -109,8 +109,8 @@ def test_copies_and_fills_have_the_bytes_that_were_recorded(tmp_path):
 def test_calls_of_different_bytes_have_all_bytes_over_all_time(tmp_path):
     events = [copy("HtoD", size, us) for size, us in ((1000, 1.0), (9000, 9.0), (2000, 2.0))]
     events += [kernel("relu", 2.0), kernel("relu", 8.0), kernel("other", 1.0)]
-    given = {"relu": [(1000, 1000), (6000, 2000)], "other": [(500, 500)]}
-    found = parse_chrome_trace(trace(tmp_path, events), bytes=given).set_index("kernel")
+    bytes_by_name = {"relu": [(1000, 1000), (6000, 2000)], "other": [(500, 500)]}
+    found = parse_chrome_trace(trace(tmp_path, events), bytes=bytes_by_name).set_index("kernel")
     copied, relu, other = (found.loc[name] for name in ("Memcpy HtoD (x -> y)", "relu", "other"))
     assert (copied["time_ms"], copied["bytes_written"], copied["flags"]) == (0.002, 4000, "bytes_vary")
     assert copied["bandwidth_gb_s"] == pytest.approx(1.0)
@@ -171,7 +171,7 @@ def test_a_trace_that_was_cut_off_keeps_its_whole_events(tmp_path, cut):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "line 1: it begins with ''"),
         ("hello", "it begins with 'h'"),
@@ -181,18 +181,18 @@ def test_a_trace_that_was_cut_off_keeps_its_whole_events(tmp_path, cut):
         ('{"traceEvents": 3}', "traceEvents is no list"),
         ('{"traceEvents": [\n{"ph": "X",,}\n]}            ', "line 2: this is no JSON"),
         ('{"traceEvents": [\n{"ph": oops}]}          ', "line 2: this is no JSON"),
-        ('{"traceEvents": []}', "it has no events of any category"),
-        ('[{"ph": "X", "cat": "bwprof", "name": "a", "dur": 1}]', "of the categories bwprof (1)"),
+        ('{"traceEvents": []}', "categories of its events: none"),
+        ('[{"ph": "X", "cat": "bwprof", "name": "a", "dur": 1}]', "categories of its events: bwprof (1)"),
         ("[" * 100_000, "nested too deep"),
         ('[{"dur": ' + "9" * 5000 + "}]", "a value cannot be read"),
         ('{"a": ' + "[" * 100_000, "nested too deep"),
     ],
 )
-def test_what_is_no_trace_is_told_with_its_line(tmp_path, text, said):
+def test_an_error_names_the_line_of_what_is_no_trace(tmp_path, text, message):
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared below
         parse_chrome_trace(tmp_path / "bad.json")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_events_that_cannot_be_are_left_out(tmp_path):
@@ -212,7 +212,7 @@ def test_events_that_cannot_be_are_left_out(tmp_path):
     ].tolist() == [2]
 
 
-def test_names_are_shown_as_one_line_and_never_run(tmp_path):
+def test_names_become_one_line_and_never_run(tmp_path):
     names = ["=cmd|' /C calc'!A0", "two\nlines", "\ud800", "x'; DROP TABLE y; --"]
     found = parse_chrome_trace(trace(tmp_path, [kernel(name, 9.0 - n) for n, name in enumerate(names)]))
     assert found["kernel"].tolist() == [names[0], "two lines", "\\ud800", names[3]]
@@ -320,7 +320,7 @@ def test_copies_fills_and_graphs_of_an_export(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("script", "rows", "said"),
+    ("script", "rows", "message"),
     [
         ("CREATE TABLE other (a)", (), "it has no table CUPTI_ACTIVITY_KIND_KERNEL (tables: other)"),
         (f"{NOW}; {STRINGS}", (), "no kernel ran while it was recorded"),
@@ -349,10 +349,10 @@ def test_copies_fills_and_graphs_of_an_export(tmp_path):
         (f"{NOW}; {STRINGS}", (launched(1, "a'; --", 5, 1, 1),), 'row 1 has start "a\'; --" and end'),
     ],
 )
-def test_what_is_no_export_is_refused_and_nothing_of_it_runs(tmp_path, script, rows, said):
+def test_what_is_no_export_is_refused_and_nothing_of_it_runs(tmp_path, script, rows, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared below
         parse_nsys(export(tmp_path, script, *rows))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "r.sqlite" in str(caught.value)
 
 
@@ -374,7 +374,7 @@ def test_names_of_an_export_are_text_whatever_they_say(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["r.sqlite"]  # no journal beside it
 
 
-def test_damaged_exports_are_told(tmp_path):
+def test_damaged_exports_are_refused(tmp_path):
     rows = [launched(n % 3, n, 5, 1, 1) for n in range(2000)]
     path = export(tmp_path, f"{NOW}; {STRINGS}", *strings(n0="a", n1="b", n2="c"), *rows)
     whole = path.read_bytes()
@@ -382,13 +382,13 @@ def test_damaged_exports_are_told(tmp_path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"r\.sqlite.*(SQLite cannot read it|no table)"):
             parse_nsys(path)
-    for content, said in (
+    for content, message in (
         (b"", "it is empty"),
         (b"\x7fELF\0", "no SQLite file and no text"),
         (b"a,b\n1,2\n", "no line of it"),
     ):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             parse_nsys(path)
 
 
@@ -443,19 +443,19 @@ def test_the_command_prints_time_lines_and_launches(tmp_path, capsys):
 
 
 def test_files_are_known_by_what_is_in_them(tmp_path):
-    from bwprof.importers.detect import kind_of, load
+    from bwprof.importers.detect import detect_kind, load
 
     path = trace(tmp_path, [kernel()])
     (tmp_path / "t.json.gz").write_bytes(gzip.compress(path.read_bytes()))
     (tmp_path / "s.csv").write_text("Time (%),Total Time (ns),Instances,Name\n100,10,1,gemm\n")
     for name in ("trace.json", "t.json.gz"):
-        assert kind_of(tmp_path / name) == "trace"
+        assert detect_kind(tmp_path / name) == "trace"
         assert load(tmp_path / name)["kernel"].tolist() == [GEMM]
-    assert kind_of(export(tmp_path, NOW)) == "nsys"
+    assert detect_kind(export(tmp_path, NOW)) == "nsys"
     assert load(tmp_path / "s.csv")["kernel"].tolist() == ["gemm"]
     page = "[8366] k@127.0.0.1\n  add(int) (1, 1, 1)x(32, 1, 1), Context 1, Stream 7, Device 0, CC 9.0\n"
     (tmp_path / "page.txt").write_text(page)
-    assert kind_of(tmp_path / "page.txt") == "ncu"  # and no list of JSON
+    assert detect_kind(tmp_path / "page.txt") == "ncu"  # and no list of JSON
 
 
 def test_a_summary_of_countless_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""What other profilers measured, as frames: ncu, rocprof, PyTorch's traces, Nsight Systems. Files, never a device.
+"""Import files of ncu, rocprof, torch.profiler and Nsight Systems as DataFrames; no GPU needed.
 
-``python -m bwprof.profilers`` prints them; `bwprof.diagnose` says what they mean.
+``python -m bwprof.importers`` prints them; `bwprof.diagnose` explains them.
 """
 
 from bwprof.importers.chrome import parse_chrome_trace

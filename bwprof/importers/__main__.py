@@ -1,4 +1,4 @@
-"""``python -m bwprof.profilers ncu FILE``."""
+"""Run ``python -m bwprof.importers``."""
 
 import sys
 

@@ -2,51 +2,56 @@
 
 from __future__ import annotations
 
-import gzip
-import io
+import codecs
 import json
-import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from io import BufferedReader
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from bwprof.importers.reader import opened_raw, wrong
-from bwprof.importers.timeline import COPY, FILL, KERNEL, OPERATOR, UNKNOWN, Setup, TimelineLaunches
+from bwprof.importers.reader import file_error, open_binary
+from bwprof.importers.timeline import UNKNOWN, EventBytes, LaunchKind, LaunchSetup, TimelineLaunches, to_count
 from bwprof.results import schema
 from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import finite_number, path_of, quote_text, repr_short
+from bwprof.text.parsing import path_of, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _BLOCK = 1 << 20  # letters read at once
-
 _LONGEST = 4 << 20  # letters of one value: an event has some hundred
-
-_MOST_BEFORE = 32 << 20  # letters before the events: what PyTorch says of devices and versions
-
+_MOST_BEFORE = 32 << 20  # letters before the events: PyTorch's facts of devices and versions
 _MOST_UNPACKED = 2 << 30  # bytes out of gzip
-
 _SPACE = re.compile(r"[ \t\n\r]*")
-
 _BETWEEN = re.compile(r"[ \t\n\r,]*")
-
-_NEAR_END = 12  # letters: no word of JSON is longer, so what is wrong there may be cut off
-
-_MANY, _SHORTEST = 1_000_000, 24  # events, and letters of one: a kernel's has more than that in its keys alone
-
+_NEAR_END = 12  # letters: no word of JSON is longer, so an error there may be a cut
+_MANY, _SHORTEST = 1_000_000, 24  # events, and letters of one: the keys of a kernel's event alone have more
 _EVENTS, _DEVICES = "traceEvents", "deviceProperties"
-
 _NEEDED = "a trace is needed, JSON that torch.profiler's export_chrome_trace wrote"
+
+# PyTorch's categories (libkineto's ActivityType), in small letters; later versions prefix those of devices.
+_ON_DEVICE: dict[str, LaunchKind] = {
+    "kernel": "kernel",
+    "gpu_memcpy": "copy",
+    "memcpy": "copy",
+    "gpu_memset": "fill",
+    "memset": "fill",
+}
+_ON_HOST = ("cpu_op", "operator", "user_annotation")
+_DEVICE_KEYS = ("device", "registers per thread", "shared memory", "est. achieved occupancy %")
+_MOST_MS = 1e12  # thirty years
+_MOST_SETUPS = 100_000  # of the table that makes equal ones once
+_MOST_CATEGORIES = 100
 
 
 class TraceEvents:
-    """The events of a trace's file; what it says of devices before them is in `devices`, what was left out in `notes`,
-    when all are read.
+    """Iterate over the events of a trace's file.
+
+    `devices` has the file's facts of devices, and `notes` what was left out, when all events are read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,16 +60,8 @@ class TraceEvents:
         self.notes: list[str] = []
 
     def __iter__(self) -> Iterator[Any]:
-        with opened_raw(self._path) as raw:
-            packed = raw.peek(2)[:2] == b"\x1f\x8b"
-            stream: Any = _Unpacked(self._path, gzip.GzipFile(fileobj=raw)) if packed else raw
-            text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
-            try:
-                yield from self._events(_Window(self._path, text))
-            finally:
-                text.detach()
-            if isinstance(stream, _Unpacked) and stream.cut_off:
-                self.notes.append("the file is not whole: its gzip stream has no end")
+        with open_binary(self._path) as raw:
+            yield from self._events(_Window(self._path, _read_text(self._path, raw, self.notes)))
 
     def _events(self, window: _Window) -> Iterator[Any]:
         opening = window.next_letter()
@@ -72,35 +69,35 @@ class TraceEvents:
             yield from self._listed(window)
             return
         if opening != "{":
-            raise window.wrong(f"it begins with {repr_short(opening or '')}: {_NEEDED}")
+            raise window.error(f"it begins with {repr_short(opening or '')}: {_NEEDED}")
         while True:
             letter = window.next_letter(_BETWEEN)
             if letter != '"':
                 what = "it ends" if not letter else f"there is {repr_short(letter)}"
-                raise window.wrong(f"{what} before any {_EVENTS}: {_NEEDED}", back=1)
+                raise window.error(f"{what} before any {_EVENTS}: {_NEEDED}", back=1)
             window.at -= 1
             if window.letters > _MOST_BEFORE:
-                raise window.wrong(f"more than {bytes_text(_MOST_BEFORE)} stand before {_EVENTS}: {_NEEDED}")
+                raise window.error(f"more than {bytes_text(_MOST_BEFORE)} stand before {_EVENTS}: {_NEEDED}")
             name = window.value()
             if window.next_letter() != ":":
-                raise window.wrong(f"no ':' follows {repr_short(name)}: {_NEEDED}", back=1)
+                raise window.error(f"no ':' follows {repr_short(name)}: {_NEEDED}", back=1)
             if name != _EVENTS:
                 value = window.value()
-                if name == _DEVICES:  # all that is asked for of what may be of any size
+                if name == _DEVICES:  # other values may have any size
                     self.devices = value
                 continue
             if window.next_letter() != "[":
-                raise window.wrong(f"{_EVENTS} is no list: {_NEEDED}", back=1)
+                raise window.error(f"{_EVENTS} is no list: {_NEEDED}", back=1)
             yield from self._listed(window)
             return
 
     def _listed(self, window: _Window) -> Iterator[Any]:
-        """The events of the list that was just opened; one that the file's end cuts off is left out."""
+        """Yield the events of the list that was just opened; leave out one that is cut off."""
         count = 0
         while True:
             count += 1
             if count % _MANY == 0 and window.letters < _SHORTEST * count:
-                raise window.wrong(f"its {count} events have fewer than {_SHORTEST} letters each: {_NEEDED}")
+                raise window.error(f"its {count} events have fewer than {_SHORTEST} letters each: {_NEEDED}")
             letter = window.next_letter(_BETWEEN)
             if letter == "]":
                 return
@@ -116,19 +113,19 @@ class TraceEvents:
 
 
 class _Window:
-    """A part of a text, and the place in it that is read next."""
+    """A part of a text, and the place `at` in it that is read next."""
 
-    def __init__(self, path: Path, stream: TextIO) -> None:
-        self._path, self._stream = path, stream
+    def __init__(self, path: Path, blocks: Iterator[str]) -> None:
+        self._path, self._blocks = path, blocks
         self._text, self._line, self._ended = "", 1, False
         self._decode = json.JSONDecoder(strict=False).raw_decode
         self.at = self.letters = 0
 
     def next_letter(self, passing: re.Pattern[str] = _SPACE) -> str:
-        """The next letter after white space, "" at the end."""
+        """Read the next letter after white space, "" at the end."""
         while True:
-            found = passing.match(self._text, self.at)
-            self.at = found.end() if found else self.at
+            match = passing.match(self._text, self.at)
+            self.at = match.end() if match else self.at
             if self.at < len(self._text):
                 self.at += 1
                 return self._text[self.at - 1]
@@ -136,16 +133,16 @@ class _Window:
                 return ""
 
     def value(self) -> Any:
-        """The value that comes next; ValueError for what is none."""
+        """Read the next value; ValueError for what is none."""
         if self.next_letter():
             self.at -= 1
         value, whole = self.value_or_cut()
         if not whole:
-            raise self.wrong(f"it ends before any {_EVENTS}: {_NEEDED}")
+            raise self.error(f"it ends before any {_EVENTS}: {_NEEDED}")
         return value
 
     def value_or_cut(self) -> tuple[Any, bool]:
-        """The value that begins here, or False where the file ends in the middle of it; ValueError for what is none."""
+        """Read the value that begins here, and whether it is whole; ValueError for what is none."""
         while True:
             try:
                 value, end = self._decode(self._text, self.at)
@@ -153,110 +150,86 @@ class _Window:
                     self.at = end
                     return value, True
             except RecursionError:
-                raise self.wrong("a value is nested too deep") from None
+                raise self.error("a value is nested too deep") from None
             except json.JSONDecodeError as error:
-                place, said = error.pos, error.msg
+                place, problem = error.pos, error.msg
             except ValueError as error:  # a number of too many digits
-                raise self.wrong(f"a value cannot be read: {repr_short(str(error))}") from None
+                raise self.error(f"a value cannot be read: {repr_short(str(error))}") from None
             else:
-                place, said = end, "a value is cut off"
+                place, problem = end, "a value is cut off"
             if self._ended or len(self._text) - self.at > _LONGEST:
-                cut = self._ended and (place >= len(self._text) - _NEAR_END or said.startswith("Unterminated"))
-                if cut:
+                near_end = place >= len(self._text) - _NEAR_END
+                if self._ended and (near_end or problem.startswith("Unterminated")):
                     return None, False
-                if not self._ended and place >= len(self._text) - _NEAR_END:
-                    raise self.wrong(f"a value is longer than {bytes_text(_LONGEST)}: {_NEEDED}")
+                if near_end and not self._ended:
+                    raise self.error(f"a value is longer than {bytes_text(_LONGEST)}: {_NEEDED}")
                 self.at = place
-                raise self.wrong(f"this is no JSON: {said}")
+                raise self.error(f"this is no JSON: {problem}")
             self._more()
 
-    def wrong(self, said: str, back: int = 0) -> ValueError:
-        """What is wrong here, with its line."""
+    def error(self, problem: str, back: int = 0) -> ValueError:
         line = self._line + self._text.count("\n", 0, max(0, self.at - back))
-        return wrong(self._path, line, said)
+        return file_error(self._path, line, problem)
 
     def _more(self) -> bool:
-        """Read on; what was read through is let go."""
+        """Read the next block, and drop the text before `at`."""
         if self._ended:
             return False
         rest = self._text[self.at :]
         try:
-            block = self._stream.read(max(_BLOCK, len(rest)))
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise self.wrong(f"its gzip stream is damaged: {error}") from None
+            block = next(self._blocks, "")
+        except zlib.error as error:
+            raise self.error(f"its gzip stream is damaged: {error}") from None
         self._line += self._text.count("\n", 0, self.at)
         self.letters += len(block)
         self._text, self.at, self._ended = rest + block, 0, not block
         return bool(block)
 
 
-class _Unpacked(io.RawIOBase):
-    """What gzip packed, up to a bound; a stream that was cut off just ends."""
-
-    def __init__(self, path: Path, packed: gzip.GzipFile) -> None:
-        self._path, self._packed = path, packed
-        self._count = 0
-        self.cut_off = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            found = self._packed.read1(len(buffer))
-        except EOFError:
-            self.cut_off = True
-            return 0
-        self._count += len(found)
-        if self._count > _MOST_UNPACKED:
-            raise wrong(self._path, None, f"more than {bytes_text(_MOST_UNPACKED)} come out of it: unpack it first")
-        buffer[: len(found)] = found
-        return len(found)
-
-
-# PyTorch's categories (libkineto's ActivityType), in small letters; later versions prefix those of devices.
-_ON_DEVICE = {
-    "kernel": KERNEL,
-    "gpu_memcpy": COPY,
-    "memcpy": COPY,
-    "gpu_memset": FILL,
-    "memset": FILL,
-}
-
-_ON_HOST = {"cpu_op": OPERATOR, "operator": OPERATOR, "user_annotation": OPERATOR}
-
-_DEVICE_COLUMNS = ("device", "registers per thread", "shared memory", "est. achieved occupancy %")
-
-_MOST_MS = 1e12  # thirty years
-
-_MOST_SETUPS = 100_000  # kept at once, so that equal ones are made once
-
-EventBytes = Mapping[str, "tuple[int, int] | Callable[[dict[str, Any]], tuple[int, int]] | Any"]
+def _read_text(path: Path, raw: BufferedReader, notes: list[str]) -> Iterator[str]:
+    """Yield a file's text in blocks; unpack a gzip stream, up to a bound, and note one that is cut off."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+    gzip = zlib.decompressobj(zlib.MAX_WBITS | 16) if raw.peek(2)[:2] == b"\x1f\x8b" else None
+    unpacked = 0
+    while block := (gzip and gzip.unconsumed_tail) or raw.read(_BLOCK):
+        if gzip:
+            block = gzip.decompress(block, _BLOCK)
+            unpacked += len(block)
+            if unpacked > _MOST_UNPACKED:
+                raise file_error(path, None, f"more than {bytes_text(_MOST_UNPACKED)} come out of it: unpack it first")
+        if text := decoder.decode(block):
+            yield text
+    if text := decoder.decode(b"", final=True):
+        yield text
+    if gzip and not gzip.eof:
+        notes.append("the file is not whole: its gzip stream has no end")
 
 
 def parse_chrome_trace(path: str | PathLike[str], *, bytes: EventBytes | None = None) -> pd.DataFrame:
-    """The kernels of a trace that `torch.profiler` wrote (`export_chrome_trace`), a row for each name.
+    """Read the kernels of a trace of `torch.profiler` (`export_chrome_trace`): a row for each name.
 
-    Where it has no kernels, copies or fills (a CPU), each operator is a row, with those that it called in its time.
+    A trace without kernels, copies and fills (of a CPU) has a row for each operator; its time includes the operators
+    that it called.
 
     Parameters
     ----------
     path : str or path
-        JSON, or packed by gzip: an object with ``traceEvents``, or a list of events, which need not have its end.
+        JSON, or packed by gzip: an object with ``traceEvents``, or a list of events, which may be cut off.
     bytes : mapping, optional
-        What one call moves, by name: (bytes_read, bytes_written), a `bwprof.Cost`, a list of as many as there are calls
-        where these differ, or a function that is given the row as a dict (``kernel``, ``grid``, ``block``, ``count``,
-        ...) and gives them. A name may be a pattern ("*gemm*"), of which the first that matches counts.
+        Bytes that one call moves, by name: (bytes_read, bytes_written), a `bwprof.Cost`, a list of one for each call,
+        or a function that returns them for the row as a dict (``kernel``, ``grid``, ``block``, ``count``, ...). A name
+        may be a pattern ("*gemm*"), of which the first that matches counts.
 
     Returns
     -------
     pandas.DataFrame
-        The longest in all first: ``kernel``, ``kind`` (kernel, copy, fill, operator), ``count``, ``time_ms`` (the
-        median of one), ``total_ms``, ``min_ms``, ``max_ms``, ``share_pct`` (of all kernels' time; on a CPU of the
-        trace's), ``device``, ``grid``, ``block``, ``registers``, ``shared_bytes`` and ``occupancy_pct`` (PyTorch's
-        estimate) where each launch had the same; with bytes ``bytes_read``, ``bytes_written`` and ``bandwidth_gb_s``
-        (their sum over ``time_ms``, 10^9 bytes a second); where calls move different bytes ``flags`` is ``bytes_vary``,
-        the bytes are means and the bandwidth is all bytes over all time. ``attrs["notes"]`` says what was left out.
+        The longest in total first: ``kernel``, ``kind`` (kernel, copy, fill, operator), ``count``, ``time_ms`` (the
+        median, ms), ``total_ms``, ``min_ms``, ``max_ms``, ``share_pct`` (of all kernels' time, on a CPU of the
+        trace's, %), ``device``, ``grid``, ``block``, ``registers``, ``shared_bytes`` and ``occupancy_pct`` (PyTorch's
+        estimate, %) where each launch had the same; with bytes ``bytes_read``, ``bytes_written`` and
+        ``bandwidth_gb_s`` (their sum over ``time_ms``, 10^9 bytes/s). Where calls move different bytes ``flags`` is
+        ``bytes_vary``, the bytes are means and the bandwidth is all bytes over all time. ``attrs["notes"]`` has what
+        was left out.
 
     Raises
     ------
@@ -273,126 +246,87 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: EventBytes | None = 
     """
     place = path_of(path, "path")
     trace = TraceEvents(place)
-    reader = _Reader(place, trace)
+    reader = _TraceReader(place, trace)
     reader.read()
     on_device = len(reader.on_device) > 0
-    found = reader.on_device if on_device else reader.on_host
-    notes = [*trace.notes, *reader.notes()]
-    if not len(found):
+    launches = reader.on_device if on_device else reader.on_host
+    notes = trace.notes
+    if reader.left_out:
+        notes.append(f"{reader.left_out} events have no name, or no time that could be, and are left out")
+    if not len(launches):
         seen = ", ".join(f"{quote_text(name)} ({count})" for name, count in reader.categories.most_common(5))
-        said = f"its events are of the categories {seen}" if seen else "it has no events of any category"
-        raise wrong(place, None, f"no kernel and no operator is in it: {said}")
+        raise file_error(place, None, f"no kernel and no operator is in it; categories of its events: {seen or 'none'}")
     if not on_device:
-        notes.append("it has no kernels: these are operators on a CPU, those that they called in their time")
-    whole_ms = None if on_device else max(0.0, (reader.end_us - reader.begin_us) / 1e3)
-    return found.frame(source=place.name, tool="torch.profiler", notes=notes, bytes=bytes, whole_ms=whole_ms)
+        notes.append("it has no kernels: rows are operators on a CPU, each with those that it called")
+    span_ms = None if on_device else max(0.0, (reader.end_us - reader.begin_us) / 1e3)
+    return launches.frame(source=place.name, tool="torch.profiler", notes=notes, bytes=bytes, span_ms=span_ms)
 
 
-class _Reader:
-    """Goes through a trace's events."""
+class _TraceReader:
+    """Sort a trace's events into launches on the device and operators on the host."""
 
     def __init__(self, path: Path, trace: TraceEvents) -> None:
         self._trace = trace
-        self._setups: dict[Any, Setup] = {}
-        self._odd = 0
+        self._setups: dict[Any, LaunchSetup] = {}
+        self.left_out = 0
         self.on_device, self.on_host = TimelineLaunches(path), TimelineLaunches(path)
         self.categories: Counter[str] = Counter()
         self.begin_us, self.end_us = float("inf"), float("-inf")
 
     def read(self) -> None:
         for event in self._trace:
-            if not isinstance(event, dict) or event.get("ph") != "X":
-                continue
-            category = event.get("cat")
+            category = event.get("cat") if isinstance(event, dict) and event.get("ph") == "X" else None
             if not isinstance(category, str):
                 continue
-            kind = _ON_DEVICE.get(category) or _ON_DEVICE.get(category.lower())
+            kind = _ON_DEVICE.get(category.lower())
             if kind is not None:
                 self._add(self.on_device, event, kind, self._setup(event.get("args")))
-            elif (kind := _ON_HOST.get(category) or _ON_HOST.get(category.lower())) is not None:
-                if self._add(self.on_host, event, kind, UNKNOWN):
-                    self._span(event)
-            elif category in self.categories or len(self.categories) < 100:
+            elif category.lower() in _ON_HOST:
+                if self._add(self.on_host, event, "operator", UNKNOWN):
+                    self._extend_span(event)
+            elif category in self.categories or len(self.categories) < _MOST_CATEGORIES:
                 self.categories[schema.clean(category)[:80]] += 1
 
-    def notes(self) -> list[str]:
-        """What was left out."""
-        return [f"{self._odd} events have no name, or no time that could be, and are left out"] if self._odd else []
-
-    def _add(self, launches: TimelineLaunches, event: Mapping[str, Any], kind: str, setup: Setup) -> bool:
+    def _add(self, launches: TimelineLaunches, event: Mapping[str, Any], kind: LaunchKind, setup: LaunchSetup) -> bool:
         name: Any = event.get("name")
-        took: Any = event.get("dur")
-        if type(took) not in (int, float) or not isinstance(name, str) or not 0 <= took <= 1e3 * _MOST_MS:
-            self._odd += 1
+        time_us: Any = event.get("dur")
+        if type(time_us) not in (int, float) or not isinstance(name, str) or not 0 <= time_us <= 1e3 * _MOST_MS:
+            self.left_out += 1
             return False
         args = event.get("args")
-        count = _count(args.get("bytes")) if kind in (COPY, FILL) and isinstance(args, dict) else None
-        launches.add(name, kind, took / 1e3, setup, count)
+        count = to_count(args.get("bytes")) if kind in ("copy", "fill") and isinstance(args, dict) else None
+        launches.add(name, kind, time_us / 1e3, setup, count)
         return True
 
-    def _span(self, event: Mapping[str, Any]) -> None:
+    def _extend_span(self, event: Mapping[str, Any]) -> None:
         begin: Any = event.get("ts")
         if type(begin) in (int, float) and abs(begin) < 1e300:
             self.begin_us = min(self.begin_us, begin)
             self.end_us = max(self.end_us, begin + event["dur"])
 
-    def _setup(self, args: Any) -> Setup:
+    def _setup(self, args: Any) -> LaunchSetup:
         if not isinstance(args, dict):
             return UNKNOWN
-        grid, block = _axes(args.get("grid")), _axes(args.get("block"))
-        numbers = [value if type(value) in (int, float) else None for value in map(args.get, _DEVICE_COLUMNS)]
-        key = (grid, block, *numbers)
-        found = self._setups.get(key)
-        if found is None:
+        axes = (_parse_axes(args.get("grid")), _parse_axes(args.get("block")))
+        numbers = [value if type(value) in (int, float) else None for value in map(args.get, _DEVICE_KEYS)]
+        key = (axes, *numbers)
+        setup = self._setups.get(key)
+        if setup is None:
             if len(self._setups) >= _MOST_SETUPS:
                 self._setups.clear()
-            found = self._setups[key] = self._new_setup(key)
-        return found
+            number, registers, shared, occupancy = numbers
+            percent = occupancy if occupancy is not None and 0 <= occupancy <= 100 else None
+            device = self._device(number)
+            setup = LaunchSetup.make(number, device, axes, to_count(registers), to_count(shared), percent)
+            self._setups[key] = setup
+        return setup
 
-    def _new_setup(self, key: tuple[Any, ...]) -> Setup:
-        grid, block, device, registers, shared, occupancy = key
-        name, capability, units = self._device(device)
-        return Setup(
-            name,
-            capability,
-            units,
-            "x".join(map(str, grid)) if grid else None,
-            "x".join(map(str, block)) if block else None,
-            math.prod(grid) if grid else None,
-            math.prod(block) if block else None,
-            _count(registers),
-            _count(shared),
-            _percent(occupancy),
-        )
-
-    def _device(self, number: Any) -> tuple[str | None, str | None, int | None]:
-        """A device's name, compute capability and multiprocessors, as the trace says them."""
-        listed = self._trace.devices
-        for one in listed if isinstance(listed, list) else []:
-            if isinstance(one, dict) and type(number) is int and one.get("id") == number:
-                major, minor = one.get("computeMajor"), one.get("computeMinor")
-                known = type(major) is int and type(minor) is int and 0 < major < 1000 and 0 <= minor < 1000
-                name = one.get("name")
-                return (
-                    schema.clean(name) if isinstance(name, str) else f"GPU {number}",
-                    f"{major}.{minor}" if known else None,
-                    _count(one.get("numSms")),
-                )
-        return (f"GPU {number}", None, None) if type(number) is int and 0 <= number < 10_000 else (None, None, None)
+    def _device(self, number: Any) -> Mapping[str, Any]:
+        devices = self._trace.devices if isinstance(self._trace.devices, list) else []
+        return next((facts for facts in devices if isinstance(facts, dict) and facts.get("id") == number), {})
 
 
-def _axes(given: Any) -> tuple[int, ...] | None:
-    """A grid's or a block's three sizes."""
-    if isinstance(given, list) and len(given) == 3 and all(type(size) is int and 0 < size < 2**31 for size in given):
-        return tuple(given)
+def _parse_axes(sizes: Any) -> tuple[int, ...] | None:
+    if isinstance(sizes, list) and len(sizes) == 3 and all(type(size) is int and 0 < size < 2**31 for size in sizes):
+        return tuple(sizes)
     return None
-
-
-def _count(value: Any) -> int | None:
-    number = finite_number(value)
-    return int(number) if number is not None and 0 <= number < 2**62 else None
-
-
-def _percent(value: Any) -> float | None:
-    number = finite_number(value)
-    return number if number is not None and 0 <= number <= 100 else None

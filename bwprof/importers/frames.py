@@ -8,22 +8,22 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bwprof.analysis.values import ABOVE_PEAK_PCT
-from bwprof.importers.reader import FileLines, batches, line_of, opened, wrong
+from bwprof.importers.reader import FileLines, file_error, open_text, read_complete
 from bwprof.results import schema
 from bwprof.results.atomic import read_text
 from bwprof.results.columns import ValueKind
 from bwprof.results.csv_file import quoted_formula, unquoted_formula
 from bwprof.results.foreign import FORMAT, is_document
 from bwprof.results.json_file import plain
-from bwprof.text.formatting import is_missing, plural
+from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import quote_text, repr_short
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ImportedColumn(NamedTuple):
-    """A column: its name, its unit, what kind of value it holds, and what it says."""
+    """A column: its name, unit, kind of values and meaning."""
 
     name: str
     unit: str
@@ -41,12 +41,11 @@ class ImportedColumn(NamedTuple):
 
 
 def _shared(*names: str) -> list[ImportedColumn]:
-    """Columns that bwprof's own rows have, under the same names."""
-    found = map(schema.column, names)
-    return [ImportedColumn(column.name, column.unit, column.kind, column.text) for column in found]
+    columns = map(schema.column, names)
+    return [ImportedColumn(column.name, column.unit, column.kind, column.text) for column in columns]
 
 
-# In this order; a metric that is none of them keeps its own name and follows.
+# The columns in their order; a metric that has none of these names follows under its own.
 COLUMNS: tuple[ImportedColumn, ...] = (
     ImportedColumn("kernel", "", "text", "kernel's name, without its parameters' values"),
     ImportedColumn("launch", "", "integer", "the launch's number in the file"),
@@ -96,133 +95,131 @@ COLUMNS: tuple[ImportedColumn, ...] = (
     ImportedColumn("estimated", "", "text", "which figures were estimated, and how"),
 )
 
+_BATCH = 500  # records of a CSV file
+_KINDS = {column.name: column.kind for column in COLUMNS}
+_SAVED_JSON = re.compile(
+    rf'\s*\{{\s*("format"\s*:\s*"{FORMAT}"|"source"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"tool"\s*:)', re.DOTALL
+)
+_TOOLS = {"count": "time line", "valu_busy_pct": "rocprof", "scratch_size": "rocprof"}  # by columns of theirs alone
 
-def frame_of(
+
+def make_frame(
     data: Mapping[str, Sequence[Any] | NDArray[Any]], *, source: str, tool: str, notes: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """A frame of whole columns, in the order and type of `COLUMNS`, then the others as given.
+    """Make a frame of whole columns, in the order and type of `COLUMNS`, then the others.
 
-    `source` and `tool` are the file and the profiler: `attrs` keeps them beside `notes`. Numbers are NumPy arrays, NaN
-    for what is not known; text is a list of one-line texts and None. Whole numbers that 64 bits do not hold are not
-    known.
+    Parameters
+    ----------
+    data : mapping of str to array or list
+        Numbers are NumPy arrays, NaN where unknown; text is a list of one-line texts and None. Integers beyond 64 bits
+        become unknown.
+    source, tool : str
+        The file and the profiler, for `attrs`.
+    notes : iterable of str
+        The notes of `attrs`.
     """
     import pandas as pd
 
-    known = {column.name: column for column in COLUMNS if column.name in data}
-    found = {name: _column(data[name], column.kind) for name, column in known.items()}
-    found |= {name: values for name, values in data.items() if name not in known}
-    frame = pd.DataFrame(found)
-    frame.attrs = {"source": source, "tool": tool, "notes": (*notes, *beyond_peak(frame))}
+    columns = {name: _convert(data[name], kind) for name, kind in _KINDS.items() if name in data}
+    columns |= {name: values for name, values in data.items() if name not in columns}
+    frame = pd.DataFrame(columns)
+    frame.attrs = {"source": source, "tool": tool, "notes": (*notes, *check_peak(frame))}
     return frame
 
 
-def beyond_peak(frame: pd.DataFrame) -> list[str]:
-    """A note where launches are faster than the memory's theoretical peak."""
+def check_peak(frame: pd.DataFrame) -> list[str]:
+    """Return a note where launches are faster than the memory's theoretical peak."""
     count = 0 if "pct_peak" not in frame.columns else int((frame["pct_peak"] > ABOVE_PEAK_PCT).sum())
     text = f"{count} launch{'es are' if count > 1 else ' is'} faster than the memory's peak, which is impossible"
     return [f"{text}: bytes, time or peak are wrong"] if count else []
 
 
-def _column(values: Any, kind: ValueKind) -> Any:
+def _convert(values: Any, kind: ValueKind) -> Any:
     import pandas as pd
 
     if kind == "text":
         return pd.array(values, dtype="string")
     if kind != "integer":
         return np.asarray(values, np.float64)
-    given = np.asarray(values)
-    if given.dtype.kind == "i":
-        return pd.array(given, dtype="Int64")
-    floats = given.astype(np.float64)
+    numbers = np.asarray(values)
+    if numbers.dtype.kind == "i":
+        return pd.array(numbers, dtype="Int64")
+    floats = numbers.astype(np.float64)
     missing = ~(np.abs(floats) < 2.0**63)  # NaN is not below
     return pd.arrays.IntegerArray(np.where(missing, 0, np.rint(floats)).astype(np.int64), missing)
 
 
-_BATCH = 500  # records of a CSV file at a time
-
-_KINDS = {column.name: column.kind for column in COLUMNS}
-
-_BEGINS = re.compile(
-    rf'\s*\{{\s*("format"\s*:\s*"{FORMAT}"|"source"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"tool"\s*:)', re.DOTALL
-)
-
-_TOOLS = {"count": "time line", "valu_busy_pct": "rocprof", "scratch_size": "rocprof"}  # by what only they have
+def is_saved_json(start: str) -> bool:
+    """Whether a text begins as a JSON file of imported rows does."""
+    return _SAVED_JSON.match(start) is not None
 
 
-def begins(text: str) -> bool:
-    """Whether a file that begins so is a JSON file of such rows."""
-    return _BEGINS.match(text) is not None
-
-
-def json_text(found: pd.DataFrame) -> str:
-    """Rows, and what the frame's `attrs` say of them; missing values are null."""
-    told = {str(name): plain(value) for name, value in found.attrs.items()}
+def to_json(frame: pd.DataFrame) -> str:
+    """Write rows, and the frame's `attrs`, as JSON; missing values are null."""
+    attrs = {str(name): plain(value) for name, value in frame.attrs.items()}
     rows = [
         {str(name): None if is_missing(value) else plain(value) for name, value in row.items()}
-        for row in found.to_dict(orient="records")
+        for row in frame.to_dict(orient="records")
     ]
-    return json.dumps({"format": FORMAT, **told, "rows": rows}, indent=1) + "\n"
+    return json.dumps({"format": FORMAT, **attrs, "rows": rows}, indent=1) + "\n"
 
 
-def csv_text(found: pd.DataFrame) -> str:
-    """Rows alone; cells that a spreadsheet would run are quoted."""
+def to_csv(frame: pd.DataFrame) -> str:
+    """Write rows alone as CSV; cells that a spreadsheet would run are quoted."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([_cell(str(name)) for name in found.columns])
-    for values in found.itertuples(index=False, name=None):
-        writer.writerow([_cell(value) for value in values])
+    writer.writerow([_to_cell(str(name)) for name in frame.columns])
+    for values in frame.itertuples(index=False, name=None):
+        writer.writerow([_to_cell(value) for value in values])
     return text.getvalue()
 
 
-def _cell(value: Any) -> str:
+def _to_cell(value: Any) -> str:
     if is_missing(value):
         return ""
     return quoted_formula(schema.clean(value)) if isinstance(value, str) else str(plain(value))
 
 
-def read(path: Path) -> pd.DataFrame:
-    """The frame that a file holds; a CSV file keeps neither the notes nor whose figures they are.
+def read_saved(path: Path) -> pd.DataFrame:
+    """Read a frame that `to_json` or `to_csv` wrote; a CSV file has no `attrs`.
 
     Raises
     ------
     ValueError
-        For what is no such file, or is damaged, with the row or the line.
+        For any other file, or a damaged one, with the row or the line.
     OSError
         When it cannot be read.
     """
-    with opened(path) as stream:
+    with open_text(path) as stream:
         if stream.read(1 << 12).lstrip()[:1] == "{":
-            return _of_document(path)
+            return _read_json(path)
         stream.seek(0)
-        return _of_table(path, FileLines(path, stream))
+        return _read_csv(path, FileLines(path, stream))
 
 
-def _of_document(path: Path) -> pd.DataFrame:
+def _read_json(path: Path) -> pd.DataFrame:
     try:
-        found = json.loads(read_text(path))
+        document = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise wrong(path, None, f"this is no JSON: {error}") from None
-    rows = found.get("rows") if isinstance(found, dict) and is_document(found) else None
+        raise file_error(path, None, f"this is no JSON: {error}") from None
+    rows = document.get("rows") if isinstance(document, dict) and is_document(document) else None
     if not isinstance(rows, list):
-        raise wrong(path, None, f'"format": "{FORMAT}" with a list of rows is needed')
+        raise file_error(path, None, f'"format": "{FORMAT}" with a list of rows is needed')
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise wrong(path, None, f"row {number} is {repr_short(row)}: a row is needed, of names and values")
+            raise file_error(path, None, f"row {number} is {repr_short(row)}: a row is needed, of names and values")
+        for name, value in row.items():
+            kind = _KINDS.get(name)
+            if not _fits(value, kind):
+                needed = "a number or text" if kind is None else "text" if kind == "text" else "a number"
+                problem = f"{quote_text(name)} is {repr_short(value)}: {needed} is needed"
+                raise file_error(path, None, f"row {number}: {problem}")
     names = dict.fromkeys(name for row in rows for name in row)
-    data = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        for number, value in enumerate(values):
-            if not _fits(value, _KINDS.get(name)):
-                kind = "text" if _KINDS.get(name) == "text" else "a number"
-                needed = kind if name in _KINDS else "a number or text"
-                raise wrong(path, None, f"row {number}: {quote_text(name)} is {repr_short(value)}: {needed} is needed")
-        data[name] = values
-    return _frame(path, data, found)
+    return _build_frame(path, {name: [row.get(name) for row in rows] for name in names}, document)
 
 
 def _fits(value: Any, kind: ValueKind | None) -> bool:
-    """Whether a value of a document can stand in a column; `kind` is None for one that may hold either."""
+    """Whether a JSON value can stand in a column; `kind` is None for one that may hold numbers or text."""
     if value is None or (isinstance(value, str) and kind in ("text", None)):
         return True
     if isinstance(value, bool) or not isinstance(value, (int, float)) or kind == "text":
@@ -233,126 +230,76 @@ def _fits(value: Any, kind: ValueKind | None) -> bool:
         return False
 
 
-def _of_table(path: Path, lines: FileLines) -> pd.DataFrame:
-    columns: list[_Values] = []
+def _read_csv(path: Path, lines: FileLines) -> pd.DataFrame:
     notes: list[str] = []
-    count = 0
-    for batch in _whole(path, batches(path, iter(lines), _BATCH), lines, notes):
-        if not columns:
-            columns = [_Values(unquoted_formula(name)) for name in batch.pop(0)]
-        for column, cells in zip(columns, zip(*batch, strict=True), strict=False):
+    records = read_complete(path, lines, notes)
+    _, header = next(records, (0, []))
+    columns = [_SavedColumn(unquoted_formula(name)) for name in header]
+    while batch := list(islice(records, _BATCH)):
+        for column, cells in zip(columns, zip(*(cells for _, cells in batch), strict=True), strict=True):
             place = column.add(cells)
             if place is not None:
-                said = f"{quote_text(column.name)} is '{quote_text(cells[place])}': a number is needed"
-                raise wrong(path, line_of(path, count + place + 1), said)
-        count += len(batch)
-    data: dict[str, Sequence[Any]] = {column.name: column.values() for column in columns}
-    return _frame(path, data, {"notes": notes})
+                problem = f"{quote_text(column.name)} is '{quote_text(cells[place])}': a number is needed"
+                raise file_error(path, batch[place][0], problem)
+    return _build_frame(path, {column.name: column.values for column in columns}, {"notes": notes})
 
 
-def _whole(
-    path: Path, found: Iterator[list[list[str]]], lines: FileLines, notes: list[str]
-) -> Iterator[list[list[str]]]:
-    """Batches of records that have as many cells as the header; a last line without its end was cut off, and is left
-    out.
-    """
-    width, count = 0, 0
-    held: list[list[str]] = []
-    for batch in chain(found, [None]):
-        if batch is None and held and not lines.ended:
-            held.pop()
-            notes.append("the last line is cut off, and left out")
-        width = width or len(held[0] if held else [])
-        for place, record in enumerate(held):
-            if len(record) != width:
-                said = f"it has {plural(len(record), 'cell')}, and the header {width}"
-                raise wrong(path, line_of(path, count + place), said)
-        count += len(held)
-        if held:
-            yield held
-        held = [record for record in batch or [] if record]
-
-
-class _Values:
-    """A column of a table: numbers as long as it holds nothing else, or is known to hold them; else text."""
+class _SavedColumn:
+    """A column of a CSV file: `values` are numbers until a cell is none, unless the column is known to be text."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._kind = _KINDS.get(name)
-        self._numbers: array[float] = array("d")
-        self._texts: list[str | None] | None = [] if self._kind == "text" else None
+        self.values: array[float] | list[str | None] = [] if self._kind == "text" else array("d")
 
     def add(self, cells: Sequence[str]) -> int | None:
-        """Some more cells; the place of the first that cannot stand there, if any."""
-        if self._texts is None:
-            found = _numbers(cells)
-            if isinstance(found, array):
-                self._numbers.extend(found)
+        """Append cells; return the place of the first that the column cannot hold, if any."""
+        if isinstance(self.values, array):
+            figures = _parse_figures(cells)
+            if isinstance(figures, array):
+                self.values.extend(figures)
                 return None
-            place = found
             if self._kind is not None:
-                return place
-            self._texts = [None if math.isnan(value) else repr(value) for value in self._numbers]
-        self._texts += [schema.clean(unquoted_formula(cell)) if cell else None for cell in cells]
+                return figures
+            self.values = [None if math.isnan(value) else repr(value) for value in self.values]
+        self.values += [schema.clean(unquoted_formula(cell)) if cell else None for cell in cells]
         return None
 
-    def values(self) -> Sequence[Any]:
-        """All of them."""
-        return self._numbers if self._texts is None else self._texts
 
-
-def _numbers(cells: Sequence[str]) -> array[float] | int:
-    """Cells as numbers, NaN for those that are empty; the place of the first that is none."""
-    if not any(cells):
-        return array("d", [math.nan]) * len(cells)
-    if "" not in cells and "_" not in "".join(cells):  # the quick way for most
+def _parse_figures(cells: Sequence[str]) -> array[float] | int:
+    """Parse numbers, NaN for empty cells; return the place of the first cell that is none."""
+    figures = array("d")
+    for place, cell in enumerate(cells):
         try:
-            found = array("d", map(float, cells))
+            value = float(cell or "nan")
         except ValueError:
-            pass
-        else:
-            if -math.inf < min(found) and max(found) < math.inf and not any(map(math.isnan, found)):
-                return found
-    made = [_number(cell) if cell else math.nan for cell in cells]
-    wrong_ones = (place for place, value in enumerate(made) if value is None)
-    place = next(wrong_ones, None)
-    return array("d", (math.nan if value is None else value for value in made)) if place is None else place
+            return place
+        if cell and (not math.isfinite(value) or "_" in cell):  # Python reads 1_0 as 10
+            return place
+        figures.append(value)
+    return figures
 
 
-def _number(cell: str) -> float | None:
-    try:
-        found = float(cell)
-    except ValueError:
-        return None
-    return found if -math.inf < found < math.inf and "_" not in cell else None  # to Python 1_0 is 10
-
-
-def _frame(path: Path, data: Mapping[str, Sequence[Any]], told: Mapping[str, Any]) -> pd.DataFrame:
-    """The frame, and in its `attrs` what the file says of it."""
-    import numpy as np
-
+def _build_frame(path: Path, data: Mapping[str, Sequence[Any]], document: Mapping[str, Any]) -> pd.DataFrame:
     if "kernel" not in data:
-        raise wrong(path, None, "it has no column kernel: rows that bwprof made of a profiler's file are needed")
-    made: dict[str, Any] = {}
-    for name, values in data.items():
-        words = not isinstance(values, array) and any(isinstance(value, str) for value in values)
-        if isinstance(values, array) and _KINDS.get(name) != "text":
-            made[name] = np.frombuffer(values)
-        elif _KINDS.get(name, "text" if words else "number") == "text":
-            made[name] = [schema.free(value) for value in values]
-        else:
-            made[name] = np.array([math.nan if value is None else value for value in values], np.float64)
-    tool = told.get("tool")
-    known = next((one for name, one in _TOOLS.items() if name in data), "ncu")
-    notes = told.get("notes")
-    frame = frame_of(
-        made,
-        source=str(told.get("source") or path.name),
-        tool=tool if isinstance(tool, str) and tool else known,
+        raise file_error(path, None, "it has no column kernel: rows that bwprof made of a profiler's file are needed")
+    tool, notes, units = document.get("tool"), document.get("notes"), document.get("units")
+    frame = make_frame(
+        {name: _build_column(name, values) for name, values in data.items()},
+        source=str(document.get("source") or path.name),
+        tool=tool if isinstance(tool, str) and tool else next((_TOOLS[name] for name in _TOOLS if name in data), "ncu"),
         notes=[note for note in notes if isinstance(note, str)] if isinstance(notes, list) else (),
     )
-    if isinstance(told.get("page"), str):
-        frame.attrs["page"] = told["page"]
-    if isinstance(told.get("units"), dict):
-        frame.attrs["units"] = {name: unit for name, unit in told["units"].items() if isinstance(unit, str)}
+    if isinstance(document.get("page"), str):
+        frame.attrs["page"] = document["page"]
+    if isinstance(units, dict):
+        frame.attrs["units"] = {name: unit for name, unit in units.items() if isinstance(unit, str)}
     return frame
+
+
+def _build_column(name: str, values: Sequence[Any]) -> Any:
+    if isinstance(values, array):
+        return np.frombuffer(values) if values else np.zeros(0)
+    if _KINDS.get(name, "text" if any(isinstance(value, str) for value in values) else "number") == "text":
+        return [schema.free(value) for value in values]
+    return np.array([math.nan if value is None else value for value in values], np.float64)

@@ -1,8 +1,7 @@
-"""What to run next, so that what cannot be told yet is: command lines ready to paste."""
+"""Command lines that measure what a diagnosis lacks."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,92 +14,83 @@ from bwprof.analysis.diagnosis.figures import RowFigures
 from bwprof.analysis.diagnosis.hypothesis import BANDWIDTH, CANNOT_TELL, SUPPORTED, Need
 from bwprof.analysis.diagnosis.memory import COMPULSORY_BYTES
 from bwprof.importers.ncu.command import ncu_command
+from bwprof.importers.reader import base_name
 from bwprof.importers.rocprof.session import RocprofSession
 from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import finite_number, is_truth
 
 PROGRAM = "YOUR_PROGRAM"
-
-_NO_KERNELS = ("copy", "fill")  # of a time line
-
-_FILE = "FILE"  # the one that is read
-
+_FILE = "FILE"  # the file that is diagnosed
 _COUNTED = "counted"  # the folder of rocprofv3's files
-
 _ROOFS = ("memory_bound", "compute_bound")
-
-_WORD = re.compile(r"[A-Za-z_]\w*")
-
-_UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\(anonymous\)")
+_NO_KERNELS = ("copy", "fill")  # of a time line
+_MEASURE = 'bwprof.measure(fn, ..., counters=True, metrics="all", roofs="auto")'
 
 
 @dataclass(frozen=True, slots=True)
 class NextCommand:
-    """A command, and the figures that it tells."""
+    """A command, and the figures that it measures."""
 
     command: str
     tells: tuple[str, ...]
     in_python: bool = False  # no shell's command
 
 
-def steps(found: Diagnosis) -> list[NextCommand]:
-    """What would settle the open hypotheses of a row; nothing for one that is at a roof, or cannot be counted.
+def suggest_commands(diagnosis: Diagnosis) -> list[NextCommand]:
+    """Suggest commands that settle a row's open hypotheses; none for a row at a roof, or without counters.
 
-    A row of bwprof's is measured again with what was not counted; what only a profiler tells, ncu says of one launch.
+    bwprof measures its own rows again with counters; ncu measures the rest, on one launch.
     """
-    told = found.of(SUPPORTED)
-    if any(held.hypothesis.name in _ROOFS for held in told) or not _is_countable(found.row):
+    row = diagnosis.row
+    if _is_at_roof(diagnosis) or not _is_countable(row):
         return []
-    needs = list(dict.fromkeys(need for held in found.of(CANNOT_TELL) for need in held.judgement.needs))
-    own = [need for need in needs if need.option.startswith("--") and need != COMPULSORY_BYTES]
-    rest = [need for need in needs if need.preset and need not in own]
-    arguments = _arguments(found.row)
-    made = []
-    if arguments is not None:
-        if own:
-            made.append(_step(["bwprof", "sweep", *arguments, "--counters", "--metrics", "all"], own))
-        target = ["python", "-m", "bwprof.sweep", *arguments, "--once"]
-    else:
-        if _is_measured(found.row) and own:
-            made.append(
-                NextCommand(
-                    'bwprof.measure(fn, ..., counters=True, metrics="all", roofs="auto")', _figures(own), in_python=True
-                )
-            )
-        else:
-            rest = [need for need in needs if need.preset]
-        target = [PROGRAM]
-    if rest:
-        kernel = None if arguments is not None else _kernel(found.row)
-        made.append(_step(_ncu(target, kernel, rest), rest))
-    if COMPULSORY_BYTES in needs and not _is_measured(found.row) and (name := _kernel(found.row)):
-        made.append(_step(["bwprof", "diagnose", _FILE, "--bytes", f"*{name}*=READ,WRITTEN"], [COMPULSORY_BYTES]))
-    return made
+    needs = _open_needs(diagnosis)
+    counters = [need for need in needs if need.option.startswith("--") and need != COMPULSORY_BYTES]
+    metrics = [need for need in needs if need.preset]
+    rest = [need for need in metrics if need not in counters]
+    if (case := _case_options(row)) is not None:
+        sweep = ["bwprof", "sweep", *case, "--counters", "--metrics", "all"]
+        once = ["python", "-m", "bwprof.sweep", *case, "--once"]
+        return [*_command(sweep, counters), *_ncu_command(once, None, rest)]
+    kernel = _kernel(row)
+    if not is_missing(row.get("timer")):  # a function that bwprof measured
+        measure = [NextCommand(_MEASURE, _figures(counters), in_python=True)] if counters else []
+        return [*measure, *_ncu_command([PROGRAM], kernel, rest)]
+    state = ["bwprof", "diagnose", _FILE, "--bytes", f"*{kernel}*=READ,WRITTEN"]
+    unstated = [COMPULSORY_BYTES] if COMPULSORY_BYTES in needs and kernel else []
+    return [*_ncu_command([PROGRAM], kernel, metrics), *_command(state, unstated)]
 
 
-def rocprof_steps(found: Diagnosis) -> list[NextCommand]:
-    """The same of an AMD card's row, of which bytes alone can be counted: the command, where they were not."""
-    needs = [need for held in found.of(CANNOT_TELL) for need in held.judgement.needs if need.figure == BANDWIDTH.figure]
-    counted = any(not is_missing(found.row.get(name)) for name in ("dram_bytes_read", "dram_gb_s"))
-    return [] if counted or not needs else [_step(RocprofSession(_COUNTED).build_command(PROGRAM), needs[:1])]
+def suggest_rocprof(diagnosis: Diagnosis) -> list[NextCommand]:
+    """Suggest the command that counts an AMD card's bytes, where they were not counted."""
+    needs = [need for need in _open_needs(diagnosis) if need.figure == BANDWIDTH.figure]
+    counted = any(not is_missing(diagnosis.row.get(name)) for name in ("dram_bytes_read", "dram_gb_s"))
+    return [] if counted or not needs else _command(RocprofSession(_COUNTED).build_command(PROGRAM), needs[:1])
 
 
-def _step(command: Sequence[str], needs: Sequence[Need]) -> NextCommand:
-    return NextCommand(shlex.join(command), _figures(needs))
+def _open_needs(diagnosis: Diagnosis) -> list[Need]:
+    return list(dict.fromkeys(need for entry in diagnosis.of(CANNOT_TELL) for need in entry.judgement.needs))
+
+
+def _command(words: Sequence[str], needs: Sequence[Need]) -> list[NextCommand]:
+    return [NextCommand(shlex.join(words), _figures(needs))] if needs else []
+
+
+def _ncu_command(target: list[str], kernel: str | None, needs: Sequence[Need]) -> list[NextCommand]:
+    presets = {need.preset for need in needs}
+    return _command(ncu_command(target, kernel, presets.pop() if len(presets) == 1 else "full"), needs)
 
 
 def _figures(needs: Sequence[Need]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(need.figure for need in needs))
 
 
-def _ncu(target: list[str], kernel: str | None, needs: Sequence[Need]) -> list[str]:
-    """The command with the one preset that they have in common, or with everything."""
-    presets = {need.preset for need in needs}
-    return ncu_command(target, kernel, presets.pop() if len(presets) == 1 else "full")
+def _is_at_roof(diagnosis: Diagnosis) -> bool:
+    return any(entry.hypothesis.name in _ROOFS for entry in diagnosis.of(SUPPORTED))
 
 
 def _is_countable(row: Mapping[str, Any]) -> bool:
-    """Neither a CPU's row or a copy's, which nothing is counted of, nor an AMD card's, which ncu knows nothing of."""
+    """Whether ncu or bwprof can count a row's events: no CPU's, no copy's, no AMD card's."""
     status = row.get("status")
     figures = RowFigures(row)
     if figures.of_amd or figures.on_host or figures.word("kind") in _NO_KERNELS:
@@ -108,52 +98,33 @@ def _is_countable(row: Mapping[str, Any]) -> bool:
     return is_missing(status) or status == "ok"
 
 
-def _is_measured(row: Mapping[str, Any]) -> bool:
-    """Whether bwprof measured it."""
-    return not is_missing(row.get("timer"))
+def _kernel(row: Mapping[str, Any]) -> str | None:
+    name = row.get("kernel")
+    return None if is_missing(name) else base_name(str(name))
 
 
 @cache
 def _operations() -> dict[str, list[str]]:
-    return {found["name"]: [param["name"] for param in found["params"]] for found in registry.operations()}
+    return {operation["name"]: [param["name"] for param in operation["params"]] for operation in registry.operations()}
 
 
-def _arguments(row: Mapping[str, Any]) -> list[str] | None:
-    """How a sweep measures this row's case; None for what is no operation of bwprof's."""
+def _case_options(row: Mapping[str, Any]) -> list[str] | None:
+    """Return the options of a sweep that measures this row's case; None for what is no operation of bwprof."""
     name = row.get("operation")
     if is_missing(name) or name not in _operations():
         return None
-    made = [str(name)]
+    options = [str(name)]
+    has_lens = not is_missing(row.get("kv_lens"))
     for param in _operations()[str(name)]:
         value = row.get(param)
-        if not is_missing(value) and not (param == "kv_len" and not is_missing(row.get("kv_lens"))):
+        if not is_missing(value) and not (param == "kv_len" and has_lens):
             number = finite_number(float(value or 0) if is_truth(value) else value)
             if number is None or number != int(number):
                 return None
-            made += ["-p", f"{param}={int(number)}"]
-    if not is_missing(row.get("kv_lens")):
-        made += ["--kv-lens", str(row["kv_lens"]).replace(";", ",")]
+            options += ["-p", f"{param}={int(number)}"]
+    if has_lens:
+        options += ["--kv-lens", str(row["kv_lens"]).replace(";", ",")]
     for option in ("precision", "variant"):
         if not is_missing(row.get(option)) and row[option] != "":
-            made += [f"--{option}", str(row[option])]
-    return made
-
-
-def _kernel(row: Mapping[str, Any]) -> str | None:
-    """The kernel's base name, as ncu filters by it: without result, namespaces, template and call arguments."""
-    text = row.get("kernel")
-    bare = "" if is_missing(text) else _outside(_UNNAMED.sub("unnamed", str(text)))
-    name = (bare.split() or [""])[-1].rpartition("::")[2]
-    return name if _WORD.fullmatch(name) and name != "operator" else None
-
-
-def _outside(text: str) -> str:
-    """What of a name lies outside its template arguments, up to the list of its parameters."""
-    made, depth = [], 0
-    for letter in text:
-        if letter == "(" and depth == 0:
-            break
-        depth = max(0, depth + (letter == "<") - (letter == ">"))
-        if depth == 0 and letter != ">":
-            made.append(letter)
-    return "".join(made)
+            options += [f"--{option}", str(row[option])]
+    return options

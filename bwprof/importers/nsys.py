@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from itertools import islice
+from itertools import chain, compress, islice
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,18 +14,26 @@ from urllib.parse import quote
 
 import numpy as np
 
-from bwprof.importers.frames import frame_of
-from bwprof.importers.reader import FileLines, opened, opened_raw, records, short_name, wrong
+from bwprof.importers.frames import make_frame
+from bwprof.importers.reader import (
+    FileLines,
+    check_width,
+    file_error,
+    open_binary,
+    open_text,
+    read_records,
+    shorten_name,
+)
 from bwprof.importers.timeline import (
-    COPY,
-    FILL,
-    KERNEL,
     MOST_NAMES,
     UNKNOWN,
-    Setup,
+    EventBytes,
+    LaunchKind,
+    LaunchSetup,
     TimelineLaunches,
-    moved_columns,
-    too_many,
+    bytes_columns,
+    names_error,
+    to_count,
 )
 from bwprof.results import schema
 from bwprof.text.parsing import path_of, quote_text, repr_short
@@ -35,76 +42,49 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from bwprof.importers.chrome import EventBytes
-
 try:
     import sqlite3
 except ImportError:  # a Python that was built without it reads all but such files
     sqlite3 = None  # type: ignore[assignment]
 
+SQLITE = b"SQLite format 3\0"
 _TOOL = "Nsight Systems"
-
 _NEEDED = "an export of Nsight Systems is needed: nsys export --type sqlite REPORT.nsys-rep"
-
 _KERNELS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")
-
 _COPIES, _FILLS, _GRAPHS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-
+_GPUS, _GPU_COLUMNS = "TARGET_INFO_GPU", ("id", "name", "computeMajor", "computeMinor", "smCount")
 _STRINGS = (("StringIds", "id"), ("StringTable", "_id_"))  # of Nsight Systems, of nvprof before it
-
 _NAMES = ("demangledName", "shortName", "mangledName", "name")
 
-# CUpti_ActivityMemcpyKind, as nsys stats words it.
-_COPY_KINDS = {
-    1: "HtoD",
-    2: "DtoH",
-    3: "HtoA",
-    4: "AtoH",
-    5: "AtoA",
-    6: "AtoD",
-    7: "DtoA",
-    8: "DtoD",
-    9: "HtoH",
-    10: "PtoP",
-}
-
+# CUpti_ActivityMemcpyKind, in the words of nsys stats.
+_COPY_KINDS = dict(enumerate(("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"), 1))
 _SETUP = ("deviceId", "registersPerThread", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
-
 _SHARED = ("staticSharedMemory", "dynamicSharedMemory")
-
 _BATCH = 200  # rows, of which each may have a value of _MOST_BYTES
-
 _MOST_BYTES = 4 << 20  # of one value: longer ones are refused
-
 _LONGEST_TEXT = 1 << 20  # bytes of a name
-
-_ROWS_AT_ONCE = 4096  # of a CSV
-
 _MOST = 1e18  # of a figure
-
 _UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "\u03bcs": 1e-3, "\u00b5s": 1e-3, "ns": 1e-6}
-
 _TITLE = re.compile(r"(total time|avg|med|min|max)\w*\s*(?:\((s|ms|us|\u03bcs|\u00b5s|ns)\))?", re.IGNORECASE)
+_FIGURES = {"total time": "total_ms", "avg": "average", "med": "time_ms", "min": "min_ms", "max": "max_ms"}
 
 
 def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) -> pd.DataFrame:
-    """The kernels, copies and fills of an Nsight Systems export, a row for each name.
+    """Read the kernels, copies and fills of an Nsight Systems export: a row for each name.
 
     Parameters
     ----------
     path : str or path
-        What ``nsys export --type sqlite`` or ``nsys stats`` left beside a report (``.sqlite``), or the CSV that
-        ``nsys stats --report cuda_gpu_kern_sum --format csv`` prints. It is opened for reading alone: no view, trigger
-        or extension of it is run.
+        What ``nsys export --type sqlite`` or ``nsys stats`` wrote (``.sqlite``), or the CSV that
+        ``nsys stats --report cuda_gpu_kern_sum --format csv`` prints. SQLite opens it for reading alone, and runs no
+        view, trigger or extension of it.
     bytes : mapping, optional
-        What one call moves, by name, as `parse_chrome_trace` takes it.
+        Bytes that one call moves, by name, as for `parse_chrome_trace`.
 
     Returns
     -------
     pandas.DataFrame
-        As of `parse_chrome_trace`, the longest in all first: ``kernel``, ``kind``, ``count``, ``time_ms`` (the median
-        of one), ``total_ms``, ``min_ms``, ``max_ms``, ``share_pct``, ``device``, ``compute_capability``, ``grid``,
-        ``block``, ``registers``, ``shared_bytes``; with bytes ``bytes_read``, ``bytes_written``, ``bandwidth_gb_s``.
+        As `parse_chrome_trace` returns it, with ``compute_capability``; without ``occupancy_pct``.
 
     Raises
     ------
@@ -115,58 +95,54 @@ def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) ->
 
     Examples
     --------
-    >>> from bwprof.importers import parse_nsys
+    >>> from bwprof.importers.nsys import parse_nsys
     >>> parse_nsys("report.sqlite")[["kernel", "count", "time_ms", "share_pct"]]  # doctest: +SKIP
     """
     place = path_of(path, "path")
-    with opened_raw(place) as raw:
-        begins = raw.peek(64)[:64]
-    if begins.startswith(b"SQLite format 3\0"):
-        return _of_export(place, bytes)
-    if not begins:
-        raise wrong(place, None, f"it is empty: {_NEEDED}")
-    if b"\0" in begins:
-        raise wrong(place, None, f"this is no SQLite file and no text: {_NEEDED}")
-    return _of_csv(place, bytes)
+    with open_binary(place) as raw:
+        start = raw.peek(64)[:64]
+    if start.startswith(SQLITE):
+        return _read_export(place, bytes)
+    if not start:
+        raise file_error(place, None, f"it is empty: {_NEEDED}")
+    if b"\0" in start:
+        raise file_error(place, None, f"this is no SQLite file and no text: {_NEEDED}")
+    return _read_summary(place, bytes)
 
 
-# ---- SQLite ----
-
-
-def _of_export(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
+def _read_export(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
     if sqlite3 is None:
-        raise wrong(place, None, "this is an SQLite file, and this Python has no SQLite: read it with another one")
+        raise file_error(place, None, "this is an SQLite file, and this Python has no SQLite: read it with another one")
     try:
-        with closing(_connected(place)) as database:
+        with closing(_connect(place)) as database:
             export = _Export(place, database)
             launches = export.launches()
-            notes = export.notes
     except (sqlite3.Error, sqlite3.Warning) as error:
-        raise wrong(place, None, f"SQLite cannot read it: {quote_text(error)}; {_NEEDED}") from None
+        raise file_error(place, None, f"SQLite cannot read it: {quote_text(error)}; {_NEEDED}") from None
     except UnicodeDecodeError:
-        raise wrong(place, None, f"a name in it is no text; {_NEEDED}") from None
+        raise file_error(place, None, f"a name in it is no text; {_NEEDED}") from None
     if not len(launches):
-        raise wrong(place, None, "no kernel ran while it was recorded: nsys profile --trace=cuda records them")
-    return launches.frame(source=place.name, tool=_TOOL, notes=notes, bytes=bytes)
+        raise file_error(place, None, "no kernel ran while it was recorded: nsys profile --trace=cuda records them")
+    return launches.frame(source=place.name, tool=_TOOL, notes=export.notes, bytes=bytes)
 
 
-def _connected(place: Path) -> sqlite3.Connection:
-    """The file, that nothing can be written to and nothing of its schema runs."""
+def _connect(place: Path) -> sqlite3.Connection:
+    """Open the file for reading alone, so that nothing of its schema runs."""
     database = sqlite3.connect(f"file:{quote(str(place.absolute()))}?mode=ro&immutable=1", uri=True)
     try:
         database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA cell_size_check = ON")
-        database.set_authorizer(_allowed)
+        database.set_authorizer(_authorize)
     except BaseException:
         database.close()
         raise
     return database
 
 
-def _allowed(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Reading, the aggregates that are asked for, and a look at columns: nothing else."""
+def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    """Allow reading, our aggregates and table_xinfo; deny everything else."""
     reads = action in (sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT)
     looks = action == sqlite3.SQLITE_PRAGMA and first == "table_xinfo"
     counts = action == sqlite3.SQLITE_FUNCTION and second in ("min", "max", "substr", "typeof")
@@ -174,277 +150,209 @@ def _allowed(action: int, first: str | None, second: str | None, *_: str | None)
 
 
 class _Export:
-    """An export's tables, of whose layouts there were several."""
+    """An export's tables, in any of their layouts."""
 
     def __init__(self, place: Path, database: sqlite3.Connection) -> None:
         self._place, self._database = place, database
         self.notes: list[str] = []
-        listed = database.execute("SELECT name, type, rootpage, sql FROM sqlite_master").fetchall()
-        self._kinds = {name: (kind, root) for name, kind, root, _ in listed if kind in ("table", "view")}
+        tables = database.execute("SELECT name, type, rootpage FROM sqlite_master").fetchall()
+        self._tables = {name: (kind, root) for name, kind, root in tables if kind in ("table", "view")}
 
     def launches(self) -> TimelineLaunches:
-        """All kernels, copies and fills."""
-        table = next((name for name in _KERNELS if name in self._kinds), None)
-        found = TimelineLaunches(self._place)
+        table = next((name for name in _KERNELS if name in self._tables), None)
+        launches = TimelineLaunches(self._place)
         if table is not None:
-            self._kernels(table, found)
-        for name, kind in ((_COPIES, COPY), (_FILLS, FILL)):
-            if name in self._kinds:
-                self._transfers(name, kind, found)
-        if _GRAPHS in self._kinds:
+            self._read_kernels(table, launches)
+        if _COPIES in self._tables:
+            self._read_transfers(_COPIES, "copy", launches)
+        if _FILLS in self._tables:
+            self._read_transfers(_FILLS, "fill", launches)
+        if _GRAPHS in self._tables:
             self.notes.append("CUDA graphs were recorded whole, and are left out: nsys profile --cuda-graph-trace=node")
-        if table is None and not len(found):
-            some = ", ".join(sorted(map(str, self._kinds))[:5]) or "none"
-            raise wrong(self._place, None, f"it has no table {_KERNELS[0]} (tables: {quote_text(some)}): {_NEEDED}")
-        return found
+        if table is None and not len(launches):
+            some = ", ".join(sorted(map(str, self._tables))[:5]) or "none"
+            raise self._error(f"it has no table {_KERNELS[0]} (tables: {quote_text(some)}): {_NEEDED}")
+        return launches
+
+    def _error(self, problem: str) -> ValueError:
+        return file_error(self._place, None, problem)
 
     def _columns(self, table: str) -> list[str]:
-        """A table's columns; ValueError for what is none, or would have to be computed."""
-        kind, root = self._kinds[table]
+        """Return a table's columns; ValueError for a view, a virtual table and computed columns."""
+        kind, root = self._tables[table]
         if kind != "table" or not isinstance(root, int) or root <= 0:
-            raise wrong(self._place, None, f"{table} is no table but a view or a virtual one: {_NEEDED}")
-        found = self._database.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
-        if any(column[6] for column in found):
-            raise wrong(self._place, None, f"{table} has columns that are computed: {_NEEDED}")
-        return [str(column[1]) for column in found]
+            raise self._error(f"{table} is no table but a view or a virtual one: {_NEEDED}")
+        columns = self._database.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
+        if any(column[6] for column in columns):
+            raise self._error(f"{table} has columns that are computed: {_NEEDED}")
+        return [str(column[1]) for column in columns]
 
-    def _rows(self, table: str, columns: tuple[str, ...], after: str = "") -> Iterator[list[tuple[Any, ...]]]:
-        """Rows in batches; the names are this module's own, never the file's."""
-        listed = ", ".join(f'"{name}"' for name in columns)
-        cursor = self._database.execute(f'SELECT {listed} FROM "{table}" NOT INDEXED {after}')
+    def _batches(self, table: str, columns: tuple[str, ...], after: str = "") -> Iterator[list[tuple[Any, ...]]]:
+        """Yield rows in batches; the names are this module's own, never the file's."""
+        names = ", ".join(f'"{name}"' for name in columns)
+        cursor = self._database.execute(f'SELECT {names} FROM "{table}" NOT INDEXED {after}')
         while batch := cursor.fetchmany(_BATCH):
             yield batch
 
-    def _kernels(self, table: str, found: TimelineLaunches) -> None:
-        there = self._columns(table)
-        title = next((name for name in _NAMES if name in there), None)
-        if title is None or "start" not in there or "end" not in there:
-            raise wrong(self._place, None, f"{table} has no columns start, end and {_NAMES[0]}: {_NEEDED}")
-        names, codes, times = self._timed(table, title)
-        texts = self._texts(list(names))
-        setups = self._setups(table, title, there, texts)
-        keys: dict[tuple[str, str], int] = {}
-        places = np.empty(len(names), np.int64)
-        for name, code in names.items():
-            text = texts[name]
-            places[code] = keys.setdefault((text, KERNEL), len(keys))
-            found.place(text, KERNEL, setups.get(text, UNKNOWN))
-        found.add_many(list(keys), places[codes], times)
+    def _read_kernels(self, table: str, launches: TimelineLaunches) -> None:
+        columns = self._columns(table)
+        title = next((name for name in _NAMES if name in columns), None)
+        if title is None or "start" not in columns or "end" not in columns:
+            raise self._error(f"{table} has no columns start, end and {_NAMES[0]}: {_NEEDED}")
+        codes, codes_of_rows, times_ms = self._read_times(table, title)
+        texts = self._read_texts(list(codes))
+        setups = self._read_setups(table, title, columns, texts)
+        places = [launches.place(text, "kernel", setups.get(text, UNKNOWN)) for text in map(texts.__getitem__, codes)]
+        launches.add_many(np.array(places, np.int64)[codes_of_rows], times_ms)
 
-    def _timed(self, table: str, title: str) -> tuple[dict[Any, int], NDArray[np.int64], NDArray[np.float64]]:
-        """Each row's name, as a number of `names`, and its ms; rows whose times cannot be are left out."""
-        names: dict[Any, int] = {}
-        codes, times = [], []
-        row = 0
-        for batch in self._rows(table, ("start", "end", title)):
-            begins, ends, named_by = zip(*batch, strict=True)
-            for name in dict.fromkeys(named_by):
-                names.setdefault(name, len(names))
-            if len(names) > MOST_NAMES:
-                raise too_many(self._place)
-            times_of = np.array((begins, ends))
-            if times_of.dtype.kind != "i":
-                said = self._odd_row(batch, row)
-                raise wrong(self._place, None, f"{table}, {said}: times of whole nanoseconds are needed")
-            taken = times_of[1] - times_of[0]
-            codes.append(np.fromiter(map(names.__getitem__, named_by), np.int64, len(batch)))
-            times.append(taken)
-            row += len(batch)
-        if not codes:
-            return {}, np.zeros(0, np.int64), np.zeros(0)
-        whole, taken = np.concatenate(codes), np.concatenate(times)
-        kept = (taken >= 0) & (taken < 10**18)
-        if not kept.all():
-            self.notes.append(f"{int((~kept).sum())} rows of {table} end before they begin, and are left out")
-        used = set(np.unique(whole[kept]).tolist())
-        renamed = {code: place for place, code in enumerate(sorted(used))}
-        kept_names = {name: renamed[code] for name, code in names.items() if code in used}
-        lookup = np.zeros(len(names), np.int64)
-        lookup[list(renamed)] = list(renamed.values())
-        return kept_names, lookup[whole[kept]], taken[kept] / 1e6
+    def _read_times(self, table: str, title: str) -> tuple[dict[Any, int], NDArray[np.int64], NDArray[np.float64]]:
+        """Read names with their codes, and each row's code and time, ms; leave out rows with impossible times."""
+        codes: dict[Any, int] = {}
+        codes_of_rows, times_ns = array("q"), array("q")
+        rows = 0
+        for batch in self._batches(table, ("start", "end", title)):
+            begins, ends, names = zip(*batch, strict=True)
+            bounds = np.array((begins, ends))
+            if bounds.dtype.kind != "i":
+                raise self._error(f"{table}, {_odd_row(batch, rows)}: times of whole nanoseconds are needed")
+            times = bounds[1] - bounds[0]
+            possible = (times >= 0) & (times < 10**18)
+            times_ns.frombytes(times[possible].tobytes())
+            codes_of_rows.extend(codes.setdefault(name, len(codes)) for name in compress(names, possible))
+            if len(codes) > MOST_NAMES:
+                raise names_error(self._place)
+            rows += len(batch)
+        if left_out := rows - len(codes_of_rows):
+            self.notes.append(f"{left_out} rows of {table} end before they begin, and are left out")
+        return codes, np.array(codes_of_rows, np.int64), np.array(times_ns, np.int64) / 1e6
 
-    def _odd_row(self, batch: list[tuple[Any, ...]], before: int) -> str:
-        for at, (begin, end, *_) in enumerate(batch):
-            if type(begin) is not int or type(end) is not int:
-                return f"row {before + at + 1} has start {repr_short(begin)} and end {repr_short(end)}"
-        return f"row {before + 1} or after it has odd times"
-
-    def _texts(self, names: list[Any]) -> dict[Any, str]:
-        """What names are called: text itself, and numbers of the table of strings."""
-        wanted = {name for name in names if type(name) is int}
-        found: dict[Any, str] = {name: schema.clean(name) for name in names if isinstance(name, str)}
-        for table, key in _STRINGS:
-            if table not in self._kinds or not wanted:
-                continue
+    def _read_texts(self, names: list[Any]) -> dict[Any, str]:
+        """Return the texts of names: the names themselves, or numbers of the table of strings."""
+        numbers = {name for name in names if type(name) is int}
+        texts: dict[Any, str] = {name: schema.clean(name) for name in names if isinstance(name, str)}
+        table, key = next((strings for strings in _STRINGS if strings[0] in self._tables), ("", ""))
+        if table and numbers:
             if not {key, "value"} <= set(self._columns(table)):
-                raise wrong(self._place, None, f"{table} has no columns {key} and value: {_NEEDED}")
-            for batch in self._rows(table, (key, "value")):
-                for number, value in batch:
-                    if number in wanted and isinstance(value, str):
-                        found[number] = schema.clean(value[:_LONGEST_TEXT])
-            break
-        return {name: found.get(name) or f"kernel {repr_short(name)}" for name in names}
+                raise self._error(f"{table} has no columns {key} and value: {_NEEDED}")
+            for number, value in chain.from_iterable(self._batches(table, (key, "value"))):
+                if number in numbers and isinstance(value, str):
+                    texts[number] = schema.clean(value[:_LONGEST_TEXT])
+        return {name: texts.get(name) or f"kernel {repr_short(name)}" for name in names}
 
-    def _setups(self, table: str, title: str, there: list[str], texts: Mapping[Any, str]) -> dict[str, Setup]:
-        """How kernels were launched, by name, where all their launches had the same."""
-        columns = [name for name in (*_SETUP, *_SHARED) if name in there]
+    def _read_setups(
+        self, table: str, title: str, columns: list[str], texts: Mapping[Any, str]
+    ) -> dict[str, LaunchSetup]:
+        """Read how kernels were launched, by name, as far as all their launches have it in common."""
+        columns = [name for name in (*_SETUP, *_SHARED) if name in columns]
         if not columns:
             return {}
-        ends = ", ".join(f'min("{name}"), max("{name}")' for name in columns)
-        query = f'SELECT "{title}", {ends} FROM "{table}" NOT INDEXED GROUP BY "{title}"'
-        devices = self._devices()
-        found: dict[str, Setup] = {}
+        extremes = ", ".join(f'min("{name}"), max("{name}")' for name in columns)
+        query = f'SELECT "{title}", {extremes} FROM "{table}" NOT INDEXED GROUP BY "{title}"'
+        devices = self._read_devices()
+        setups: dict[str, LaunchSetup] = {}
         for name, *values in self._database.execute(query):
-            least, most = values[::2], values[1::2]
-            same = {
-                column: int(low) if type(low) is int and low == high and 0 <= low < 2**53 else None
-                for column, low, high in zip(columns, least, most, strict=True)
-            }
+            pairs = zip(columns, values[::2], values[1::2], strict=True)
+            same = {column: to_count(low) for column, low, high in pairs if type(low) is int and low == high}
             if name in texts:
-                own = _setup(same, devices)
-                found[texts[name]] = found[texts[name]].both(own) if texts[name] in found else own
-        return found
+                setup = _make_setup(same, devices)
+                setups[texts[name]] = setup.common(setups.get(texts[name], setup))
+        return setups
 
-    def _devices(self) -> dict[int, tuple[str, str | None, int | None]]:
-        """GPUs by number: name, compute capability, multiprocessors."""
-        table = "TARGET_INFO_GPU"
-        if table not in self._kinds:
+    def _read_devices(self) -> dict[Any, dict[str, Any]]:
+        columns = self._columns(_GPUS) if _GPUS in self._tables else []
+        names = tuple(name for name in _GPU_COLUMNS if name in columns)
+        if "id" not in names:
             return {}
-        there = self._columns(table)
-        columns = ("id", "name", "computeMajor", "computeMinor", "smCount")
-        asked = tuple(name for name in columns if name in there)
-        if not {"id", "name"} <= set(asked):
-            return {}
-        found: dict[int, tuple[str, str | None, int | None]] = {}
-        for row in next(self._rows(table, asked, "LIMIT 1000"), []):
-            one = dict(zip(asked, row, strict=True))
-            major, minor, units = (one.get(name) for name in columns[2:])
-            known = type(major) is int and type(minor) is int and 0 < major < 1000 and 0 <= minor < 1000
-            if type(one["id"]) is int and isinstance(one["name"], str):
-                capability = f"{major}.{minor}" if known else None
-                count = units if type(units) is int and 0 < units < 2**31 else None
-                found[one["id"]] = schema.clean(one["name"]), capability, count
-        return found
+        rows = next(self._batches(_GPUS, names, "LIMIT 1000"), [])
+        return {row[0]: dict(zip(names, row, strict=True)) for row in rows}
 
-    def _transfers(self, table: str, kind: str, found: TimelineLaunches) -> None:
-        there = self._columns(table)
-        asked = ("start", "end", "bytes", "copyKind") if kind == COPY else ("start", "end", "bytes")
-        if not set(asked) <= set(there):
-            self.notes.append(f"{table} has no columns {', '.join(asked)}, and is left out")
+    def _read_transfers(self, table: str, kind: LaunchKind, launches: TimelineLaunches) -> None:
+        needed = ("start", "end", "bytes", "copyKind") if kind == "copy" else ("start", "end", "bytes")
+        if not set(needed) <= set(self._columns(table)):
+            self.notes.append(f"{table} has no columns {', '.join(needed)}, and is left out")
             return
-        odd = 0
-        for batch in self._rows(table, asked):
-            for begin, end, count, *way in batch:
-                if type(begin) is not int or type(end) is not int or not 0 <= end - begin < 10**18:
-                    odd += 1
-                    continue
-                name = f"[CUDA memcpy {_COPY_KINDS.get(way[0], repr_short(way[0]))}]" if way else "[CUDA memset]"
-                moved = count if type(count) is int and 0 <= count < 2**53 else None
-                found.add(name, kind, (end - begin) / 1e6, UNKNOWN, moved)
-        if odd:
-            self.notes.append(f"{odd} rows of {table} have no time that could be, and are left out")
+        left_out = 0
+        for begin, end, count, *way in chain.from_iterable(self._batches(table, needed)):
+            if type(begin) is not int or type(end) is not int or not 0 <= end - begin < 10**18:
+                left_out += 1
+                continue
+            name = f"[CUDA memcpy {_COPY_KINDS.get(way[0], repr_short(way[0]))}]" if way else "[CUDA memset]"
+            bytes_moved = to_count(count) if type(count) is int else None
+            launches.add(name, kind, (end - begin) / 1e6, UNKNOWN, bytes_moved)
+        if left_out:
+            self.notes.append(f"{left_out} rows of {table} have no time that could be, and are left out")
 
 
-def _setup(same: Mapping[str, int | None], devices: Mapping[int, tuple[str, str | None, int | None]]) -> Setup:
-    def axes(word: str) -> list[int] | None:
-        sizes = [size for axis in "XYZ" if (size := same.get(f"{word}{axis}"))]
-        return sizes if len(sizes) == 3 else None
+def _odd_row(batch: list[tuple[Any, ...]], before: int) -> str:
+    for number, (begin, end, *_) in enumerate(batch, start=before + 1):
+        if type(begin) is not int or type(end) is not int:
+            return f"row {number} has start {repr_short(begin)} and end {repr_short(end)}"
+    return f"row {before + 1} or after it has odd times"
 
+
+def _make_setup(same: Mapping[str, int | None], devices: Mapping[Any, Mapping[str, Any]]) -> LaunchSetup:
+    grid, block = ([size for axis in "XYZ" if (size := same.get(f"{word}{axis}"))] for word in ("grid", "block"))
+    axes = (grid if len(grid) == 3 else None, block if len(block) == 3 else None)
     number = same.get("deviceId")
-    device = devices.get(number, (f"GPU {number}", None, None)) if number is not None else (None, None, None)
-    grid, block = axes("grid"), axes("block")
-    shared = [same.get(name) for name in _SHARED]
-    return Setup(
-        device[0],
-        device[1],
-        device[2],
-        "x".join(map(str, grid)) if grid else None,
-        "x".join(map(str, block)) if block else None,
-        math.prod(grid) if grid else None,
-        math.prod(block) if block else None,
-        same.get("registersPerThread"),
-        None if None in shared else sum(size or 0 for size in shared),
-    )
+    static, dynamic = (same.get(name) for name in _SHARED)
+    shared_bytes = None if static is None or dynamic is None else static + dynamic
+    return LaunchSetup.make(number, devices.get(number, {}), axes, same.get("registersPerThread"), shared_bytes)
 
 
-# ---- nsys stats ----
-
-
-def _of_csv(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
-    """A summary that `nsys stats` printed: figures of each name, no launches."""
-    with opened(place) as stream:
-        lines = FileLines(place, stream)
-        found = records(place, iter(lines))
-        header, columns = _header(place, found)
+def _read_summary(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
+    """Read the CSV of `nsys stats`: figures of each name, no launches."""
+    with open_text(place) as stream:
+        records = read_records(place, iter(FileLines(place, stream)))
+        titles, columns = _find_header(place, records)
+        figures = {name: array("d") for name in columns}
         names: list[str] = []
-        listed = {name: array("d") for name in columns if name != "kernel"}
-        rows = ((line, cells) for line, cells in found if cells)
-        while batch := list(islice(rows, _ROWS_AT_ONCE)):
-            for line, cells in batch:
-                if len(cells) != len(header):
-                    said = f"it has {len(cells)} cells where the header has {len(header)}: the file is not whole"
-                    raise wrong(place, line, said)
-            names += [schema.clean(cells[columns["kernel"][0]]) for _, cells in batch]
-            if len(names) > MOST_NAMES:  # each has a row
-                raise too_many(place)
-            for name, values in listed.items():
-                at, scale = columns[name]
-                figures = _figures([cells[at] for _, cells in batch])
-                if figures is None:
-                    figures = array("d", [_figure(place, line, header[at], cells[at]) for line, cells in batch])
-                values.extend([figure * scale for figure in figures])
+        for line, cells in records:
+            if not cells:
+                continue
+            check_width(place, (line, cells), len(titles))
+            names.append(schema.clean(cells[titles.index("Name")]))
+            if len(names) > MOST_NAMES:
+                raise names_error(place)
+            for name, (at, scale) in columns.items():
+                figures[name].append(_parse_figure(place, line, titles[at], cells[at]) * scale)
     if not names:
-        raise wrong(place, None, f"it has a header and no kernels; {_NEEDED}")
-    return _summary(place, names, listed, bytes)
+        raise file_error(place, None, f"it has a header and no kernels; {_NEEDED}")
+    values = {name: np.array(figures[name]) for name in figures if name != "average"}
+    data: dict[str, Any] = {"kernel": names, "case": list(map(shorten_name, names)), "status": ["ok"] * len(names)}
+    notes = []
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = 100 * values["total_ms"] / values["total_ms"].sum()
+        if "time_ms" not in values:
+            values["time_ms"] = values["total_ms"] / values["count"]
+            notes.append("time_ms is the mean: this nsys stats printed no median")
+    data |= values | {"share_pct": share}
+    data |= bytes_columns(data, bytes)
+    return make_frame(data, source=place.name, tool="nsys stats", notes=notes)
 
 
-def _header(place: Path, found: Iterator[tuple[int, list[str]]]) -> tuple[list[str], dict[str, tuple[int, float]]]:
-    """The header, and which columns hold what in which unit of ms; nsys prints lines of its own before it."""
-    for _, cells in zip(range(200), (record for _, record in found), strict=False):
+def _find_header(
+    place: Path, records: Iterator[tuple[int, list[str]]]
+) -> tuple[list[str], dict[str, tuple[int, float]]]:
+    """Find the header behind nsys' own lines; return it, and the place and scale of each figure."""
+    for _, cells in islice(records, 200):
         titles = [cell.strip() for cell in cells]
-        if "Name" not in titles or "Instances" not in titles:
-            continue
-        columns = {"kernel": (titles.index("Name"), 1.0), "count": (titles.index("Instances"), 1.0)}
-        names = {"total time": "total_ms", "avg": "average", "med": "time_ms", "min": "min_ms", "max": "max_ms"}
-        for at, title in enumerate(titles):
-            matched = _TITLE.match(title)
-            if matched:
-                columns[names[matched[1].lower()]] = at, _UNITS[(matched[2] or "ns").lower()]
-        if "total_ms" in columns:
-            return titles, columns
-    raise wrong(place, None, f"no line of it is a header of nsys stats (Total Time, Instances, ..., Name): {_NEEDED}")
+        if "Name" in titles and "Instances" in titles:
+            columns = {"count": (titles.index("Instances"), 1.0)}
+            for at, title in enumerate(titles):
+                if match := _TITLE.match(title):
+                    columns[_FIGURES[match[1].lower()]] = at, _UNITS[(match[2] or "ns").lower()]
+            if "total_ms" in columns:
+                return titles, columns
+    problem = f"no line of it is a header of nsys stats (Total Time, Instances, ..., Name): {_NEEDED}"
+    raise file_error(place, None, problem)
 
 
-def _figures(cells: Sequence[str]) -> array[float] | None:
-    """All of these; None where one is no number from 0 on, or is grouped: `_figure` tells."""
-    try:
-        found = array("d", map(float, cells))
-    except ValueError:
-        return None
-    return found if all(0 <= value < _MOST for value in found) else None
-
-
-def _figure(place: Path, line: int, title: str, cell: str) -> float:
+def _parse_figure(place: Path, line: int, title: str, cell: str) -> float:
     try:
         value = float(cell.replace(",", ""))
     except ValueError:
         value = -1.0
     if not 0 <= value < _MOST:
-        raise wrong(place, line, f"column {repr_short(title)} holds {repr_short(cell)}: a number from 0 on is needed")
+        problem = f"column {repr_short(title)} holds {repr_short(cell)}: a number from 0 on is needed"
+        raise file_error(place, line, problem)
     return value
-
-
-def _summary(
-    place: Path, names: list[str], listed: Mapping[str, array[float]], bytes: EventBytes | None
-) -> pd.DataFrame:
-    notes = []
-    data: dict[str, Any] = {"kernel": names, "case": list(map(short_name, names)), "status": ["ok"] * len(names)}
-    data |= {name: np.array(listed[name]) for name in ("count", "total_ms", "min_ms", "max_ms") if name in listed}
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = data["total_ms"] / data["count"]
-        data["share_pct"] = 100 * data["total_ms"] / data["total_ms"].sum()
-    data["time_ms"] = np.array(listed["time_ms"]) if "time_ms" in listed else mean
-    if "time_ms" not in listed:
-        notes.append("time_ms is the mean: this nsys stats printed no median")
-    data |= moved_columns(data, bytes)
-    return frame_of(data, source=place.name, tool="nsys stats", notes=notes)

@@ -1,31 +1,38 @@
-"""Launches of a timeline grouped by name, and the bytes that a caller states for them."""
+"""Group a timeline's launches by name, and add the bytes that a caller states for names."""
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from bwprof.analysis import values as analysis_values
-from bwprof.importers.frames import COLUMNS, beyond_peak, frame_of
-from bwprof.importers.reader import short_name, wrong
+from bwprof.importers.frames import COLUMNS, check_peak, make_frame
+from bwprof.importers.reader import file_error, shorten_name
 from bwprof.results import foreign, schema
-from bwprof.text.parsing import mapping
+from bwprof.text.parsing import finite_number, mapping
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-KERNEL, COPY, FILL, OPERATOR = "kernel", "copy", "fill", "operator"
+LaunchKind = Literal["kernel", "copy", "fill", "operator"]
+MOST_NAMES = 300_000  # of kernels and operators: a program has some thousand
+_MOST_LETTERS = 64 << 20  # of all names together
+_DIRECTIONS = (("DtoD", (1, 1)), ("HtoD", (0, 1)), ("DtoH", (1, 0)))  # reads and writes of the device's memory
+_FILLING = (0, 1)
+_TEXTS = ("device", "compute_capability", "grid", "block")
+_KINDS = {column.name: column.kind for column in COLUMNS}
 
-_DIRECTIONS = (("DtoD", (1, 1)), ("HtoD", (0, 1)), ("DtoH", (1, 0)))  # of the device's memory: read, written
+EventBytes = Mapping[str, "tuple[int, int] | Callable[[dict[str, Any]], tuple[int, int]] | Any"]
 
 
-class Setup(NamedTuple):
-    """How something was launched; None for what is not known, or was not the same each time."""
+class LaunchSetup(NamedTuple):
+    """The parameters of a launch; None for what is unknown, or differs between launches of a name."""
 
     device: str | None = None
     compute_capability: str | None = None
@@ -38,62 +45,89 @@ class Setup(NamedTuple):
     shared_bytes: int | None = None
     occupancy_pct: float | None = None
 
-    def both(self, other: Setup) -> Setup:
-        """What two launches have in common."""
-        common: list[Any] = [mine if mine == yours else None for mine, yours in zip(self, other, strict=True)]
-        return Setup._make(common)
+    @classmethod
+    def make(
+        cls,
+        number: Any,
+        device: Mapping[str, Any],
+        axes: tuple[Sequence[int] | None, Sequence[int] | None],
+        registers: int | None,
+        shared_bytes: int | None,
+        occupancy_pct: float | None = None,
+    ) -> LaunchSetup:
+        """Make a setup of a device's number and its facts in the file, and of the axes of grid and block."""
+        sizes = ["x".join(map(str, sizes)) if sizes else None for sizes in axes]
+        products = [math.prod(sizes) if sizes else None for sizes in axes]
+        device_columns = _describe_device(number, device)
+        return cls._make([*device_columns, *sizes, *products, registers, shared_bytes, occupancy_pct])
+
+    def common(self, other: LaunchSetup) -> LaunchSetup:
+        """Return what two launches have in common."""
+        return LaunchSetup._make(mine if mine == yours else None for mine, yours in zip(self, other, strict=True))
 
 
-UNKNOWN = Setup()
+def _describe_device(number: Any, facts: Mapping[str, Any]) -> tuple[str | None, str | None, int | None]:
+    if type(number) is not int or not 0 <= number < 10_000:
+        return None, None, None
+    name, major, minor = (facts.get(key) for key in ("name", "computeMajor", "computeMinor"))
+    known = type(major) is int and type(minor) is int and 0 < major < 1000 and 0 <= minor < 1000
+    return (
+        schema.clean(name) if isinstance(name, str) else f"GPU {number}",
+        f"{major}.{minor}" if known else None,
+        to_count(facts.get("numSms", facts.get("smCount"))),
+    )
 
-MOST_NAMES = 300_000  # of kernels and operators: a program has some thousand
 
-_MOST_LETTERS = 64 << 20  # of all names together
+def to_count(value: Any) -> int | None:
+    """Return a value that can be a count as an integer; None for any other."""
+    number = finite_number(value)
+    return int(number) if number is not None and 0 <= number < 2**62 else None
 
-_TEXTS = ("device", "compute_capability", "grid", "block")
+
+UNKNOWN = LaunchSetup()
 
 
-def too_many(path: Path) -> ValueError:
-    """What a file of countless names raises."""
-    return wrong(
+def names_error(path: Path) -> ValueError:
+    """Return the error for a file of countless names."""
+    return file_error(
         path, None, f"more than {MOST_NAMES} different names, or very long ones: no program has so many kernels"
     )
 
 
 class TimelineLaunches:
-    """All launches, by name."""
+    """All launches of a timeline, grouped by name and kind."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._letters = 0
         self._codes = array("q")
         self._times_ms = array("d")
-        self._moved = array("d")  # bytes, of copies and fills; NaN where they are not known
-        self._places: dict[tuple[str, str], int] = {}
-        self._setups: list[Setup] = []
+        self._bytes = array("d")  # of copies and fills; NaN where unknown
+        self._places: dict[tuple[str, LaunchKind], int] = {}
+        self._setups: list[LaunchSetup] = []
 
     def __len__(self) -> int:
         return len(self._codes)
 
-    def add(self, name: str, kind: str, time_ms: float, setup: Setup, bytes_moved: int | None = None) -> None:
-        """One launch."""
-        before = len(self._setups)
+    def add(
+        self, name: str, kind: LaunchKind, time_ms: float, setup: LaunchSetup, bytes_moved: int | None = None
+    ) -> None:
+        """Add a launch; its name keeps the parameters that all its launches have in common."""
         place = self.place(name, kind, setup)
-        if place < before and (known := self._setups[place]) is not setup and known != setup:
-            self._setups[place] = known.both(setup)
+        if self._setups[place] is not setup:
+            self._setups[place] = self._setups[place].common(setup)
         self._codes.append(place)
         self._times_ms.append(time_ms)
-        self._moved.append(np.nan if bytes_moved is None else bytes_moved)
+        self._bytes.append(np.nan if bytes_moved is None else bytes_moved)
 
-    def add_many(self, names: list[tuple[str, str]], codes: NDArray[np.int64], times_ms: NDArray[np.float64]) -> None:
-        """Many launches at once: of each the place of its name and kind in `names`, whose setups are added apart."""
-        places = np.array([self.place(name, kind) for name, kind in names], np.int64)
-        self._codes.frombytes(places[codes].astype(np.int64).tobytes())
-        self._times_ms.frombytes(times_ms.astype(np.float64).tobytes())
-        self._moved.extend(array("d", [np.nan]) * len(codes))
+    def add_many(self, places: NDArray[np.int64], times_ms: NDArray[np.float64]) -> None:
+        """Add launches of names at these places."""
+        self._codes.frombytes(places.tobytes())
+        self._times_ms.frombytes(times_ms.tobytes())
+        self._bytes.extend(array("d", [np.nan]) * len(places))
 
-    def place(self, name: str, kind: str, setup: Setup = UNKNOWN) -> int:
-        """The place of a name, with how it was launched where that is not known yet."""
+    def place(self, name: str, kind: LaunchKind, setup: LaunchSetup = UNKNOWN) -> int:
+        """Return the place of a name; a new name gets this setup."""
         if len(name) > schema.MOST_TEXT:
             name = schema.clean(name)
         place = self._places.setdefault((name, kind), len(self._setups))
@@ -101,165 +135,154 @@ class TimelineLaunches:
             self._setups.append(setup)
             self._letters += len(name)
             if place >= MOST_NAMES or self._letters > _MOST_LETTERS:
-                raise too_many(self._path)
+                raise names_error(self._path)
         return place
 
     def frame(
-        self,
-        *,
-        source: str,
-        tool: str,
-        notes: list[str],
-        bytes: Mapping[str, Any] | None,
-        whole_ms: float | None = None,
+        self, *, source: str, tool: str, notes: list[str], bytes: EventBytes | None, span_ms: float | None = None
     ) -> pd.DataFrame:
-        """A row for each name, the longest in all first; shares are of `whole_ms`, else of all launches' time."""
-        codes, times = np.frombuffer(self._codes, np.int64), np.frombuffer(self._times_ms, np.float64)
-        order = np.lexsort((times, codes))
-        times, moves = times[order], np.frombuffer(self._moved, np.float64)[order]
-        counts = np.bincount(codes, minlength=len(self._setups))
-        ends = np.cumsum(counts)
-        begins = ends - counts
-        totals = np.bincount(codes, np.frombuffer(self._times_ms, np.float64), len(self._setups))
-        ranked = np.argsort(-totals, kind="stable")
-        middle = (begins + (counts - 1) // 2, begins + counts // 2)
-        whole = float(totals.sum()) if whole_ms is None else whole_ms
+        """Make a row for each name, the longest in total first; shares are of `span_ms`, else of all launches' time."""
+        import pandas as pd
+
+        codes, times = np.frombuffer(self._codes, np.int64), np.frombuffer(self._times_ms)
+        moved = np.frombuffer(self._bytes)
+        groups = pd.DataFrame({"time": times, "bytes": moved}).groupby(codes)
+        totals = np.bincount(codes, times)
+        order = np.argsort(-totals, kind="stable")
+        figures = groups["time"].agg(["size", "median", "min", "max"]).iloc[order]
+        extremes = groups["bytes"].agg(["min", "max"]).iloc[order]
+        means = (np.bincount(codes, moved) / np.bincount(codes))[order]  # NaN where any launch's bytes are unknown
+        whole = float(totals.sum()) if span_ms is None else span_ms
         keys = list(self._places)
-        names = {key: schema.clean(key[0]) for key in keys}
+        kinds = [keys[place][1] for place in order]
+        names = [schema.clean(keys[place][0]) for place in order]
+        setups = [self._setups[place] for place in order]
         data: dict[str, Any] = {
-            "kernel": [names[keys[place]] for place in ranked],
-            "case": [_case(names[keys[place]], keys[place][1]) for place in ranked],
-            "kind": [keys[place][1] for place in ranked],
-            "status": ["ok"] * len(ranked),
-            "count": counts[ranked],
-            "time_ms": ((times[middle[0]] + times[middle[1]]) / 2)[ranked],
-            "total_ms": totals[ranked],
-            "min_ms": times[begins][ranked],
-            "max_ms": times[ends - 1][ranked],
-            "share_pct": 100 * totals[ranked] / whole if whole > 0 else np.full(len(ranked), np.nan),
+            "kernel": names,
+            "case": [shorten_name(name) if kind == "kernel" else name for name, kind in zip(names, kinds, strict=True)],
+            "kind": kinds,
+            "status": ["ok"] * len(order),
+            "count": figures["size"].to_numpy(),
+            "time_ms": figures["median"].to_numpy(),
+            "total_ms": totals[order],
+            "min_ms": figures["min"].to_numpy(),
+            "max_ms": figures["max"].to_numpy(),
+            "share_pct": 100 * totals[order] / whole if whole > 0 else np.full(len(order), np.nan),
         }
-        setups = [self._setups[place] for place in ranked]
-        data |= _of_setups(setups)
-        least, most, total = (one.reduceat(moves, begins)[ranked] for one in (np.minimum, np.maximum, np.add))
-        data |= moved_columns(data, bytes, setups, (total / counts[ranked], least < most))
-        return frame_of(data, source=source, tool=tool, notes=notes)
+        data |= _setup_columns(setups)
+        varies = (extremes["min"] < extremes["max"]).to_numpy() & ~np.isnan(means)
+        data |= bytes_columns(data, bytes, setups, (means, varies))
+        return make_frame(data, source=source, tool=tool, notes=notes)
 
 
-def _case(name: str, kind: str) -> str:
-    return short_name(name) if kind == KERNEL else name
-
-
-def _of_setups(setups: list[Setup]) -> dict[str, Any]:
-    """The columns that any launch has."""
-    found: dict[str, Any] = {}
-    for number, name in enumerate(Setup._fields):
-        values = [setup[number] for setup in setups]
+def _setup_columns(setups: list[LaunchSetup]) -> dict[str, Any]:
+    """Return the setups' columns that any launch has."""
+    columns: dict[str, Any] = {}
+    for name, values in zip(LaunchSetup._fields, zip(*setups, strict=True), strict=True):
         if any(value is not None for value in values):
-            numbers = [np.nan if value is None else value for value in values]
-            found[name] = values if name in _TEXTS else np.array(numbers, np.float64)
-    if "occupancy_pct" in found:
-        said = "occupancy_pct: PyTorch's estimate from the launch's size"
-        found["estimated"] = [None if np.isnan(value) else said for value in found["occupancy_pct"]]
-    return found
+            columns[name] = list(values) if name in _TEXTS else np.array(values, np.float64)
+    if "occupancy_pct" in columns:
+        estimate = "occupancy_pct: PyTorch's estimate from the launch's size"
+        columns["estimated"] = [None if np.isnan(value) else estimate for value in columns["occupancy_pct"]]
+    return columns
 
 
-def moved_columns(
+def bytes_columns(
     data: Mapping[str, Any],
-    bytes: Mapping[str, Any] | None,
-    setups: Sequence[Setup] = (),
+    bytes: EventBytes | None,
+    setups: Sequence[LaunchSetup] = (),
     recorded: tuple[NDArray[np.float64], NDArray[np.bool_]] | None = None,
 ) -> dict[str, Any]:
-    """Bytes of one call of each name and its bandwidth: as the caller says, and of copies and fills as `recorded`.
+    """Return the bytes of one call of each name and its bandwidth.
 
-    Where calls move different bytes (`recorded` has the means, and whether they vary), the rate is all bytes over all
-    time, and `flags` says `bytes_vary`.
+    Bytes are the caller's (`bytes`), else those of copies and fills in the file: `recorded` has their means, and
+    whether they vary. Where they vary, the bandwidth is all bytes over all time, and `flags` has `bytes_vary`.
     """
-    given = mapping(bytes, "bytes")
+    callers = mapping(bytes, "bytes")
     names = data["kernel"]
-    told = foreign.named(given, dict.fromkeys(names)) if given else {}
+    keys = foreign.named(callers, dict.fromkeys(names)) if callers else {}
     read, written = np.full(len(names), np.nan), np.full(len(names), np.nan)
     means, varies = (read.copy(), np.zeros(len(names), bool)) if recorded is None else recorded
-    counts, over_ms = data.get("count", np.ones(len(names))), np.array(data["time_ms"], np.float64)
+    counts, times_ms = data.get("count", np.ones(len(names))), np.array(data["time_ms"], np.float64)
     for place, name in enumerate(names):
-        if name in told:
-            value = given[told[name]]
+        if name in keys:
+            value = callers[keys[name]]
             if callable(value) and not hasattr(value, "bytes_read"):
-                setup = setups[place]._asdict() if setups else {}
-                value = value({column: np.asarray(values[place]).item() for column, values in data.items()} | setup)
+                value = value(_row(data, setups, place))
             (read[place], written[place], _), varies[place] = foreign.mean_work(name, value, counts[place])
         elif means[place] >= 0:
-            share = (0, 1) if data["kind"][place] == FILL else _direction(name)
-            read[place], written[place] = (means[place] * part for part in share)
+            ways = _FILLING if data["kind"][place] == "fill" else _find_direction(name)
+            read[place], written[place] = (means[place] * way for way in ways)
         if varies[place]:
-            over_ms[place] = data["total_ms"][place] / counts[place]
+            times_ms[place] = data["total_ms"][place] / counts[place]
     if np.isnan(read).all():
         return {}
     with np.errstate(divide="ignore", invalid="ignore"):
-        rate = (read + written) / over_ms / 1e6
-    flags = {"flags": ["bytes_vary" if one else None for one in varies]} if varies.any() else {}
+        rate = (read + written) / times_ms / 1e6
     rate[~np.isfinite(rate)] = np.nan
+    flags = {"flags": ["bytes_vary" if vary else None for vary in varies]} if varies.any() else {}
     return {"bytes_read": read, "bytes_written": written, "bandwidth_gb_s": rate, **flags}
 
 
-def _direction(name: str) -> tuple[float, float]:
-    """How often a copy's bytes are read from the device's memory and written to it; NaN where its name does not say."""
-    return next((way for word, way in _DIRECTIONS if word in name), (np.nan, np.nan))
+def _row(data: Mapping[str, Any], setups: Sequence[LaunchSetup], place: int) -> dict[str, Any]:
+    row = {column: np.asarray(values[place]).item() for column, values in data.items()}
+    return row | (setups[place]._asdict() if setups else {})
 
 
-_KINDS = {column.name: column.kind for column in COLUMNS}
+def _find_direction(name: str) -> tuple[float, float]:
+    """Return how often a copy reads and writes the device's memory; NaN where its name has no direction."""
+    return next((ways for word, ways in _DIRECTIONS if word in name), (np.nan, np.nan))
 
 
-def with_bytes(found: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows with `bytes_read`, `bytes_written` and `bandwidth_gb_s` by kernel's name or pattern.
+def add_bytes(frame: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
+    """Add `bytes_read`, `bytes_written` and `bandwidth_gb_s` to rows, by kernel name or pattern.
 
     Raises
     ------
     ValueError
-        For a name that no kernel has, and for what are no bytes.
+        For a name that no kernel has, and for values that are no bytes.
     """
-    if "kernel" not in found.columns:
+    if "kernel" not in frame.columns:
         raise ValueError("bytes are for kernels of a profiler's file: rows of bwprof have theirs")
-    data = {"kernel": found["kernel"].fillna("").tolist(), "time_ms": np.full(len(found), np.nan)}
-    data |= {
-        name: analysis_values.numbers(found, name) for name in ("time_ms", "count", "total_ms") if name in found.columns
-    }
-    return _filled(found, moved_columns(data, bytes), over=True)
+    data = {"kernel": frame["kernel"].fillna("").tolist(), "time_ms": np.full(len(frame), np.nan)}
+    known = [name for name in ("time_ms", "count", "total_ms") if name in frame.columns]
+    data |= {name: analysis_values.numbers(frame, name) for name in known}
+    return _add_columns(frame, bytes_columns(data, bytes), replace=True)
 
 
-def with_peak(found: pd.DataFrame, peak_gb_s: float) -> pd.DataFrame:
-    """The rows with the memory's theoretical bandwidth where they have none, and the share of it.
+def add_peak(frame: pd.DataFrame, peak_gb_s: float) -> pd.DataFrame:
+    """Add the memory's theoretical bandwidth to rows that have none, and their share of it.
 
     Raises
     ------
     ValueError
-        Where all have one.
+        Where all rows have one.
     """
-    if "peak_gb_s" in found.columns and found["peak_gb_s"].notna().all():
+    if "peak_gb_s" in frame.columns and frame["peak_gb_s"].notna().all():
         raise ValueError("--peak is for rows that have no peak_gb_s: all have one, leave it out")
-    filled = _filled(found, {"peak_gb_s": np.full(len(found), peak_gb_s)}, over=False)
-    if "dram_gb_s" not in found.columns:
+    filled = _add_columns(frame, {"peak_gb_s": np.full(len(frame), peak_gb_s)}, replace=False)
+    if "dram_gb_s" not in frame.columns:
         return filled
     rate, peak = (analysis_values.numbers(filled, name) for name in ("dram_gb_s", "peak_gb_s"))  # a row's own counts
-    share = np.divide(100 * rate, peak, out=np.full(len(found), np.nan), where=peak > 0)
-    made = _filled(filled, {"pct_peak": share}, over=False)
-    made.attrs["notes"] = (*made.attrs.get("notes", ()), *beyond_peak(made))
-    return made
+    share = np.divide(100 * rate, peak, out=np.full(len(frame), np.nan), where=peak > 0)
+    filled = _add_columns(filled, {"pct_peak": share}, replace=False)
+    filled.attrs["notes"] = (*filled.attrs.get("notes", ()), *check_peak(filled))
+    return filled
 
 
-def _filled(found: pd.DataFrame, more: Mapping[str, Any], *, over: bool) -> pd.DataFrame:
-    """A frame with further figures, in the columns' order: `over` those it has, or where it has none."""
+def _add_columns(frame: pd.DataFrame, columns: Mapping[str, Any], *, replace: bool) -> pd.DataFrame:
+    """Add columns in the order of `COLUMNS`; values replace those of the frame, or fill its gaps."""
     import pandas as pd
 
-    made = found.copy()
-    for name, figures in more.items():
+    filled = frame.copy()
+    for name, figures in columns.items():
         dtype: Any = schema.DTYPES[_KINDS[name]]
         numbers = figures if _KINDS[name] == "text" else np.asarray(figures, np.float64)
-        given: Any = pd.Series(numbers, index=found.index).astype(dtype)
-        if name in found.columns:
-            given = given.fillna(found[name]) if over else found[name].fillna(given)
-        made[name] = given
-    known = [name for name in _KINDS if name in made.columns]
-    first = known if "kernel" in made.columns else []
-    ordered = made[[*first, *(name for name in made.columns if name not in first)]]
-    ordered.attrs = dict(found.attrs)
+        values: Any = pd.Series(numbers, index=frame.index).astype(dtype)
+        if name in frame.columns:
+            values = values.fillna(frame[name]) if replace else frame[name].fillna(values)
+        filled[name] = values
+    first = [name for name in _KINDS if name in filled.columns] if "kernel" in filled.columns else []
+    ordered = filled[[*first, *(name for name in filled.columns if name not in first)]]
+    ordered.attrs = dict(frame.attrs)
     return ordered

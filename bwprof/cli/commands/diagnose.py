@@ -122,7 +122,7 @@ def _time(row: Mapping[str, Any]) -> float:
 
 def _run(options: argparse.Namespace) -> int:
     from bwprof.importers import detect
-    from bwprof.importers.next_steps import rocprof_steps, steps
+    from bwprof.importers.next_steps import suggest_commands, suggest_rocprof
 
     if options.results is None and options.json not in (None, "-"):  # --json RUN: the one name is what is read
         options.results, options.json = options.json, "-"
@@ -133,7 +133,7 @@ def _run(options: argparse.Namespace) -> int:
     data = apply(detect.load(options.results), options)
     chosen = rows_of(data, options.only, options.precision)
     measured = values.drop_repeated_shapes(chosen[~values.is_word(chosen, "status", "failed", "skipped", "predicted")])
-    next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
+    next_steps = suggest_rocprof if str(data.attrs.get("tool", "")).startswith("rocprof") else suggest_commands
     found = [(one, next_steps(one)) for one in diagnoses(measured, latency_us=latency)]
     told = _Diagnoses(options.results, found, len(chosen) - len(measured), options.all)
     if not targets:

@@ -286,7 +286,7 @@ def as_text(found: pd.DataFrame, kind: str) -> str:
     from bwprof.importers import frames
 
     if kind == "json":
-        return frames.json_text(found)
+        return frames.to_json(found)
     if kind == "md":
         from bwprof.analysis.answer import markdown
         from bwprof.importers.frames import COLUMNS
@@ -295,7 +295,7 @@ def as_text(found: pd.DataFrame, kind: str) -> str:
         if {"case", "kernel"} <= set(known) and found["kernel"].str.len().max() > _LONGEST:
             known.remove("kernel")  # its short name tells
         return markdown(found[known]) + "\n"
-    return frames.csv_text(found)
+    return frames.to_csv(found)
 
 
 def add_bytes_options(parser: argparse.ArgumentParser) -> None:
@@ -311,12 +311,12 @@ def add_bytes_options(parser: argparse.ArgumentParser) -> None:
 
 def apply(found: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
     """The rows with what the options state; ValueError for what cannot be."""
-    from bwprof.importers.timeline import with_bytes, with_peak
+    from bwprof.importers.timeline import add_bytes, add_peak
 
     if options.bytes is not None:
-        found = with_bytes(found, _bytes(options.bytes))
+        found = add_bytes(found, _bytes(options.bytes))
     peak = positive(options.peak, "--peak", "a bandwidth in GB/s")
-    return found if peak is None else with_peak(found, peak)
+    return found if peak is None else add_peak(found, peak)
 
 
 def _bytes(given: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -415,7 +415,7 @@ def _read(reader: ProfilerReader, name: str) -> pd.DataFrame:
     """The rows of a file of that profiler, or of one that bwprof wrote of it; of another's the sentence names its
     command.
     """
-    kind = detect.kind_of(name)
+    kind = detect.detect_kind(name)
     if kind == detect.SAVED:
         return detect.load(name)
     try:

@@ -145,9 +145,9 @@ def _cut(name: str, most: int = 2 * _NAME) -> str:
 
 def _whole(found: pd.DataFrame) -> str:
     """The time of all that were compared."""
-    from bwprof.importers.ncu.compare import timed
+    from bwprof.importers.ncu.compare import sum_times
 
-    base, new, pairs = timed(found)
+    base, new, pairs = sum_times(found)
     if not (base > 0 and new > 0):
         return ""
     told = f"{_us(base)} us before, {_us(new)} us after: {_change_of_time(base, new)}"
@@ -255,7 +255,7 @@ def _as_text(found: pd.DataFrame, kind: str, *, everything: bool) -> str:
     from bwprof.importers import frames
 
     if kind == "csv":
-        return frames.csv_text(found)
+        return frames.to_csv(found)
     if kind == "md":
         return _markdown(found, everything=everything)
     rows = json.loads(found.to_json(orient="records"))

@@ -1,4 +1,4 @@
-"""Two files of a profiler, launch beside launch: what became of each figure."""
+"""Compare two files of ncu, launch by launch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis import values
 from bwprof.importers.detect import load
 from bwprof.importers.frames import COLUMNS as KNOWN
-from bwprof.importers.reader import simplified
+from bwprof.importers.reader import simplify_name
 from bwprof.text.formatting import is_missing, plural
 from bwprof.text.parsing import finite_number, quote_text, repr_short
 
@@ -19,182 +19,136 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BOTH, ONLY_BASE, ONLY_NEW = "both", "only_in_base", "only_in_new"
-
 LAUNCHES, STALL = "launches", "stall "  # figures that are no columns
-
 COLUMNS = (
-    "pair",
-    "case",
-    "kernel",
-    "side",
-    "base_launch",
-    "new_launch",
-    "figure",
-    "unit",
-    "base",
-    "new",
-    "difference",
+    *("pair", "case", "kernel", "side", "base_launch", "new_launch", "figure", "unit", "base", "new", "difference"),
     "ratio",
 )
 
-# Of a launch, in this order.
+# The compared figures of a launch, in this order.
 FIGURES = (
-    "time_ms",
-    "dram_bytes_read",
-    "dram_bytes_written",
-    "dram_gb_s",
-    "pct_peak",
-    "dram_pct",
-    "sm_pct",
-    "tensor_pct",
-    "fma_pct",
-    "occupancy_pct",
-    "theoretical_occupancy_pct",
-    "waves",
-    "grid_blocks",
-    "block_threads",
-    "registers",
-    "shared_bytes",
-    "sectors_per_load",
-    "sectors_per_store",
-    "load_efficiency_pct",
-    "store_efficiency_pct",
-    "bank_conflicts",
-    "shared_wavefronts",
-    "local_bytes",
-    "l1_hit_pct",
-    "l2_hit_pct",
-    "l2_bytes",
-    "active_threads",
+    *("time_ms", "dram_bytes_read", "dram_bytes_written", "dram_gb_s", "pct_peak", "dram_pct", "sm_pct", "tensor_pct"),
+    *("fma_pct", "occupancy_pct", "theoretical_occupancy_pct", "waves", "grid_blocks", "block_threads", "registers"),
+    *("shared_bytes", "sectors_per_load", "sectors_per_store", "load_efficiency_pct", "store_efficiency_pct"),
+    *("bank_conflicts", "shared_wavefronts", "local_bytes", "l1_hit_pct", "l2_hit_pct", "l2_bytes", "active_threads"),
     "flops",
 )
-
 ALONE = (
     "times under a profiler (clocks locked or not, flushed caches, replayed passes) compare with each other alone: "
     "bwprof ab and bwprof compare measure without one"
 )
-
 _UNITS = {column.name: column.unit for column in KNOWN}
-
 _UNNAMED = re.compile(r"|(cuda:|GPU )\d+")  # a device by its number
-
 _MOST_STALLS = 3  # of each side
-
+_MOST_NAMES = 6  # of figures that a note lists
 _SAME_CLOCK = 0.03
 
 _Row = dict[str, Any]
+LaunchPair = tuple[_Row | None, _Row | None, int]
 
 
 def ncu_compare(base: str | PathLike[str] | pd.DataFrame, new: str | PathLike[str] | pd.DataFrame) -> pd.DataFrame:
-    """What became of a program's kernels: two files of Nsight Compute, launch beside launch.
+    """Compare two files of Nsight Compute, launch by launch.
 
     Parameters
     ----------
     base, new : path, or pandas.DataFrame
         Before and after: pages and reports of ncu, rows of them that bwprof wrote, or frames of `parse_ncu`. The first
-        launch of a kernel is held against the first of the same name, the second against the second, and so on; one
-        that a page has without namespaces is the same as whole. Where no name is on both sides and each has one kernel,
-        these two are compared.
+        launch of a kernel is paired with the first of the same name, the second with the second, and so on; names
+        with and without namespaces are equal. Where no name is on both sides and each has one kernel, these two are
+        compared.
 
     Returns
     -------
     pandas.DataFrame
-        A line for each pair of launches and figure: pair (a number), case (the kernel's short name),
+        A row for each pair of launches and figure: pair (a number), case (the kernel's short name),
         kernel, side ("both"), base_launch and new_launch (their numbers in the files), figure (a column of
         `bwprof.importers.frames.COLUMNS`, or "stall REASON", the three most frequent of each side, % of all waiting),
         unit, base, new (NaN: not in that file), difference (new - base) and ratio (new / base). A kernel, or further
-        launches of one, that one side alone has are one line: side "only_in_base" or "only_in_new", figure "launches".
-        ``attrs["notes"]`` says what makes the two sides differ besides: device, clock, what was counted.
+        launches of one, on one side alone are one row: side "only_in_base" or "only_in_new", figure "launches".
+        ``attrs["notes"]`` has other differences of the sides: device, clock, what was counted.
 
     Raises
     ------
     ValueError
-        For a file that is none, a time line, results of bwprof's, and two files without a kernel in common.
+        For a file without launches (a time line, results of bwprof), and two files without a kernel in common.
     OSError
         When a file cannot be read.
 
     Notes
     -----
-    ncu locks the clocks unless it is told not to, flushes the caches before each pass and runs launches one by one: its
-    times compare with each other alone. `bwprof.ab` and `bwprof.compare` say what a change brings without a profiler.
+    ncu locks the clocks by default, flushes the caches before each pass and runs launches one by one: its times compare
+    with each other alone. `bwprof.ab` and `bwprof.compare` measure a change without a profiler.
 
     Examples
     --------
     >>> import pandas as pd
     >>> from bwprof.importers import ncu_compare
     >>> before = pd.DataFrame({"kernel": ["copy"], "launch": [0], "time_ms": [0.5], "registers": [32]})
-    >>> found = ncu_compare(before, before.assign(time_ms=0.4)).set_index("figure")
-    >>> float(found.loc["time_ms", "ratio"]), float(found.loc["registers", "difference"])
+    >>> compared = ncu_compare(before, before.assign(time_ms=0.4)).set_index("figure")
+    >>> float(compared.loc["time_ms", "ratio"]), float(compared.loc["registers", "difference"])
     (0.8, 0.0)
     """
     import pandas as pd
 
-    one, other = _launches(base, "base"), _launches(new, "new")
+    before, after = _load_launches(base, "base"), _load_launches(new, "new")
     notes: list[str] = []
-    pairs = list(_pairs(one, other, notes))
+    pairs = list(_pair_launches(_rows(before), _rows(after), notes))
     lines = [(number, *line) for number, pair in enumerate(pairs) for line in _lines(*pair)]
     frame = pd.DataFrame(lines, columns=list(COLUMNS))
     text = dict.fromkeys(("case", "kernel", "side", "figure", "unit"), "string")
     numbers = dict.fromkeys(("base", "new", "difference", "ratio"), "float64")
     frame = frame.astype({**text, "pair": "int64", "base_launch": "Int64", "new_launch": "Int64", **numbers})
-    both = [(mine, yours) for mine, yours, _ in pairs if mine and yours]
+    both = [(old, now) for old, now, _ in pairs if old and now]
     frame.attrs = {
-        "base": str(one.attrs.get("source") or "base"),
-        "new": str(other.attrs.get("source") or "new"),
-        "notes": (*notes, *_differing(both)),
+        "base": str(before.attrs.get("source") or "base"),
+        "new": str(after.attrs.get("source") or "new"),
+        "notes": (*notes, *_device_notes(both), *_clock_notes(both), *_counter_notes(both)),
     }
     return frame
 
 
-def _launches(given: Any, name: str) -> pd.DataFrame:
-    """A side's frame; ValueError for what has no launches of kernels."""
+def _load_launches(side: Any, name: str) -> pd.DataFrame:
+    """Return a side's frame; ValueError where it has no launches of kernels."""
     import pandas as pd
 
-    if not isinstance(given, (str, PathLike, pd.DataFrame)):
-        raise TypeError(f"{name} is {repr_short(given)}: a path or a frame of parse_ncu is needed")
-    found = given if isinstance(given, pd.DataFrame) else load(given)
-    source = name if isinstance(given, pd.DataFrame) else quote_text(given)
-    if "kernel" not in found.columns:
+    if not isinstance(side, (str, PathLike, pd.DataFrame)):
+        raise TypeError(f"{name} is {repr_short(side)}: a path or a frame of parse_ncu is needed")
+    frame = side if isinstance(side, pd.DataFrame) else load(side)
+    source = name if isinstance(side, pd.DataFrame) else quote_text(side)
+    if "kernel" not in frame.columns:
         raise ValueError(
             f"{source} has no column kernel: launches that ncu measured are needed (bwprof compare is for results)"
         )
-    if "count" in found.columns:
+    if "count" in frame.columns:
         raise ValueError(f"{source} is a time line, a row for each name: launches that ncu measured are needed")
-    return found
+    return frame
 
 
-def _rows(found: pd.DataFrame) -> list[_Row]:
-    there = [name for name in found.columns if name in _UNITS]
-    records = found[there].to_dict(orient="records")
+def _rows(frame: pd.DataFrame) -> list[_Row]:
+    records = frame[[name for name in frame.columns if name in _UNITS]].to_dict(orient="records")
     return [{str(name): None if is_missing(value) else value for name, value in row.items()} for row in records]
 
 
-LaunchPair = tuple[_Row | None, _Row | None, int]
-
-
-def _pairs(base: pd.DataFrame, new: pd.DataFrame, notes: list[str]) -> Iterator[LaunchPair]:
-    """Launches that belong together; what one side alone has once, with how many launches that are."""
-    one, other = _rows(base), _rows(new)
-    mine, yours = _by_name(one, set(map(_name, other))), _by_name(other, set(map(_name, one)))
-    if not set(mine) & set(yours):
-        if len(mine) != 1 or len(yours) != 1:
+def _pair_launches(before: list[_Row], after: list[_Row], notes: list[str]) -> Iterator[LaunchPair]:
+    """Yield paired launches, and once the launches of a kernel that one side alone has, with their number."""
+    old, new = _by_name(before, set(map(_name, after))), _by_name(after, set(map(_name, before)))
+    if not set(old) & set(new):
+        if len(old) != 1 or len(new) != 1:
             raise ValueError(
-                f"no kernel is on both sides: one has {_named(mine)}, the other {_named(yours)}; of two kernels with "
-                "different names one of each side alone is needed (--kernel TEXT, which both contain)"
+                f"no kernel is on both sides: one has {_list_kernels(old)}, the other {_list_kernels(new)}; --kernel "
+                "TEXT chooses one kernel of each side, whose names contain it"
             )
-        (old,), (rows,) = mine, yours.values()
-        notes.append(f"kernels of different names are compared: {_case(mine[old][0])} and {_case(rows[0])}")
-        yours = {old: rows}
-    for name, listed in mine.items():
-        others = yours.get(name, [])
-        yield from ((left, right, 1) for left, right in zip(listed, others, strict=False))
-        if len(listed) > len(others):
-            yield listed[len(others)], None, len(listed) - len(others)
-        elif len(others) > len(listed):
-            yield None, others[len(listed)], len(others) - len(listed)
-    for name, listed in yours.items():
-        if name not in mine:
-            yield None, listed[0], len(listed)
+        (name,), (rows,) = old, new.values()
+        notes.append(f"kernels of different names are compared: {_case(old[name][0])} and {_case(rows[0])}")
+        new = {name: rows}
+    for name in [*old, *(name for name in new if name not in old)]:
+        lefts, rights = old.get(name, []), new.get(name, [])
+        yield from ((left, right, 1) for left, right in zip(lefts, rights, strict=False))
+        if len(lefts) > len(rights):
+            yield lefts[len(rights)], None, len(lefts) - len(rights)
+        elif len(rights) > len(lefts):
+            yield None, rights[len(lefts)], len(rights) - len(lefts)
 
 
 def _name(row: _Row) -> str:
@@ -202,30 +156,27 @@ def _name(row: _Row) -> str:
 
 
 def _by_name(rows: list[_Row], others: Set[str]) -> dict[str, list[_Row]]:
-    """A side's rows by name; by the other side's where that is the same with less: pages leave out namespaces and
-    types, reports do not.
-    """
+    """Group a side's rows by name; by the other side's name where a page left out namespaces and types."""
     names = set(map(_name, rows))
-    less = {simplified(name): name for name in others - names}
-    called = {name: less.get(simplified(name), name) for name in names - others}
-    found: dict[str, list[_Row]] = {}
+    simple = {simplify_name(name): name for name in others - names}
+    shorter = {name: simple.get(simplify_name(name), name) for name in names - others}
+    groups: dict[str, list[_Row]] = {}
     for row in rows:
         name = _name(row)
-        other = called.get(name, name)
-        found.setdefault(other if _is_left(other, name) else name, []).append(row)
-    return found
+        other = shorter.get(name, name)
+        groups.setdefault(other if _is_subsequence(other, name) else name, []).append(row)
+    return groups
 
 
-def _is_left(less: str, name: str) -> bool:
-    """Whether it is what is left of a name when letters are taken out."""
+def _is_subsequence(shorter: str, name: str) -> bool:
     letters = iter(name)
-    return all(letter in letters for letter in less)
+    return all(letter in letters for letter in shorter)
 
 
-def _named(found: Mapping[str, list[_Row]]) -> str:
-    listed = [quote_text(_case(rows[0])) for rows in list(found.values())[:3]]
-    more = f" and {plural(len(found) - 3, 'other')}" if len(found) > 3 else ""
-    return f"{', '.join(listed) or 'none'}{more}"
+def _list_kernels(groups: Mapping[str, list[_Row]]) -> str:
+    names = [quote_text(_case(rows[0])) for rows in list(groups.values())[:3]]
+    more = f" and {plural(len(groups) - 3, 'other')}" if len(groups) > 3 else ""
+    return f"{', '.join(names) or 'none'}{more}"
 
 
 def _case(row: _Row) -> str:
@@ -233,7 +184,7 @@ def _case(row: _Row) -> str:
 
 
 def _lines(base: _Row | None, new: _Row | None, launches: int) -> Iterator[tuple[Any, ...]]:
-    """A line a figure that either side has."""
+    """Yield a row's values for each figure that either side has."""
     row = base or new or {}
     name = (_case(row), row.get("kernel"))
     if base is None or new is None:
@@ -248,46 +199,52 @@ def _lines(base: _Row | None, new: _Row | None, launches: int) -> Iterator[tuple
 
 
 def _figures(base: _Row, new: _Row) -> dict[str, tuple[float, float]]:
-    found = {name: (_number(base.get(name)), _number(new.get(name))) for name in FIGURES}
-    mine, yours = (values.waits(str(row.get("stall_reasons") or "")) for row in (base, new))
-    most = [name for side in (mine, yours) for name in sorted(side, key=lambda one: -side[one])[:_MOST_STALLS]]
-    for reason in dict.fromkeys(most):
-        found[STALL + reason] = (_share(mine, reason), _share(yours, reason))
-    return found
+    figures = {name: (_number(base.get(name)), _number(new.get(name))) for name in FIGURES}
+    sides = [values.waits(str(row.get("stall_reasons") or "")) for row in (base, new)]
+    most = [reason for side in sides for reason in sorted(side, key=lambda reason: -side[reason])[:_MOST_STALLS]]
+    for reason in dict.fromkeys(most):  # a side that counted stalls, and not this one, has 0
+        old, now = (side.get(reason, 0.0) if side else math.nan for side in sides)
+        figures[STALL + reason] = (old, now)
+    return figures
 
 
 def _number(value: Any) -> float:
-    found = finite_number(value)
-    return math.nan if found is None else found
+    number = finite_number(value)
+    return math.nan if number is None else number
 
 
-def _share(side: Mapping[str, float], reason: str) -> float:
-    """Of a side that counted why warps wait, none means 0."""
-    return side.get(reason, 0.0) if side else math.nan
+def _device_notes(pairs: list[tuple[_Row, _Row]]) -> Iterator[str]:
+    devices = {(str(old.get("device") or ""), str(now.get("device") or "")) for old, now in pairs}
+    for old, now in sorted(devices):
+        if old != now and not any(_UNNAMED.fullmatch(name) for name in (old, now)):
+            yield f"the devices differ: {quote_text(old)} and {quote_text(now)}"
 
 
-def _differing(pairs: list[tuple[_Row, _Row]]) -> Iterator[str]:
-    """What makes two sides differ besides their kernels."""
-    devices = {tuple(str(row.get("device") or "") for row in pair) for pair in pairs}
-    for one, other in sorted(devices):
-        if one != other and not any(_UNNAMED.fullmatch(name) for name in (one, other)):
-            yield f"the devices differ: {quote_text(one)} and {quote_text(other)}"
-    clocks = [(_number(one.get("sm_clock_mhz")), _number(other.get("sm_clock_mhz"))) for one, other in pairs]
+def _clock_notes(pairs: list[tuple[_Row, _Row]]) -> Iterator[str]:
+    clocks = [(_number(old.get("sm_clock_mhz")), _number(now.get("sm_clock_mhz"))) for old, now in pairs]
     most = max((abs(math.log(now / old)) for old, now in clocks if old > 0 and now > 0), default=0.0)
     if most > math.log1p(_SAME_CLOCK):
         yield f"the multiprocessors' clocks differ by up to {100 * math.expm1(most):.0f} %, and times with them"
-    for place, name in enumerate(("base", "new")):
-        missing = [one for one in FIGURES if pairs and all(_lacks(pair, place, one) for pair in pairs)]
-        if missing:
-            yield f"{name} was not counted with: {', '.join(missing[:6])}{', ...' if len(missing) > 6 else ''}"
 
 
-def _lacks(pair: tuple[_Row, _Row], place: int, name: str) -> bool:
-    """Whether a side lacks a figure that the other has."""
-    return math.isnan(_number(pair[place].get(name))) and not math.isnan(_number(pair[1 - place].get(name)))
+def _counter_notes(pairs: list[tuple[_Row, _Row]]) -> Iterator[str]:
+    """Yield the figures that one side lacks in all pairs and the other has."""
+    for side, name in enumerate(("base", "new")):
+        lacks = [
+            figure
+            for figure in FIGURES
+            if pairs and all(_has(pair[1 - side], figure) and not _has(pair[side], figure) for pair in pairs)
+        ]
+        if lacks:
+            more = ", ..." if len(lacks) > _MOST_NAMES else ""
+            yield f"{name} was not counted with: {', '.join(lacks[:_MOST_NAMES])}{more}"
 
 
-def timed(found: pd.DataFrame) -> tuple[float, float, int]:
-    """The time of all pairs together that have both, ms before and after, and how many they are."""
-    times = found[(found["figure"] == "time_ms") & found["base"].notna() & found["new"].notna()]
+def _has(row: _Row, figure: str) -> bool:
+    return not math.isnan(_number(row.get(figure)))
+
+
+def sum_times(compared: pd.DataFrame) -> tuple[float, float, int]:
+    """Return the time of all pairs that have both times, ms before and after, and the number of these pairs."""
+    times = compared[(compared["figure"] == "time_ms") & compared["base"].notna() & compared["new"].notna()]
     return float(times["base"].sum()), float(times["new"].sum()), len(times)

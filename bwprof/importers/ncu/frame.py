@@ -1,4 +1,4 @@
-"""A page's launches as a frame: a row a launch, in the columns that bwprof's own rows have."""
+"""Make a frame of a page's launches: a row for each, in the columns of bwprof's own rows."""
 
 from __future__ import annotations
 
@@ -7,81 +7,66 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from bwprof.importers.frames import frame_of
+import numpy as np
+
+from bwprof.importers.frames import make_frame
 from bwprof.importers.ncu import metrics
-from bwprof.importers.ncu.launches import KERNEL_NAMES, PageLaunches
-from bwprof.importers.ncu.metrics import Of
-from bwprof.importers.reader import number, short_name, simplified
+from bwprof.importers.ncu.launches import KERNEL_NAMES, Metric, PageLaunches
+from bwprof.importers.ncu.metrics import FigureSource
+from bwprof.importers.reader import parse_number, shorten_name, simplify_name
 from bwprof.results.schema import free
 from bwprof.text.formatting import plural
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-    from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
     LaunchFigures = NDArray[np.float64]
 
 _GB = 1e9
-
 _SIZE = re.compile(r"\(?\s*(\d{1,18})\s*,\s*(\d{1,18})\s*,\s*(\d{1,18})\s*\)?", re.ASCII)
-
-_NAMES = {"Context": "context", "Stream": "stream", "Device": "device_index", "Process ID": "pid"}
-
-_USED = {"ID", *KERNEL_NAMES, "Block Size", "Grid Size", "CC", *_NAMES}
-
-_DIGITS = 15  # that count, of a figure that was scaled
-
-_MOST_PCT = 101  # that counts of two passes may make of a part
-
-_OF_PAIRS = (
+_NUMBERS = {"Context": "context", "Stream": "stream", "Device": "device_index", "Process ID": "pid"}
+_USED = {"ID", *KERNEL_NAMES, "Block Size", "Grid Size", "CC", *_NUMBERS}
+_DIGITS = 15  # significant ones of a figure that was scaled
+_MOST_PCT = 101  # counts of two passes may make a share of a bit more than 100 %
+_HALF_PRECISION = (
     "flops: instructions on half precision count as on pairs, as in ncu's roofline; some are of one number, or move a "
     "constant"
 )
+_PEAK_UNKNOWN = "pct_peak is ncu's own DRAM throughput where the page has no peak"
 
-_PEAK_UNKNOWN = "pct_peak is ncu's own DRAM throughput where the page does not tell the peak"
 
-
-def frame(launches: PageLaunches, source: str, tool: str = "ncu") -> pd.DataFrame:
-    """The frame that `bwprof.importers.parse_ncu` returns."""
-    import numpy as np
-
-    found = _Figures(launches)
-    with np.errstate(all="ignore"):  # what is no finite number is left out of its row
-        columns = {name: found.first(sources) for name, sources in metrics.FIGURES.items()}
-        columns |= _sizes(launches, found)
-        below = _drop_negative(columns)  # before anything is worked out of it
-        beyond = _bound(columns)
-        columns |= _dram(columns, found)
-        columns |= _arithmetic(columns, found)
-        below += _drop_negative(columns)
-    text = _texts(launches, found)
-    data = text | {name: _tidy(values) for name, values in columns.items() if values is not None}
+def build_frame(launches: PageLaunches, source: str, tool: str = "ncu") -> pd.DataFrame:
+    """Build the frame that `bwprof.importers.parse_ncu` returns."""
+    figures = _Figures(launches)
+    with np.errstate(all="ignore"):
+        columns = {name: figures.first(sources) for name, sources in metrics.FIGURES.items()}
+        columns |= _sizes(launches, figures)
+        negative = _drop_negative(columns)  # before other figures are made of them
+        excessive = _drop_excessive(columns)
+        columns |= _dram(columns, figures)
+        columns |= _arithmetic(columns, figures)
+        negative += _drop_negative(columns)
+    data = _texts(launches, figures)
+    data |= {name: _round_digits(values) for name, values in columns.items() if values is not None}
     notes = launches.notes
-    if found.own_pct:
+    if figures.own_pct:
         notes.append(_PEAK_UNKNOWN)
-    if below:
-        notes.append(f"{plural(below, 'negative figure')} cannot be and {'is' if below == 1 else 'are'} left out")
-    if beyond:
-        notes.append(f"{plural(beyond, 'share')} beyond 100 % cannot be and {'is' if beyond == 1 else 'are'} left out")
-    if found.estimated is not None:
-        data["estimated"] = found.estimated
+    if negative:
+        notes.append(f"left out: {plural(negative, 'negative figure')}, which cannot be")
+    if excessive:
+        notes.append(f"left out: {plural(excessive, 'share')} beyond 100 %, which cannot be")
+    if figures.estimated is not None:
+        data["estimated"] = figures.estimated
     others = {name: values for name, values in _others(launches).items() if name not in data}
-    result = frame_of(data | others, source=source, tool=tool, notes=notes)
-    result.attrs["page"] = launches.page
-    result.attrs["units"] = {name: metric.unit for name, metric in launches.metrics.items() if metric.unit}
-    return result
+    frame = make_frame(data | others, source=source, tool=tool, notes=notes)
+    frame.attrs["page"] = launches.page
+    frame.attrs["units"] = {name: metric.unit for name, metric in launches.metrics.items() if metric.unit}
+    return frame
 
 
 def _drop_negative(columns: dict[str, LaunchFigures | None]) -> int:
-    """No count, time or share is negative; how many were."""
-    import numpy as np
-
+    """Replace negative figures by NaN; return how many there were."""
     dropped = 0
     for name, values in columns.items():
         if values is not None and (values < 0).any():
@@ -90,258 +75,235 @@ def _drop_negative(columns: dict[str, LaunchFigures | None]) -> int:
     return dropped
 
 
-def _bound(columns: dict[str, LaunchFigures | None]) -> int:
-    """Parts are at most 100 %, of several passes a bit more; parts of nothing are unknown. How many cannot be."""
-    import numpy as np
-
-    beyond = 0
+def _drop_excessive(columns: dict[str, LaunchFigures | None]) -> int:
+    """Limit shares to 100 %; replace those far above, and shares of nothing, by NaN; return how many were far above."""
+    dropped = 0
     for name in metrics.PARTS:
         values = columns.get(name)
-        if values is None:
-            continue
-        far = values > _MOST_PCT
-        beyond += int(far.sum())
-        values = np.where(far, np.nan, np.minimum(values, 100))
-        columns[name] = np.where(values == 0, np.nan, values) if name in metrics.OF_NOTHING else values
-    return beyond
+        if values is not None:
+            far = values > _MOST_PCT
+            dropped += int(far.sum())
+            values = np.where(far, np.nan, np.minimum(values, 100))
+            columns[name] = np.where(values == 0, np.nan, values) if name in metrics.OF_NOTHING else values
+    return dropped
 
 
 class _Figures:
-    """Columns of figures, NaN where a launch has none; None where no launch has any."""
+    """Figures of a page by their sources: NaN where a launch has none, None where no launch has any."""
 
     def __init__(self, launches: PageLaunches) -> None:
         self._launches = launches
         self.own_pct = False
         self.estimated: list[str | None] | None = None
 
-    def first(self, sources: tuple[Of, ...]) -> LaunchFigures | None:
-        """Of each launch the first source that it has."""
-        import numpy as np
-
+    def first(self, sources: tuple[FigureSource, ...]) -> LaunchFigures | None:
+        """Return each launch's figure from the first source that it has."""
         result: LaunchFigures | None = None
         for source in sources:
-            found = self._of(source)
-            if found is not None:
-                result = found if result is None else np.where(np.isnan(result), found, result)
+            result = _fill(result, self._of(source))
         return None if result is None or np.isnan(result).all() else result
 
-    def _of(self, source: Of) -> LaunchFigures | None:
-        import numpy as np
+    def count_runs(self, name: str) -> LaunchFigures | None:
+        """Return how often threads ran an instruction: in all, else per cycle times cycles."""
+        runs = self.first((FigureSource((name,)),))
+        if runs is None:
+            per_cycle, cycles = self.first((FigureSource((name + metrics.PER_CYCLE,)),)), self.first(metrics.CYCLES)
+            runs = None if per_cycle is None or cycles is None else per_cycle * cycles
+        return runs
 
+    def stalls(self) -> dict[str, LaunchFigures]:
+        reasons = {name: reason for name in self._launches.metrics if (reason := metrics.stall_reason(name))}
+        figures = {reason: self.first((FigureSource((name,)),)) for name, reason in reasons.items()}
+        return {reason: values for reason, values in figures.items() if values is not None}
+
+    def _of(self, source: FigureSource) -> LaunchFigures | None:
         above = self._sum(source.names, source.unit)
-        if above is None:
-            return None
-        if not source.over:
-            return above * source.times
+        if above is None or not source.over:
+            return None if above is None else above * source.times
         below = self._sum(source.over, "")
         if below is None:
             return None
-        found = divided(above, below, source.times)
-        return found if math.isnan(source.nothing) else np.where((above == 0) & (below == 0), source.nothing, found)
+        quotient = divide(above, below, source.times)
+        return np.where((above == 0) & (below == 0), source.nothing, quotient)
 
     def _sum(self, names: tuple[str, ...], unit: str) -> LaunchFigures | None:
-        import numpy as np
-
         parts = [self._launches.numbers_of(name) for name in names]
         if any(part is None for part in parts):
             return None
-        of_unit = {self._launches.metrics[name].unit for name in names}
-        if unit and not of_unit <= ({unit} if unit == "s" else {unit, ""}):  # no other is the base where none is said
+        units = {self._launches.metrics[name].unit for name in names}
+        if unit and not units <= ({unit} if unit == "s" else {unit, ""}):  # a page without units has base units
             return None
         return cast("LaunchFigures", np.sum(np.array(parts), axis=0))
 
 
-def divided(above: LaunchFigures, below: LaunchFigures, times: float = 1.0) -> LaunchFigures:
-    """`times` * above / below; NaN where nothing, or less, is below."""
-    import numpy as np
+def _fill(values: LaunchFigures | None, others: LaunchFigures | None) -> LaunchFigures | None:
+    """Fill unknown values by others."""
+    if values is None or others is None:
+        return others if values is None else values
+    return np.where(np.isnan(values), others, values)
 
-    result = np.where(below > 0, times * above / np.where(below > 0, below, 1.0), np.nan)
-    return cast("LaunchFigures", np.where(np.isfinite(result), result, np.nan))
+
+def divide(above: LaunchFigures, below: LaunchFigures, times: float = 1.0) -> LaunchFigures:
+    """Return times * above / below; NaN where below is not positive, or the result is infinite."""
+    quotient = np.where(below > 0, times * above / np.where(below > 0, below, 1.0), np.nan)
+    return np.where(np.isfinite(quotient), quotient, np.nan)
 
 
-def _sizes(launches: PageLaunches, found: _Figures) -> dict[str, LaunchFigures | None]:
-    """Blocks of the grid and threads of a block: as the launch says, else as ncu counted them."""
-    import numpy as np
-
-    result: dict[str, LaunchFigures | None] = {}
-    for column, name, of in (
+def _sizes(launches: PageLaunches, figures: _Figures) -> dict[str, LaunchFigures | None]:
+    """Return blocks of the grid and threads of a block: as the launch has them, else as ncu counted them."""
+    sizes: dict[str, LaunchFigures | None] = {}
+    for column, name, sources in (
         ("grid_blocks", "Grid Size", metrics.GRID),
         ("block_threads", "Block Size", metrics.BLOCK),
     ):
-        told = launches.identity.get(name)
-        sizes = None if told is None else np.array(_each(_product, told))
-        of_metric = found.first(of)
-        if sizes is not None and of_metric is not None:
-            sizes = np.where(np.isnan(sizes), of_metric, sizes)
-        result[column] = of_metric if sizes is None else sizes
-    return result
+        texts = launches.identity.get(name)
+        sizes[column] = _fill(None if texts is None else np.array(_each(_product, texts)), figures.first(sources))
+    return sizes
 
 
 def _product(text: str | None) -> float:
     size = _SIZE.fullmatch(text or "")
-    return float(int(size[1]) * int(size[2]) * int(size[3])) if size else float("nan")
+    return float(math.prod(map(int, size.groups()))) if size else math.nan
 
 
-def _dram(columns: dict[str, LaunchFigures | None], found: _Figures) -> dict[str, LaunchFigures | None]:
-    """DRAM's rate, its peak, and the share."""
-    import numpy as np
-
-    rate = found.first(metrics.DRAM_RATE)
+def _dram(columns: dict[str, LaunchFigures | None], figures: _Figures) -> dict[str, LaunchFigures | None]:
+    """Return DRAM's rate and peak, GB/s, and their quotient, %."""
+    rate = figures.first(metrics.DRAM_RATE)
     rate = None if rate is None else rate / _GB
     read, written, time = columns["dram_bytes_read"], columns["dram_bytes_written"], columns["time_ms"]
     if read is not None and written is not None and time is not None:
-        exact = divided(read + written, time, 1e3 / _GB)
-        rate = exact if rate is None else np.where(np.isnan(exact), rate, exact)
-    width, clock = found.first(metrics.DRAM_WIDTH), columns["mem_clock_mhz"]
-    peak = None if width is None or clock is None else width * clock * 1e6 / _GB
-    bits, kilohertz = found.first(metrics.BUS_BITS), found.first(metrics.BUS_KHZ)
+        rate = _fill(divide(read + written, time, 1e3 / _GB), rate)
+    peak: LaunchFigures | None = None
+    width, clock = figures.first(metrics.DRAM_WIDTH), columns["mem_clock_mhz"]
+    if width is not None and clock is not None:
+        peak = width * clock * 1e6 / _GB
+    bits, kilohertz = figures.first(metrics.BUS_BITS), figures.first(metrics.BUS_KHZ)
     if bits is not None and kilohertz is not None:
-        nominal = 2 * kilohertz * 1e3 * bits / 8 / _GB  # two transfers a cycle
-        peak = nominal if peak is None else np.where(np.isnan(peak), nominal, peak)
-    share = None if rate is None or peak is None else divided(rate, peak, 100)
+        peak = _fill(peak, 2 * kilohertz * 1e3 * bits / 8 / _GB)  # two transfers a cycle
+    share = None if rate is None or peak is None else divide(rate, peak, 100)
     own = columns["dram_pct"]
     if own is not None and (share is None or bool((np.isnan(share) & ~np.isnan(own)).any())):
-        share = own if share is None else np.where(np.isnan(share), own, share)
-        found.own_pct = True
+        share = _fill(share, own)
+        figures.own_pct = True
     return {"dram_gb_s": rate, "peak_gb_s": peak, "pct_peak": share}
 
 
-def _arithmetic(columns: dict[str, LaunchFigures | None], found: _Figures) -> dict[str, LaunchFigures | None]:
-    """FLOPs by the instructions that threads ran, if all kinds were counted; the peak of the kind that nearly all were
-    of, if no tensor core ran.
+def _arithmetic(columns: dict[str, LaunchFigures | None], figures: _Figures) -> dict[str, LaunchFigures | None]:
+    """Return FLOPs by the instructions that threads ran, where all kinds were counted, and the peak, TFLOP/s.
+
+    The peak is that of the kind of nearly all FLOPs, where no tensor core ran.
     """
-    import numpy as np
-
-    cycles = found.first(metrics.CYCLES)
-    of_kind: dict[str, LaunchFigures] = {}
-    for kind, name, each in metrics.FLOPS:
-        ran = found.first((Of((name,)),))
-        if ran is None and cycles is not None:
-            a_cycle = found.first((Of((name + metrics.PER_CYCLE,)),))
-            ran = None if a_cycle is None else a_cycle * cycles
-        if ran is None:
+    by_kind: dict[str, LaunchFigures] = {}
+    for kind, name, flops_each in metrics.FLOPS:
+        runs = figures.count_runs(name)
+        if runs is None:
             return {}
-        of_kind[kind] = each * ran + of_kind.get(kind, 0.0)
-    plain = cast("LaunchFigures", np.sum(list(of_kind.values()), axis=0))
-    tensor, busy = found.first((Of(metrics.TENSOR_FLOPS),)), columns["tensor_pct"]
-    idle = np.zeros_like(plain) if busy is None else busy
-    flops = plain + tensor if tensor is not None else np.where(idle > 0, np.nan, plain)
-    half = (of_kind["h"] > 0) & ~np.isnan(flops)
+        by_kind[kind] = flops_each * runs + by_kind.get(kind, 0.0)
+    plain = cast("LaunchFigures", np.sum(list(by_kind.values()), axis=0))
+    tensor, tensor_pct = figures.first((FigureSource(metrics.TENSOR_FLOPS),)), columns["tensor_pct"]
+    busy = np.zeros_like(plain) if tensor_pct is None else tensor_pct
+    flops = plain + tensor if tensor is not None else np.where(busy > 0, np.nan, plain)
+    half = (by_kind["h"] > 0) & ~np.isnan(flops)
     if half.any():
-        found.estimated = [_OF_PAIRS if there else None for there in half.tolist()]
-    if tensor is None and busy is None:
+        figures.estimated = [_HALF_PRECISION if is_half else None for is_half in half]
+    if tensor is None and tensor_pct is None:
         return {"flops": flops}
-    return {"flops": flops, "peak_tflops": _peak_tflops(of_kind, plain, idle, columns["sm_clock_mhz"], found)}
-
-
-def _peak_tflops(
-    of_kind: dict[str, LaunchFigures],
-    plain: LaunchFigures,
-    tensor_pct: LaunchFigures,
-    clock: LaunchFigures | None,
-    found: _Figures,
-) -> LaunchFigures | None:
-    import numpy as np
-
-    if clock is None:
-        return None
     peak: LaunchFigures | None = None
-    for kind, sources in metrics.WIDTHS.items():  # single precision first: of what has no FLOPs it is the peak
-        width = found.first(sources)
-        if width is not None:
-            own = np.where(of_kind[kind] >= metrics.MOST_OF_THEM * plain, width * clock / 1e6, np.nan)
-            peak = own if peak is None else np.where(np.isnan(peak), own, peak)
-    return None if peak is None else np.where(tensor_pct > 0, np.nan, peak)
+    clock = columns["sm_clock_mhz"]
+    for kind, sources in metrics.WIDTHS.items():  # single precision first: the peak of a kernel without FLOPs
+        width = figures.first(sources)
+        if width is not None and clock is not None:
+            most = by_kind[kind] >= metrics.MOST_OF_THEM * plain
+            peak = _fill(peak, np.where(most, width * clock / 1e6, np.nan))
+    return {"flops": flops, "peak_tflops": None if peak is None else np.where(busy > 0, np.nan, peak)}
 
 
-def _texts(launches: PageLaunches, found: _Figures) -> dict[str, list[Any]]:
-    """The columns that are text, and what says which launch it was."""
-    count, told = launches.count, launches.identity
-    kernel = next((told[name] for name in KERNEL_NAMES if name in told), [None] * count)
-    result: dict[str, list[Any]] = {"kernel": list(kernel), "status": ["ok"] * count}
-    numbered = [_whole(text) for text in told.get("ID", [None] * count)]
-    result["launch"] = [at if number is None else number for at, number in enumerate(numbered)]
-    short = {name: short_name(simplified(name)) for name in set(kernel) if name}  # as newer ones of ncu print it
-    result["case"] = [short.get(name or "") for name in kernel]
-    result |= {column: _each(_whole, told[name]) for name, column in _NAMES.items() if name in told}
-    named = launches.metrics.get("device__attribute_display_name")
-    devices = [named.texts.get(at) for at in range(count)] if named else [None] * count
-    numbers = result.get("device_index", [None] * count)
-    result["device"] = [
-        name or (None if number is None else f"cuda:{number}") for name, number in zip(devices, numbers, strict=True)
-    ]
-    if "CC" in told:
-        result["compute_capability"] = told["CC"]
+def _texts(launches: PageLaunches, figures: _Figures) -> dict[str, Any]:
+    """Return the columns that are text, and those that identify the launch."""
+    count, identity = launches.count, launches.identity
+    unknown: list[Any] = [None] * count
+    kernels = next((identity[name] for name in KERNEL_NAMES if name in identity), unknown)
+    numbers = [_parse_integer(text) for text in identity.get("ID", unknown)]
+    columns: dict[str, Any] = {
+        "kernel": list(kernels),
+        "status": ["ok"] * count,
+        "launch": [at if number is None else number for at, number in enumerate(numbers)],
+        "case": _each(lambda name: shorten_name(simplify_name(name)) if name else None, kernels),
+    }
+    columns |= {column: _each(_parse_integer, identity[name]) for name, column in _NUMBERS.items() if name in identity}
+    columns["device"] = _name_devices(launches, columns.get("device_index", unknown))
+    if "CC" in identity:
+        columns["compute_capability"] = identity["CC"]
     for column, name in (("grid", "Grid Size"), ("block", "Block Size")):
-        if name in told:
-            result[column] = _each(_size, told[name])
-    of_warps = {"occupancy_limiter": _limiters(count, found), "stall_reasons": _stalls(launches, found)}
-    return result | {name: values for name, values in of_warps.items() if any(values)}
+        if name in identity:
+            columns[column] = _each(_format_size, identity[name])
+    for column, values in (
+        ("occupancy_limiter", _limiters(count, figures)),
+        ("stall_reasons", _stalls(count, figures)),
+    ):
+        if any(values):
+            columns[column] = values
+    return columns
+
+
+def _name_devices(launches: PageLaunches, indices: list[int | None]) -> list[str | None]:
+    names = launches.metrics.get("device__attribute_display_name", Metric(""))
+    return [
+        names.texts.get(launch) or (None if index is None else f"cuda:{index}") for launch, index in enumerate(indices)
+    ]
 
 
 def _each(read: Callable[[str | None], Any], texts: list[str | None]) -> list[Any]:
-    """Of each text what is read of it, once of those that are the same."""
-    found = {text: read(text) for text in set(texts)}
-    return [found[text] for text in texts]
+    """Apply a function to texts, once to equal ones."""
+    results = {text: read(text) for text in set(texts)}
+    return [results[text] for text in texts]
 
 
-def _whole(text: str | None) -> int | None:
-    value = number(text or "")
+def _parse_integer(text: str | None) -> int | None:
+    value = parse_number(text or "")
     return int(value) if value is not None and abs(value) < 2**53 else None
 
 
-def _size(text: str | None) -> str | None:
+def _format_size(text: str | None) -> str | None:
     size = _SIZE.fullmatch(text or "")
     return "x".join(size.groups()) if size else text or None
 
 
-def _limiters(count: int, found: _Figures) -> list[str | None]:
-    """What allows a multiprocessor the fewest blocks."""
-    limits = {name: values for name, source in metrics.LIMITS.items() if (values := found.first(source)) is not None}
+def _limiters(count: int, figures: _Figures) -> list[str | None]:
+    """Return what allows a multiprocessor the fewest blocks, the first of `metrics.LIMITS` where several do."""
+    limits = {name: values for name, source in metrics.LIMITS.items() if (values := figures.first(source)) is not None}
     if not {"warps", "registers", "shared"} <= limits.keys():
         return [None] * count
-    return [
-        min((float(values[at]), order, name) for order, (name, values) in enumerate(limits.items()))[2]
-        if all(values[at] == values[at] for values in limits.values())
-        else None
-        for at in range(count)
-    ]
+    names, table = list(limits), np.stack(list(limits.values()))
+    fewest, sums = np.argmin(table, axis=0), table.sum(axis=0)  # NaN where one is unknown
+    return [None if np.isnan(total) else names[at] for at, total in zip(fewest, sums, strict=True)]
 
 
-def _stalls(launches: PageLaunches, found: _Figures) -> list[str | None]:
-    """Why warps waited, as bwprof's rows have it, the most frequent first."""
-    reasons = {
-        reason: values
-        for name in launches.metrics
-        if (reason := metrics.stall_of(name)) and (values := found.first((Of((name,)),))) is not None
-    }
-    result: list[str | None] = []
-    for at in range(launches.count):
-        here = sorted(((float(values[at]), reason) for reason, values in reasons.items()), key=lambda one: -one[0])
-        said = ";".join(f"{reason}={value:.2f}" for value, reason in here if value >= 0.005)
-        result.append(said or None)
-    return result
+def _stalls(count: int, figures: _Figures) -> list[str | None]:
+    """Return why warps waited as bwprof's rows have it, the most frequent reason first."""
+    reasons = figures.stalls()
+    texts: list[str | None] = []
+    for launch in range(count):
+        here = sorted(((float(values[launch]), reason) for reason, values in reasons.items()), key=lambda one: -one[0])
+        texts.append(";".join(f"{reason}={value:.2f}" for value, reason in here if value >= 0.005) or None)
+    return texts
 
 
-def _tidy(values: LaunchFigures) -> LaunchFigures:
-    """Figures without the last digits, which scaling makes; NaN for what is not finite."""
-    import numpy as np
-
+def _round_digits(values: LaunchFigures) -> LaunchFigures:
+    """Round to the digits that scaling leaves exact; NaN for infinite figures."""
     return np.array([float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else math.nan for value in values.tolist()])
 
 
 def _others(launches: PageLaunches) -> dict[str, Any]:
-    """Every metric under its own name, in base units; where one is text, as an object."""
-    result: dict[str, Any] = {}
-    for name, told in launches.identity.items():
-        if name not in _USED:
-            result[name] = [free(text) if text else None for text in told]
+    """Return every metric under its own name, in base units; a column with text is a list of objects."""
+    columns: dict[str, Any] = {
+        name: [free(text) if text else None for text in texts]
+        for name, texts in launches.identity.items()
+        if name not in _USED
+    }
     for name, metric in launches.metrics.items():
-        values = launches.numbers_of(name)
-        assert values is not None
+        columns[name] = np.frombuffer(metric.values)
         if metric.texts:
-            figures = [None if math.isnan(value) else value for value in values.tolist()]
-            result[name] = [metric.texts.get(at, value) for at, value in enumerate(figures)]
-        else:
-            result[name] = values
-    return result
+            values = [None if math.isnan(value) else value for value in metric.values]
+            columns[name] = [metric.texts.get(at, value) for at, value in enumerate(values)]
+    return columns

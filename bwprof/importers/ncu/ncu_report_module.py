@@ -1,7 +1,7 @@
-"""A program of its own: what NVIDIA's module `ncu_report` says of a report, a line of JSON a launch.
+"""A program: print a report's launches through NVIDIA's module `ncu_report`, a line of JSON each.
 
-Where NumPy was loaded before that module (of Nsight Compute 2025.3), it ends its process: a segmentation fault in
-`IMetric.unit`. So nothing but the standard library may stand here, and nothing of bwprof is imported.
+That module (of Nsight Compute 2025.3) has a segmentation fault in `IMetric.unit` where NumPy was imported before it:
+import nothing here but the standard library.
 """
 
 import importlib
@@ -13,7 +13,7 @@ NO_MODULE = 3  # exit code
 
 
 def main(folder: str, path: str) -> int:
-    """Print a report's launches with the module that lies in a folder; the exit code."""
+    """Print a report's launches with the module in a folder; return the exit code."""
     sys.path.insert(0, folder)
     try:
         module: Any = importlib.import_module("ncu_report")
@@ -28,11 +28,11 @@ def main(folder: str, path: str) -> int:
     return 0
 
 
-_NO_COLUMNS = ("breakdown:", "group:")  # of a section's table: no page prints them
+_NO_COLUMNS = ("breakdown:", "group:")  # metrics of a section's table: no page prints them
 
 
 def _read_launch(action: Any) -> dict[str, Any]:
-    """A kernel's demangled name (by itself it gives the bare one), and each metric's value and unit."""
+    """Return a kernel's demangled name, and each metric's value and unit."""
     base = getattr(action, "NameBase_DEMANGLED", None)
     kernel = action.name() if base is None else action.name(base)
     figures = {}
@@ -45,12 +45,10 @@ def _read_launch(action: Any) -> dict[str, Any]:
 
 
 def _has_value(metric: Any) -> bool:
-    """Whether it has a value as a whole: of what was sampled over time it has those of its instances alone, and
-    `value` gives 0, where ncu's pages say nothing.
-    """
+    """Whether a metric has a value; one sampled over time has values of its instances alone, and `value` gives 0."""
     try:
         return bool(metric.has_value())
-    except TypeError:  # of older ones: a value of which kind
+    except TypeError:  # older versions need the kind of value
         return bool(metric.has_value(metric.kind()))
 
 

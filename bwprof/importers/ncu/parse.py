@@ -19,32 +19,45 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from bwprof import environment
 from bwprof.errors import UnavailableError
 from bwprof.importers.ncu import ncu_report_module, pages
-from bwprof.importers.ncu.frame import frame
+from bwprof.importers.ncu.frame import build_frame
 from bwprof.importers.ncu.launches import PageLaunches
-from bwprof.importers.reader import FileLines, opened, opened_raw, unit, wrong
+from bwprof.importers.reader import FileLines, file_error, open_binary, open_text, parse_unit
 from bwprof.text.formatting import seconds_text
 from bwprof.text.parsing import parse_seconds, path_of, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_OUTPUT = 2000  # letters of what a program complained about
+SECONDS = 600.0
+_MOST_OUTPUT = 2000  # letters of a program's errors that a message repeats
+_SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")
+_MAGIC = b"NVR\0"
+_MODULE = "ncu_report"
+_WHOLE_NAMES = ["--rename-kernels", "0"]  # with namespaces, as the module has them
+_NO_LAUNCH = "the report holds no launch: did ncu profile any kernel?"
+
+# The columns of a page that identify a launch, and the metrics that the module has instead.
+_IDENTITY = {
+    "Context": ("launch__context_id",),
+    "Stream": ("launch__stream_id",),
+    "Block Size": tuple(f"launch__block_dim_{axis}" for axis in "xyz"),
+    "Grid Size": tuple(f"launch__grid_dim_{axis}" for axis in "xyz"),
+    "Device": ("launch__device_id",),
+    "CC": ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"),
+}
+_UNKNOWN = dict.fromkeys(("Process ID", "Process Name", "Host Name"), "")  # the module does not have them
+_FORMS = {1: "{}", 2: "{}.{}", 3: "({}, {}, {})"}
 
 
-class Ended(NamedTuple):
-    """How a program ended, and the last that it said on its standard error."""
+class ProgramEnd(NamedTuple):
+    """A program's exit code and the end of its standard error."""
 
     code: int
-    said: str
+    errors: str
 
 
-def find(name: str) -> str | None:
-    """The path of a profiler's program; None where there is none."""
-    return environment.profiler_path(name)
-
-
-def run(command: Sequence[str], limit_s: float | None, output: IO[bytes]) -> Ended:
-    """Run a program, its output to a file; what it started ends with it.
+def run_program(command: Sequence[str], limit_s: float | None, output: IO[bytes]) -> ProgramEnd:
+    """Run a program, its output to a file; its whole process group ends with it.
 
     Raises
     ------
@@ -67,43 +80,17 @@ def run(command: Sequence[str], limit_s: float | None, output: IO[bytes]) -> End
             if isinstance(error, subprocess.TimeoutExpired) and limit_s is not None:
                 raise UnavailableError(f"{command[0]} took longer than {seconds_text(limit_s)}: timeout_s=") from None
             raise
-        said = end_of(errors, _MOST_OUTPUT)
-    return Ended(code, said)
+        return ProgramEnd(code, read_end(errors, _MOST_OUTPUT))
 
 
-def end_of(stream: IO[bytes], most: int) -> str:
-    """The last bytes of a file as text, however much stands before them."""
+def read_end(stream: IO[bytes], most: int) -> str:
+    """Read the last bytes of a file as text."""
     stream.seek(max(0, stream.seek(0, os.SEEK_END) - most))
     return stream.read(most).decode("utf-8", "replace").strip()
 
 
-SECONDS = 600.0
-
-_SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")
-
-_MAGIC = b"NVR\0"
-
-_MODULE = "ncu_report"
-
-# What a page says of a launch beside its metrics: of which of these, and how it writes one or several of them.
-_IDENTITY = {
-    "Context": ("launch__context_id",),
-    "Stream": ("launch__stream_id",),
-    "Block Size": tuple(f"launch__block_dim_{axis}" for axis in "xyz"),
-    "Grid Size": tuple(f"launch__grid_dim_{axis}" for axis in "xyz"),
-    "Device": ("launch__device_id",),
-    "CC": ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"),
-}
-
-_WHOLE_NAMES = ["--rename-kernels", "0"]  # with namespaces, as the module has them
-
-_UNKNOWN = ("Process ID", "Process Name", "Host Name")  # what a page says, and the module does not
-
-_FORMS = {1: "{}", 2: "{}.{}", 3: "({}, {}, {})"}
-
-
 def is_report(path: Path) -> bool:
-    """Whether a file is ncu's own report: by its name, or by how it begins."""
+    """Whether a file is ncu's own report, by its name or its first bytes."""
     if path.name.lower().endswith(_SUFFIXES):
         return True
     try:
@@ -115,149 +102,135 @@ def is_report(path: Path) -> bool:
         return False
 
 
-def import_command(path: Path, ncu: str = "ncu") -> list[str]:
-    """The arguments that print a report's raw page."""
+def build_import_command(path: Path, ncu: str = "ncu") -> list[str]:
+    """Build the command that prints a report's raw page."""
     name = str(path)
     return [ncu, "-i", f"./{name}" if name.startswith("-") else name, "--csv", "--page", "raw", "--print-units", "base"]
 
 
-def read(path: Path, timeout_s: float) -> tuple[PageLaunches, str]:
-    """The launches of a report, and what read it."""
+def read_report(path: Path, timeout_s: float) -> tuple[PageLaunches, str]:
+    """Read the launches of a report; return them and the tool that read it."""
     limit = parse_seconds(timeout_s, "timeout_s")
-    with opened_raw(path):  # OSError for what cannot be opened, ValueError for what is no file
+    with open_binary(path):  # raises for what cannot be opened or is no file
         pass
-    ncu = find("ncu")
+    ncu = environment.profiler_path("ncu")
     if ncu is not None:
-        return _through_ncu(path, ncu, limit), "ncu"
-    found = importlib.util.find_spec(_MODULE)
-    if found is not None and found.origin:
-        return _through_module(path, found.origin, limit), _MODULE
+        return _read_through_ncu(path, ncu, limit), "ncu"
+    module = importlib.util.find_spec(_MODULE)
+    if module is not None and module.origin:
+        return _read_through_module(path, module.origin, limit), _MODULE
     raise UnavailableError(
         f"{quote_text(path)} is a report, which only ncu can read, and there is none here. Where there is: "
-        f"{shlex.join(import_command(path))} > {shlex.quote(path.stem + '.csv')}; that file can be read anywhere"
+        f"{shlex.join(build_import_command(path))} > {shlex.quote(path.stem + '.csv')}; that file can be read anywhere"
     )
 
 
-def _through_ncu(path: Path, ncu: str, limit: float) -> PageLaunches:
+def _read_through_ncu(path: Path, ncu: str, limit: float) -> PageLaunches:
     with tempfile.TemporaryDirectory(prefix="bwprof-ncu-") as folder:
         page = Path(folder) / "raw.csv"
-        for names in (_WHOLE_NAMES, []):  # older ones do not know the option, and print them whole
+        for names in (_WHOLE_NAMES, []):  # older versions do not know the option, and print whole names
             with page.open("wb") as stream:
-                ended = run([*import_command(path, ncu), *names], limit, stream)
-            if not ended.code:
+                end = run_program([*build_import_command(path, ncu), *names], limit, stream)
+            if not end.code:
                 break
-        if ended.code:
-            raise wrong(
-                path,
-                None,
-                f"ncu cannot read it (exit code {ended.code}): {quote_text(ended.said) or _last_message(page)}",
-            )
+        errors = quote_text(end.errors)
+        if end.code:
+            with page.open("rb") as stream:
+                problem = errors or quote_text(read_end(stream, 400))
+            raise file_error(path, None, f"ncu cannot read it (exit code {end.code}): {problem}")
         try:
-            return pages.read(page)
+            return pages.read_page(page)
         except ValueError as error:
-            if not page.stat().st_size:  # a script before ncu that failed without saying so, for example
-                raise wrong(
-                    path,
-                    None,
-                    f"ncu printed nothing of it: {quote_text(ended.said) or 'nor said why'} ({quote_text(ncu)})",
-                ) from None
-            said = str(error).removeprefix(quote_text(page)).lstrip(": ,")
-            also = f"; it complained: {quote_text(ended.said)}" if ended.said else ""
-            raise wrong(path, None, f"what ncu printed of it: {said}{also}") from None
+            problem = str(error).removeprefix(quote_text(page)).lstrip(": ,")
+            if not page.stat().st_size:  # a script before ncu that failed without a message, for example
+                problem = f"ncu ({quote_text(ncu)}) printed nothing"
+            raise file_error(path, None, f"{problem}{f'; its errors: {errors}' if errors else ''}") from None
 
 
-def _last_message(page: Path) -> str:
-    with page.open("rb") as stream:
-        return quote_text(stream.read(400).decode("utf-8", "replace").strip())
-
-
-def _through_module(path: Path, origin: str, limit: float) -> PageLaunches:
-    """What the module that lies there says, in a process of its own: see `module`."""
+def _read_through_module(path: Path, origin: str, limit: float) -> PageLaunches:
+    """Read a report through the module at `origin`, in a process of its own: see `ncu_report_module`."""
     command = [sys.executable, "-P", ncu_report_module.__file__, str(Path(origin).parent), str(path.absolute())]
     with tempfile.TemporaryDirectory(prefix="bwprof-ncu-") as folder:
         page = Path(folder) / "launches.json"
         with page.open("wb") as stream:
-            ended = run(command, limit, stream)
-        said = quote_text(ended.said.splitlines()[-1] if ended.said else f"exit code {ended.code}")
-        if ended.code == ncu_report_module.NO_MODULE:  # its shared library is of another machine or Python
-            raise UnavailableError(f"{_MODULE}, which reads {quote_text(path)}, cannot be imported: {said}")
-        if ended.code:
-            raise wrong(path, None, f"{_MODULE} cannot read it: {said}")
+            end = run_program(command, limit, stream)
+        problem = quote_text(end.errors.splitlines()[-1] if end.errors else f"exit code {end.code}")
+        if end.code == ncu_report_module.NO_MODULE:  # its shared library is of another machine or Python
+            raise UnavailableError(f"{_MODULE}, which reads {quote_text(path)}, cannot be imported: {problem}")
+        if end.code:
+            raise file_error(path, None, f"{_MODULE} cannot read it: {problem}")
         launches = PageLaunches(path, "report")
-        with opened(page) as text:
+        with open_text(page) as text:
             for line in FileLines(page, text):
                 _take(launches, json.loads(line))
     if not launches.count:
-        raise wrong(path, None, "the report holds no launch: did ncu profile any kernel?")
+        raise file_error(path, None, _NO_LAUNCH)
     return launches.finish()
 
 
-def _take(launches: PageLaunches, told: dict[str, Any]) -> None:
-    """A kernel as a page has it."""
-    figures = told["figures"]
+def _take(launches: PageLaunches, kernel: dict[str, Any]) -> None:
+    """Add a kernel with the columns that a page has."""
+    figures = kernel["figures"]
     parts = {column: [figures.get(name, ("", ""))[0] for name in names] for column, names in _IDENTITY.items()}
-    written = {column: _FORMS[len(of)].format(*of) for column, of in parts.items() if all(of)}
-    unknown = dict.fromkeys(_UNKNOWN, "")
-    named = {"ID": str(launches.count), **unknown, "Kernel Name": told["kernel"], **written}
-    launch = launches.begin(named)
-    for name, (value, of) in figures.items():
-        launches.put(launch + 1, launch, launches.shared(name), value, unit(of))
+    written = {column: _FORMS[len(values)].format(*values) for column, values in parts.items() if all(values)}
+    launch = launches.begin({"ID": str(launches.count), **_UNKNOWN, "Kernel Name": kernel["kernel"], **written})
+    for name, (value, unit) in figures.items():
+        launches.put(launch + 1, launch, launches.intern(name), value, parse_unit(unit))
 
 
 def parse_ncu(path: str | PathLike[str] | Any, *, timeout_s: float = SECONDS) -> pd.DataFrame:
-    """What Nsight Compute measured, a row a launch, in the columns that bwprof's own rows have.
+    """Read what Nsight Compute measured: a row for each launch, in the columns of bwprof's own rows.
 
     Parameters
     ----------
     path : path
-        What ``ncu --csv`` printed (``--page raw`` or ``--page details``, ``--print-summary`` too), with or without the
-        lines of ncu and the program around it, from ncu's languages and any card; both pages as plain text, as well as
-        that can be (figures are rounded there); or a report (.ncu-rep), which ``ncu -i`` turns into a page, or NVIDIA's
-        module `ncu_report`.
+        What ``ncu --csv`` printed (``--page raw`` or ``--page details``, ``--print-summary`` too), in any of ncu's
+        languages, with or without other lines around it; a page as plain text, whose figures are rounded; or a report
+        (.ncu-rep), which ``ncu -i`` or NVIDIA's module `ncu_report` reads.
     timeout_s : float
-        Seconds that ``ncu -i`` may take for a report.
+        Longest time of ``ncu -i`` for a report, s.
 
     Returns
     -------
     pandas.DataFrame
-        First what `bwprof.importers.frames.COLUMNS` lists, as far as it is known: kernel, launch (its number in the
-        file), case (the kernel's short name), device, grid, block, time_ms (ms), dram_bytes_read and dram_bytes_written
-        (bytes), dram_gb_s and peak_gb_s (10^9 bytes a second), pct_peak (100 * dram_gb_s / peak_gb_s, %), occupancy_pct
-        and its limiter, stall_reasons (warps per issued instruction), bank_conflicts, sectors_per_load, ...; then every
-        metric under its own name in base units (bytes, s, hz, byte/s, %). NaN: not in the file. `attrs` holds source,
-        tool, page (raw, details, summary, text), units (metric -> base unit) and notes (what was left out, and why).
+        First the known ones of `bwprof.importers.frames.COLUMNS`: kernel, launch (its number in the file), case (the
+        kernel's short name), device, grid, block, time_ms (ms), dram_bytes_read and dram_bytes_written (bytes),
+        dram_gb_s and peak_gb_s (10^9 bytes/s), pct_peak (100 * dram_gb_s / peak_gb_s, %), occupancy_pct and its
+        limiter, stall_reasons (warps per issued instruction), bank_conflicts, sectors_per_load, ...; then every metric
+        under its own name in base units (bytes, s, hz, byte/s, %). NaN: not in the file. `attrs` has source, tool,
+        page (raw, details, summary, text), units (metric -> base unit) and notes (what was left out, and why).
 
     Raises
     ------
     ValueError
-        For a file that is none of these, with the line and the reason.
+        For any other file, with the line and the reason.
     OSError
-        For what cannot be opened.
+        For a file that cannot be opened.
     bwprof.errors.UnavailableError
-        For a report where neither ncu nor `ncu_report` can be had: the message names the command to run elsewhere.
+        For a report where neither ncu nor `ncu_report` is installed: the message has the command to run elsewhere.
 
     Notes
     -----
-    peak_gb_s is DRAM's bytes a cycle times its clock; where a page tells neither, pct_peak is ncu's own DRAM throughput
-    (`dram_pct`), and a note says so. Its clock is that of the launch: the peaks of short ones differ by some 0.3 %.
-    bank_conflicts and shared_wavefronts are those of loads and stores. sectors_per_load is 0 where no load was
-    requested (a bulk copy requests none), and load_efficiency_pct unknown; stores likewise. flops count an instruction
-    on half precision as one on a pair, as ncu's roofline does: `estimated` says where there are any.
+    peak_gb_s is DRAM's bytes per cycle times its clock during the launch. A page that lacks either has ncu's own DRAM
+    throughput (`dram_pct`) as pct_peak, with a note. bank_conflicts and shared_wavefronts are those of loads and
+    stores. sectors_per_load is 0 where no load was requested (a bulk copy requests none), and load_efficiency_pct is
+    NaN then; stores likewise. flops count an instruction on half precision as one on a pair, as ncu's roofline does:
+    `estimated` marks those rows.
 
     Examples
     --------
     >>> import bwprof.importers
-    >>> found = bwprof.importers.parse_ncu("raw.csv")  # doctest: +SKIP
-    >>> found[["case", "time_ms", "dram_gb_s", "pct_peak"]]  # doctest: +SKIP
+    >>> launches = bwprof.importers.parse_ncu("raw.csv")  # doctest: +SKIP
+    >>> launches[["case", "time_ms", "dram_gb_s", "pct_peak"]]  # doctest: +SKIP
       case   time_ms    dram_gb_s   pct_peak
     0  cpy  0.501504  4235.754467  88.031665
     """
-    given = path_of(path, "path")
-    if is_report(given):
-        launches, tool = read(given, timeout_s)
+    place = path_of(path, "path")
+    if is_report(place):
+        launches, tool = read_report(place, timeout_s)
     else:
-        launches, tool = pages.read(given), "ncu"
+        launches, tool = pages.read_page(place), "ncu"
     try:
-        return frame(launches, str(given), tool)
+        return build_frame(launches, str(place), tool)
     except MemoryError:
-        raise wrong(given, None, "there is not enough memory for its metrics") from None
+        raise file_error(place, None, "there is not enough memory for its metrics") from None

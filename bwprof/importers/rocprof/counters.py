@@ -1,8 +1,8 @@
-"""AMD's counters: which GPUs have them, how many of them fit in a run, and what a few of them were called elsewhere.
+"""AMD's counters: the GPUs that have them, how many fit in one run, and their names in older examples.
 
 Names, GPUs and formulas: source/share/rocprofiler-sdk/counter_defs.yaml of github.com/ROCm/rocprofiler-sdk, and AMD's
 page "MI300 and MI200 series performance counters and metrics" (rocm.docs.amd.com/en/latest/conceptual/gpu-arch/).
-The table holds what is asked for often, not all; `rocprofv3 --list-avail` prints what a GPU has.
+The table has the common counters, not all; `rocprofv3 --list-avail` prints those of a GPU.
 """
 
 from __future__ import annotations
@@ -14,23 +14,18 @@ from bwprof.text.parsing import unknown
 
 # GPUs that have the same counters: gfx90a is MI200, gfx94 MI300, gfx95 MI350; from gfx10 on it is RDNA.
 FAMILIES = ("gfx9", "gfx908", "gfx90a", "gfx94", "gfx95", "gfx10", "gfx11", "gfx12")
-
 _ALL = " ".join(FAMILIES)
-
 _CDNA = "gfx908 gfx90a gfx94 gfx95"
-
 _GFX9 = f"gfx9 {_CDNA}"
-
 _RDNA = "gfx10 gfx11 gfx12"
 
-_EA = "TCC_{}_RDREQ{} TCC_{}_RDREQ_32B{} TCC_{}_WRREQ{} TCC_{}_WRREQ_64B{}"
+
+def _both(names: str) -> str:
+    """Return counters alone, and summed over their instances."""
+    return " ".join(f"{name} {name}_sum" for name in names.split())
 
 
-def _ea(name: str) -> str:
-    """The counters of requests between the L2 cache and memory, each alone and summed over its instances."""
-    return " ".join(_EA.format(*[part for _ in range(4) for part in (name, ending)]) for ending in ("", "_sum"))
-
-
+# Families, and counters that all of them have.
 _TABLE = (
     (
         _ALL,
@@ -43,22 +38,25 @@ _TABLE = (
         "GPUBusy Wavefronts VALUInsts SALUInsts SFetchInsts GDSInsts MemUnitBusy ALUStalledByLDS L2CacheHit "
         "LDSBankConflict WriteUnitStalled",
     ),
-    ("gfx9 gfx908 gfx90a", "FetchSize WriteSize MemUnitStalled VALUBusy SALUBusy VALUUtilization MemWrites32B"),
-    ("gfx9 gfx908 gfx90a", "VFetchInsts VWriteInsts FlatVMemInsts LDSInsts FlatLDSInsts"),
+    (
+        "gfx9 gfx908 gfx90a",
+        "FetchSize WriteSize MemUnitStalled VALUBusy SALUBusy VALUUtilization MemWrites32B VFetchInsts VWriteInsts "
+        "FlatVMemInsts LDSInsts FlatLDSInsts TCC_WRREQ_STALL_max "
+        + _both("TCC_EA_RDREQ TCC_EA_RDREQ_32B TCC_EA_WRREQ TCC_EA_WRREQ_64B"),
+    ),
     (
         _GFX9,
-        "WRITE_SIZE WRITE_REQ_32B TCC_HIT TCC_MISS TCC_HIT_sum TCC_MISS_sum SQ_INSTS_VMEM_RD SQ_INSTS_VMEM_WR "
-        "SQ_LDS_BANK_CONFLICT SQ_LDS_IDX_ACTIVE SQ_ACTIVE_INST_VALU SQ_THREAD_CYCLES_VALU TCP_TCP_TA_DATA_STALL_CYCLES "
-        "TCP_TCP_TA_DATA_STALL_CYCLES_sum TCP_TCP_TA_DATA_STALL_CYCLES_max",
+        "WRITE_SIZE WRITE_REQ_32B SQ_INSTS_VMEM_RD SQ_INSTS_VMEM_WR SQ_LDS_BANK_CONFLICT SQ_LDS_IDX_ACTIVE "
+        "SQ_ACTIVE_INST_VALU SQ_THREAD_CYCLES_VALU TCP_TCP_TA_DATA_STALL_CYCLES_max "
+        + _both("TCC_HIT TCC_MISS TCP_TCP_TA_DATA_STALL_CYCLES"),
     ),
     (
         _CDNA,
-        "SQ_INSTS_VMEM SQ_INSTS_MFMA SQ_WAIT_INST_LDS TCC_REQ TCC_REQ_sum TCC_READ TCC_READ_sum TCC_WRITE "
-        "TCC_WRITE_sum TCC_WRITEBACK_sum TCC_TAG_STALL_sum TCP_TOTAL_CACHE_ACCESSES_sum TCP_TOTAL_READ_sum "
-        "TCP_TOTAL_WRITE_sum TCP_TCC_READ_REQ TCP_TCC_READ_REQ_sum TCP_TCC_WRITE_REQ TCP_TCC_WRITE_REQ_sum "
-        "TCP_TCR_TCP_STALL_CYCLES_sum TCP_TD_TCP_STALL_CYCLES_sum GRBM_CP_BUSY GRBM_SPI_BUSY GRBM_TA_BUSY GRBM_TC_BUSY "
-        "GRBM_EA_BUSY SQC_DCACHE_HITS SQC_DCACHE_MISSES SQC_DCACHE_REQ "
-        "SQC_ICACHE_HITS SQC_ICACHE_MISSES SQC_ICACHE_REQ",
+        "SQ_INSTS_VMEM SQ_INSTS_MFMA SQ_WAIT_INST_LDS TCC_WRITEBACK_sum TCC_TAG_STALL_sum TCP_TOTAL_CACHE_ACCESSES_sum "
+        "TCP_TOTAL_READ_sum TCP_TOTAL_WRITE_sum TCP_TCR_TCP_STALL_CYCLES_sum TCP_TD_TCP_STALL_CYCLES_sum GRBM_CP_BUSY "
+        "GRBM_SPI_BUSY GRBM_TA_BUSY GRBM_TC_BUSY GRBM_EA_BUSY SQC_DCACHE_HITS SQC_DCACHE_MISSES SQC_DCACHE_REQ "
+        "SQC_ICACHE_HITS SQC_ICACHE_MISSES SQC_ICACHE_REQ "
+        + _both("TCC_REQ TCC_READ TCC_WRITE TCP_TCC_READ_REQ TCP_TCC_WRITE_REQ"),
     ),
     (
         "gfx90a gfx94 gfx95",
@@ -66,59 +64,48 @@ _TABLE = (
         "SQ_INSTS_VALU_MFMA_MOPS_F64 SQ_INSTS_VALU_FMA_F16 SQ_INSTS_VALU_FMA_F32 SQ_INSTS_VALU_FMA_F64 "
         "SQ_INSTS_VALU_ADD_F16 SQ_INSTS_VALU_ADD_F32 SQ_INSTS_VALU_ADD_F64",
     ),
-    ("gfx90a", "MeanOccupancyPerCU MeanOccupancyPerActiveCU"),
-    ("gfx9 gfx908 gfx90a", f"{_ea('EA')} TCC_WRREQ_STALL_max"),
+    ("gfx90a gfx10", "MeanOccupancyPerCU MeanOccupancyPerActiveCU"),
     (
         "gfx94 gfx95",
-        f"{_ea('EA0')} TCC_BUBBLE TCC_BUBBLE_sum TCC_EA0_RDREQ_DRAM_sum TCC_EA0_WRREQ_DRAM_sum SQ_INSTS_VALU_MFMA_F8",
+        "TCC_EA0_RDREQ_DRAM_sum TCC_EA0_WRREQ_DRAM_sum SQ_INSTS_VALU_MFMA_F8 "
+        + _both("TCC_EA0_RDREQ TCC_EA0_RDREQ_32B TCC_EA0_WRREQ TCC_EA0_WRREQ_64B TCC_BUBBLE"),
     ),
-    ("gfx95", "TCC_EA0_RDREQ_64B TCC_EA0_RDREQ_64B_sum TCC_EA0_RDREQ_128B TCC_EA0_RDREQ_128B_sum"),
+    ("gfx95", _both("TCC_EA0_RDREQ_64B TCC_EA0_RDREQ_128B")),
     (
         _RDNA,
-        "GL2C_HIT GL2C_HIT_sum GL2C_MISS GL2C_MISS_sum GL2C_EA_RDREQ_32B GL2C_EA_RDREQ_32B_sum GL2C_EA_RDREQ_64B "
-        "GL2C_EA_RDREQ_64B_sum GL2C_EA_RDREQ_128B GL2C_EA_RDREQ_128B_sum GL2C_EA_WRREQ_64B GL2C_EA_WRREQ_64B_sum "
-        "GL2C_WRREQ_STALL_max SQC_LDS_BANK_CONFLICT SQC_LDS_IDX_ACTIVE WAVE_DEP_WAIT WAVE_ISSUE_WAIT",
+        "GL2C_WRREQ_STALL_max SQC_LDS_BANK_CONFLICT SQC_LDS_IDX_ACTIVE WAVE_DEP_WAIT WAVE_ISSUE_WAIT "
+        + _both("GL2C_HIT GL2C_MISS GL2C_EA_RDREQ_32B GL2C_EA_RDREQ_64B GL2C_EA_RDREQ_128B GL2C_EA_WRREQ_64B"),
     ),
-    (
-        "gfx10 gfx11",
-        "GL2C_EA_RDREQ_96B GL2C_EA_RDREQ_96B_sum GL2C_MC_RDREQ GL2C_MC_RDREQ_sum GL2C_MC_WRREQ GL2C_MC_WRREQ_sum",
-    ),
-    ("gfx10", "MeanOccupancyPerCU MeanOccupancyPerActiveCU"),
+    ("gfx10 gfx11", _both("GL2C_EA_RDREQ_96B GL2C_MC_RDREQ GL2C_MC_WRREQ")),
     ("gfx11 gfx12", "SQ_INSTS_TEX_LOAD SQ_INSTS_TEX_STORE"),
-    ("gfx12", "GL2C_EA_WRREQ GL2C_EA_WRREQ_sum"),
+    ("gfx12", _both("GL2C_EA_WRREQ")),
 )
 
-# What a metric is computed of: it takes their places in a run.
+# The counters that a metric is computed of, by the prefix of the L2 cache; without an own entry those of TCC_EA.
 _PARTS = {
     "FETCH_SIZE": {
         "TCC_EA": "TCC_EA_RDREQ TCC_EA_RDREQ_32B",
         "TCC_EA0": "TCC_EA0_RDREQ TCC_EA0_RDREQ_32B TCC_BUBBLE",
         "GL2C": "GL2C_EA_RDREQ_32B GL2C_EA_RDREQ_64B GL2C_EA_RDREQ_96B GL2C_EA_RDREQ_128B",
     },
-    "WRITE_SIZE": {
-        "TCC_EA": "TCC_EA_WRREQ TCC_EA_WRREQ_64B",
-        "TCC_EA0": "TCC_EA0_WRREQ TCC_EA0_WRREQ_64B",
-    },
-    "L2CacheHit": {"TCC_EA": "TCC_HIT TCC_MISS", "TCC_EA0": "TCC_HIT TCC_MISS", "GL2C": "GL2C_HIT GL2C_MISS"},
+    "WRITE_SIZE": {"TCC_EA": "TCC_EA_WRREQ TCC_EA_WRREQ_64B", "TCC_EA0": "TCC_EA0_WRREQ TCC_EA0_WRREQ_64B"},
+    "L2CacheHit": {"TCC_EA": "TCC_HIT TCC_MISS", "GL2C": "GL2C_HIT GL2C_MISS"},
     "LDSBankConflict": {
         "TCC_EA": "SQ_LDS_BANK_CONFLICT GRBM_GUI_ACTIVE",
         "GL2C": "SQC_LDS_BANK_CONFLICT SQC_LDS_IDX_ACTIVE",
     },
     "MemUnitStalled": {"TCC_EA": "TCP_TCP_TA_DATA_STALL_CYCLES GRBM_GUI_ACTIVE"},
     "VALUBusy": {"TCC_EA": "SQ_ACTIVE_INST_VALU GRBM_GUI_ACTIVE"},
-    "Wavefronts": {"TCC_EA": "SQ_WAVES", "GL2C": "SQ_WAVES"},
+    "Wavefronts": {"TCC_EA": "SQ_WAVES"},
 }
 
 _SAME = {"FetchSize": "FETCH_SIZE", "WriteSize": "WRITE_SIZE"}
-
-# Counters of a block that one run has room for.
-_ROOM = {"SQ": 8, "TCC": 4, "TCP": 4, "GL2C": 4, "GRBM": 2, "TA": 2}
-
+_ROOM = {"SQ": 8, "TCC": 4, "TCP": 4, "GL2C": 4, "GRBM": 2, "TA": 2}  # counters of a block in one run
 _INSTANCE = re.compile(r"\[\d{1,3}\]$")
-
 _BLOCK = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+(?:_sum|_max|_min|_avr)?")
+_TOPIC = re.compile(r"RDREQ|WRREQ|BUBBLE|LDS_BANK|LDS_IDX|(?:TCC|GL2C)_(?:HIT|MISS)")
 
-# Names that are in no list of AMD's, or of no use as they are: what is asked for instead.
+# Names that AMD does not list, or that need others: their replacements by family.
 RENAMED: dict[str, dict[str, str]] = {
     "TCP_TOTAL_CACHE_ACCESSES": dict.fromkeys(_CDNA.split(), "TCP_TOTAL_CACHE_ACCESSES_sum"),
     "TCP_TOTAL_CACHE_MISSES": dict.fromkeys(_CDNA.split(), "TCP_TCC_READ_REQ_sum"),
@@ -129,98 +116,98 @@ RENAMED: dict[str, dict[str, str]] = {
 }
 
 
-def family(gfx: str) -> str:
-    """The family of a GPU's name (gfx942 -> gfx94); ValueError for one that is not known."""
+def find_family(gfx: str) -> str:
+    """Return the family of a GPU's name (gfx942 -> gfx94); ValueError for an unknown one."""
     name = gfx.strip().lower().partition(":")[0] if isinstance(gfx, str) else ""
-    fitting = [found for found in FAMILIES if name.startswith(found)]
-    if not fitting or not re.fullmatch(r"gfx[0-9a-f]{1,5}", name):
+    families = [family for family in FAMILIES if name.startswith(family)]
+    if not families or not re.fullmatch(r"gfx[0-9a-f]{1,5}", name):
         raise ValueError(unknown("gfx", gfx, FAMILIES))
-    return max(fitting, key=len)
+    return max(families, key=len)
 
 
-def l2(gfx: str) -> str:
-    """What counters of the L2 cache's requests are called: TCC_EA, TCC_EA0 (from MI300 on) or GL2C (RDNA)."""
-    own = family(gfx)
-    if own in _RDNA.split():
+def l2_prefix(gfx: str) -> str:
+    """Return the prefix of counters of the L2 cache's requests: TCC_EA, TCC_EA0 (from MI300 on) or GL2C (RDNA)."""
+    family = find_family(gfx)
+    if family in _RDNA.split():
         return "GL2C"
-    return "TCC_EA0" if own in ("gfx94", "gfx95") else "TCC_EA"
+    return "TCC_EA0" if family in ("gfx94", "gfx95") else "TCC_EA"
 
 
-def names(gfx: str) -> list[str]:
-    """The counters that a GPU's family has, of the table."""
-    own = family(gfx)
-    return list(
-        dict.fromkeys(name for families, listed in _TABLE if own in families.split() for name in listed.split())
-    )
+def list_counters(gfx: str) -> list[str]:
+    """Return the counters of the table that a GPU's family has."""
+    family = find_family(gfx)
+    names = (name for families, counters in _TABLE if family in families.split() for name in counters.split())
+    return list(dict.fromkeys(names))
 
 
-def checked(asked: Sequence[str], gfx: str, also: Iterable[str] = ()) -> list[str]:
-    """Counters as they are asked for: renamed where AMD calls them otherwise; `also` are known beside the table's.
+def check_counters(counters: Sequence[str], gfx: str, also: Iterable[str] = ()) -> list[str]:
+    """Return counters under AMD's names; `also` are known beside the table's.
 
     Raises
     ------
     ValueError
         For one that the GPU's family is not known to have, with the nearest one that it has.
     """
-    own, known, more = family(gfx), set(names(gfx)), set(also)
-    found: list[str] = []
-    for name in asked:
-        instead = RENAMED.get(name, {}).get(own)
-        if name in more or (instead is None and _INSTANCE.sub("", name) in known):
-            found.append(name)
-        elif instead is not None:
-            found += instead.split()
+    family, known, more = find_family(gfx), set(list_counters(gfx)), set(also)
+    checked: list[str] = []
+    for name in counters:
+        renamed = RENAMED.get(name, {}).get(family)
+        if name in more or (renamed is None and _INSTANCE.sub("", name) in known):
+            checked.append(name)
+        elif renamed is not None:
+            checked += renamed.split()
         else:
-            said = unknown("counter", name, sorted(known), where=gfx, see="rocprofv3 --list-avail, on that GPU")
-            raise ValueError(f"{said}; one that it lists and bwprof does not: known=[...]")
-    return list(dict.fromkeys(found))
+            problem = unknown("counter", name, sorted(known), where=gfx, see="rocprofv3 --list-avail, on that GPU")
+            raise ValueError(f"{problem}; one that it lists and bwprof does not: known=[...]")
+    return list(dict.fromkeys(checked))
 
 
-def passes(asked: Sequence[str], gfx: str) -> list[list[str]]:
-    """The counters in as many runs as they need: a run has room for a few of each block; those of no block go alone.
+def plan_passes(counters: Sequence[str], gfx: str) -> list[list[str]]:
+    """Divide counters into runs: a run has room for a few of each block; counters of no block go alone.
 
-    Counters that one formula is made of stay together: a difference of two runs' figures may be less than nothing.
+    Counters of one formula stay together: a difference of two runs' figures may be negative.
     """
     groups: dict[str, list[str]] = {}
-    for name in asked:
-        groups.setdefault(_together(name), []).append(name)
+    for name in counters:
+        groups.setdefault(_find_topic(name), []).append(name)
     runs: list[tuple[list[str], set[str]]] = []
     for group in groups.values():
-        whole = [_parts(name, gfx) for name in group]
-        fits = all(whole) and _fits(set().union(*whole))
-        apart = [([name], parts) for name, parts in zip(group, whole, strict=True)]
-        for listed, parts in [(group, set().union(*whole))] if fits else apart:
-            _place(runs, listed, parts)
-    return [listed for listed, _ in runs]
+        parts = [_find_parts(name, gfx) for name in group]
+        together = set().union(*parts)
+        if all(parts) and _fits(together):
+            _place(runs, group, together)
+        else:
+            for name, own in zip(group, parts, strict=True):
+                _place(runs, [name], own)
+    return [names for names, _ in runs]
 
 
 def _place(runs: list[tuple[list[str], set[str]]], group: list[str], parts: set[str]) -> None:
-    """Put counters into the first run that has room for them, or into one of their own."""
-    for listed, taken in runs:
+    """Add counters to the first run that has room for them, or to a new one."""
+    for names, taken in runs:
         if parts and taken and _fits(taken | parts):
-            listed.extend(group)
+            names.extend(group)
             taken.update(parts)
             return
     runs.append(([*group], set(parts)))
 
 
-def _together(name: str) -> str:
-    """What a counter's formula is about."""
-    found = re.search(r"RDREQ|WRREQ|BUBBLE|LDS_BANK|LDS_IDX|(?:TCC|GL2C)_(?:HIT|MISS)", name)
-    if found is None:
+def _find_topic(name: str) -> str:
+    """Return the topic of the formula that a counter belongs to; its own name where it belongs to none."""
+    match = _TOPIC.search(name)
+    if match is None:
         return name
-    return {"BUBBLE": "RDREQ", "LDS_IDX": "LDS_BANK"}.get(found[0], re.sub("MISS$", "HIT", found[0]))
+    return {"BUBBLE": "RDREQ", "LDS_IDX": "LDS_BANK"}.get(match[0], re.sub("MISS$", "HIT", match[0]))
 
 
-def _parts(name: str, gfx: str) -> set[str]:
-    """The hardware's counters that one takes; empty for a metric that is not in the table."""
-    own = _PARTS.get(_SAME.get(name, name))
-    if own is not None:
-        found = own.get(l2(gfx)) or own.get("TCC_EA")
-        return set(found.split()) if found else set()
+def _find_parts(name: str, gfx: str) -> set[str]:
+    """Return the hardware's counters that a counter takes; empty for an unknown metric."""
+    metric = _PARTS.get(_SAME.get(name, name))
+    if metric is not None:
+        return set((metric.get(l2_prefix(gfx)) or metric.get("TCC_EA", "")).split())
     return {re.sub(r"_(sum|max|min|avr)$", "", _INSTANCE.sub("", name))} if _BLOCK.fullmatch(name) else set()
 
 
-def _fits(taken: Iterable[str]) -> bool:
-    blocks = [re.sub(r"^SQC$", "SQ", name.partition("_")[0]) for name in taken]
+def _fits(counters: Iterable[str]) -> bool:
+    blocks = [re.sub(r"^SQC$", "SQ", name.partition("_")[0]) for name in counters]
     return all(blocks.count(block) <= _ROOM.get(block, 2) for block in set(blocks))

@@ -1,10 +1,10 @@
-"""`parse_rocprof`: a row for each launch of rocprof's files, with bytes, hit rates and stalls from AMD's counters.
+"""`parse_rocprof`: a row for each launch of rocprof's files, with bytes, hit rates and stalls of AMD's counters.
 
 Formulas are those of AMD's derived counters (source/share/rocprofiler-sdk/counter_defs.yaml of ROCm/rocprofiler-sdk;
-"MI300 and MI200 series performance counters and metrics", rocm.docs.amd.com), each on counters summed over instances:
+"MI300 and MI200 series performance counters and metrics", rocm.docs.amd.com), on counters summed over instances:
 
 * bytes read = 1024 FETCH_SIZE = 32 RDREQ_32B + 64 (RDREQ - RDREQ_32B), where RDREQ is TCC_EA_RDREQ (TCC_EA0_RDREQ from
-  MI300 on), requests of the L2 cache to memory of 32 or 64 bytes. On MI300 some of them are of 128 bytes, counted by
+  MI300 on), requests of the L2 cache to memory of 32 or 64 bytes. MI300 also has requests of 128 bytes, counted by
   TCC_BUBBLE: 128 BUBBLE + 64 (RDREQ - BUBBLE - RDREQ_32B) + 32 RDREQ_32B. MI350 counts each size:
   32 RDREQ_32B + 64 RDREQ_64B + 128 RDREQ_128B; so does RDNA: GL2C_EA_RDREQ_32B, _64B, _96B, _128B.
 * bytes written = 1024 WRITE_SIZE = 64 WRREQ_64B + 32 (WRREQ - WRREQ_64B), TCC_EA_WRREQ, TCC_EA0_WRREQ, or on RDNA
@@ -13,206 +13,155 @@ Formulas are those of AMD's derived counters (source/share/rocprofiler-sdk/count
 * bank conflicts = 100 LDS_BANK_CONFLICT / LDS_IDX_ACTIVE, cycles of both, SQ_ on CDNA and SQC_ on RDNA, where there is
   no LDSBankConflict.
 
-FetchSize and WriteSize are the same metrics in KiB, as rocprof of version 1 calls them.
+FetchSize and WriteSize are the same metrics in KiB, in rocprof of version 1.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bwprof.importers.frames import COLUMNS, frame_of
-from bwprof.importers.reader import csv_files, short_name, wrong
-from bwprof.importers.rocprof import table as tables
-from bwprof.importers.rocprof.table import CounterTable
+from bwprof.importers.frames import COLUMNS, make_frame
+from bwprof.importers.reader import file_error, find_csv_files, shorten_name
+from bwprof.importers.rocprof.table import SIZES, CounterTable, detect_table, read_header, read_table
 from bwprof.text.parsing import finite_number, path_of, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Values = NDArray[np.float64]
 
 _KIB = 1024.0
-
-_READS, _WRITES = ("FETCH_SIZE", "FetchSize"), ("WRITE_SIZE", "WriteSize")
-
-_PREFIXES = ("TCC_EA", "TCC_EA0")
-
 _L2_LINE, _L1_LINE = 128.0, 64.0  # bytes; of MI200 (AMD's Instinct MI200 instruction set reference)
+_READ, _WRITTEN = "dram_bytes_read", "dram_bytes_written"
+_PASS = re.compile(r"(?:pmc|pass)_(\d{1,8})")
+_PROCESS = re.compile(r"(?:^|_)(\d{1,17})_(?:counter_collection|kernel_trace)\.csv$")
+_IGNORED = re.compile(r"_(?:stats|api_trace|copy_trace|allocation_trace|marker_trace|scratch_memory_trace)\.csv$")
+_OWN = frozenset(column.name for column in COLUMNS)
+_COUNTERS = {_READ: "FETCH_SIZE", _WRITTEN: "WRITE_SIZE (or GL2C_MC_WRREQ_sum)"}
+_NO_TIMES = "no launch has its times: rocprof writes them with --timestamp on, rocprofv3 with --kernel-trace"
 
 
 class TrafficFigures:
-    """Columns worked out of counters, each from the first source that a launch has, and the words for estimates."""
+    """Columns computed from counters, each from the first source that a launch has, and which of them are estimates."""
 
     def __init__(self, counters: Mapping[str, Values], launches: int) -> None:
         self._counters, self._launches = counters, launches
-        self.columns: dict[str, Values] = {}
         self._estimates: list[tuple[str, NDArray[np.bool_]]] = []
-        self._work_out()
+        self.columns: dict[str, Values] = {}
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            self._add_bytes_read()
+            self._add_bytes_written()
+            self._add_shares()
+            self._add_flops()
+        self.columns = {name: values for name, values in self.columns.items() if not np.isnan(values).all()}
 
     @property
     def estimated(self) -> list[str | None] | None:
-        """For each launch which of its figures are estimates and how they were made; None where none of any is."""
-        said: dict[bytes, str | None] = {}
+        """Name each launch's estimates and their formulas; None where no figure is one."""
         if not self._estimates:
             return None
-        flags = np.stack([flagged for _, flagged in self._estimates], axis=1)
-        for row in np.unique(flags, axis=0):
-            words = [text for (text, _), there in zip(self._estimates, row, strict=True) if there]
-            said[row.tobytes()] = "; ".join(words) or None
-        return [said[row.tobytes()] for row in flags]
+        return [
+            "; ".join(text for text, launches in self._estimates if launches[launch]) or None
+            for launch in range(self._launches)
+        ]
 
     def _get(self, *names: str) -> Values:
-        """A counter under the first of its names, summed or of one instance; NaN where it was not counted."""
-        found = np.full(self._launches, np.nan)
+        """Return a counter under the first of its names, summed or of one instance; NaN where it was not counted."""
+        values = np.full(self._launches, np.nan)
         for name in names:
-            for known in (f"{name}_sum", name):
-                if known in self._counters:
-                    found = np.where(np.isnan(found), self._counters[known], found)
-        return found
+            for counter in (f"{name}_sum", name):
+                if counter in self._counters:
+                    values = np.where(np.isnan(values), self._counters[counter], values)
+        return values
 
     def _put(self, column: str, values: Values, estimate: str = "") -> None:
         """Fill a column where it has nothing yet."""
         own = self.columns.setdefault(column, np.full(self._launches, np.nan))
-        with np.errstate(invalid="ignore"):
-            fresh = np.isnan(own) & (values >= 0) & (values < 2.0**63)
-        own[fresh] = values[fresh]
-        if estimate and fresh.any():
-            self._estimates.append((f"{column}: {estimate}", fresh))
+        new = np.isnan(own) & (values >= 0) & (values < 2.0**63)
+        own[new] = values[new]
+        if estimate and new.any():
+            self._estimates.append((f"{column}: {estimate}", new))
 
-    def _work_out(self) -> None:
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            self._bytes_read()
-            self._bytes_written()
-            self._caches()
-            self._shares()
-            self._matrix_operations()
-        self.columns = {name: values for name, values in self.columns.items() if not np.isnan(values).all()}
+    def _put_percent(self, column: str, values: Values) -> None:
+        """Fill a share, which counts of two passes may make a bit more than 100 %."""
+        self._put(column, np.where(values <= 100.5, np.minimum(values, 100), np.nan))
 
-    def _bytes_read(self) -> None:
-        column = "dram_bytes_read"
-        for name in _READS:
-            self._put(column, _KIB * self._get(name))
-        own = [self._get(f"TCC_EA0_RDREQ_{size}B") for size in (32, 64, 128)]
-        self._put(column, 32 * own[0] + 64 * own[1] + 128 * own[2])
-        for prefix in _PREFIXES:
-            whole, small = self._get(f"{prefix}_RDREQ"), self._get(f"{prefix}_RDREQ_32B")
-            second, second_small = self._second("RDREQ"), self._second("RDREQ_32B")
-            if prefix == "TCC_EA0":
-                large = self._get("TCC_BUBBLE")
-                self._put(column, 128 * large + 64 * (whole - large - small) + 32 * small)
-                without = "without TCC_BUBBLE reads of 128 bytes count as 64, it may be up to twice as much"
-                self._put(column, 64 * (whole - small) + 32 * small, without)
+    def _add_bytes_read(self) -> None:
+        self._put(_READ, _KIB * self._get("FETCH_SIZE", "FetchSize"))
+        of_32, of_64, of_128 = (self._get(f"TCC_EA0_RDREQ_{size}B") for size in (32, 64, 128))
+        self._put(_READ, 32 * of_32 + 64 * of_64 + 128 * of_128)
+        for prefix in ("TCC_EA", "TCC_EA0"):
+            requests, of_32 = self._get(f"{prefix}_RDREQ"), self._get(f"{prefix}_RDREQ_32B")
+            if prefix == "TCC_EA":
+                requests, of_32 = requests + self._second("RDREQ"), of_32 + self._second("RDREQ_32B")
+                self._put(_READ, 64 * (requests - of_32) + 32 * of_32)
             else:
-                whole, small = whole + second, small + second_small
-                self._put(column, 64 * (whole - small) + 32 * small)
-            self._put(
-                column, 64 * whole, f"{prefix}_RDREQ x 64 bytes, at most; {prefix}_RDREQ_32B says how many are 32"
-            )
-        sizes = {size: self._get(f"GL2C_EA_RDREQ_{size}B") for size in (32, 64, 96, 128)}
-        most = sizes[32] * 32 + sizes[64] * 64 + sizes[128] * 128
-        self._put(column, most + 96 * np.nan_to_num(sizes[96]))  # gfx12 has none of 96
-        self._from_misses(column)
-
-    def _from_misses(self, column: str) -> None:
+                of_128 = self._get("TCC_BUBBLE")
+                self._put(_READ, 128 * of_128 + 64 * (requests - of_128 - of_32) + 32 * of_32)
+                without = "without TCC_BUBBLE reads of 128 bytes count as 64, it may be up to twice as much"
+                self._put(_READ, 64 * (requests - of_32) + 32 * of_32, without)
+            most = f"{prefix}_RDREQ x 64 bytes, at most; {prefix}_RDREQ_32B counts those of 32"
+            self._put(_READ, 64 * requests, most)
+        of_32, of_64, of_96, of_128 = (self._get(f"GL2C_EA_RDREQ_{size}B") for size in (32, 64, 96, 128))
+        self._put(_READ, 32 * of_32 + 64 * of_64 + 96 * np.nan_to_num(of_96) + 128 * of_128)  # gfx12 has none of 96
         for name in ("TCC_MISS", "GL2C_MISS"):
-            said = f"{name} x {_L2_LINE:.0f} bytes, a cache line each; misses of writes are among them"
-            self._put(column, _L2_LINE * self._get(name), said)
+            estimate = f"{name} x {_L2_LINE:.0f} bytes, a cache line each; misses of writes are among them"
+            self._put(_READ, _L2_LINE * self._get(name), estimate)
         for name in ("TCP_TCC_READ_REQ", "TCP_TOTAL_CACHE_MISSES"):
-            said = f"{name} x {_L1_LINE:.0f} bytes, at most: what the L2 cache had did not come from memory"
-            self._put(column, _L1_LINE * self._get(name), said)
+            estimate = f"{name} x {_L1_LINE:.0f} bytes, at most: hits in the L2 cache are among them"
+            self._put(_READ, _L1_LINE * self._get(name), estimate)
 
-    def _bytes_written(self) -> None:
-        column = "dram_bytes_written"
-        for name in _WRITES:
-            self._put(column, _KIB * self._get(name))
-        for prefix, whole, large in (
-            ("TCC_EA", "TCC_EA_WRREQ", "TCC_EA_WRREQ_64B"),
-            ("TCC_EA0", "TCC_EA0_WRREQ", "TCC_EA0_WRREQ_64B"),
-            ("GL2C_MC", "GL2C_MC_WRREQ", "GL2C_EA_WRREQ_64B"),
-            ("GL2C_EA", "GL2C_EA_WRREQ", "GL2C_EA_WRREQ_64B"),
-        ):
-            requests, of_64 = self._get(whole), self._get(large)
+    def _add_bytes_written(self) -> None:
+        self._put(_WRITTEN, _KIB * self._get("WRITE_SIZE", "WriteSize"))
+        for prefix, large in (("TCC_EA", "TCC_EA"), ("TCC_EA0", "TCC_EA0"), ("GL2C_MC", "GL2C_EA"), ("GL2C_EA",) * 2):
+            requests, of_64 = self._get(f"{prefix}_WRREQ"), self._get(f"{large}_WRREQ_64B")
             if prefix == "TCC_EA":
                 requests, of_64 = requests + self._second("WRREQ"), of_64 + self._second("WRREQ_64B")
-            self._put(column, 64 * of_64 + 32 * (requests - of_64))
-            self._put(column, 64 * requests, f"{whole} x 64 bytes, at most; {large} says how many are so")
+            self._put(_WRITTEN, 64 * of_64 + 32 * (requests - of_64))
+            self._put(_WRITTEN, 64 * requests, f"{prefix}_WRREQ x 64 bytes, at most; {large}_WRREQ_64B counts those")
 
     def _second(self, name: str) -> Values:
-        """The same of the second interface to memory, which gfx906 has; 0 elsewhere."""
+        """Return a counter of the second interface to memory, which gfx906 has; 0 elsewhere."""
         return np.nan_to_num(self._get(f"TCC_EA1_{name}"))
 
-    def _caches(self) -> None:
-        self._put("l2_hit_pct", self._percent(self._get("L2CacheHit")))
+    def _add_shares(self) -> None:
+        self._put_percent("l2_hit_pct", self._get("L2CacheHit"))
         for block in ("TCC", "GL2C"):
-            hit, miss = self._get(f"{block}_HIT"), self._get(f"{block}_MISS")
-            self._put("l2_hit_pct", 100 * hit / (hit + miss))
-        accesses, misses = (
-            self._get("TCP_TOTAL_CACHE_ACCESSES"),
-            self._get("TCP_TCC_READ_REQ", "TCP_TOTAL_CACHE_MISSES"),
-        )
-        said = "100 (1 - reads that went to the L2 cache / accesses)"
-        self._put("l1_hit_pct", 100 * (1 - misses / accesses), said)
-
-    def _shares(self) -> None:
-        self._put("valu_busy_pct", self._percent(self._get("VALUBusy")))
-        self._put("mem_unit_stalled_pct", self._percent(self._get("MemUnitStalled")))
-        self._put("lds_bank_conflict_pct", self._percent(self._get("LDSBankConflict")))
+            hits = self._get(f"{block}_HIT")
+            self._put("l2_hit_pct", 100 * hits / (hits + self._get(f"{block}_MISS")))
+        misses = self._get("TCP_TCC_READ_REQ", "TCP_TOTAL_CACHE_MISSES")
+        hit_pct = 100 * (1 - misses / self._get("TCP_TOTAL_CACHE_ACCESSES"))
+        self._put("l1_hit_pct", hit_pct, "100 (1 - reads that went to the L2 cache / accesses)")
+        self._put_percent("valu_busy_pct", self._get("VALUBusy"))
+        self._put_percent("mem_unit_stalled_pct", self._get("MemUnitStalled"))
+        self._put_percent("lds_bank_conflict_pct", self._get("LDSBankConflict"))
         for block in ("SQ", "SQC"):
             conflicts, active = self._get(f"{block}_LDS_BANK_CONFLICT"), self._get(f"{block}_LDS_IDX_ACTIVE")
-            self._put("lds_bank_conflict_pct", self._percent(100 * conflicts / active))
+            self._put_percent("lds_bank_conflict_pct", 100 * conflicts / active)
 
-    def _matrix_operations(self) -> None:
-        kinds = ("F16", "BF16", "F32", "F64")
-        counted = [self._get(f"SQ_INSTS_VALU_MFMA_MOPS_{kind}") for kind in kinds]
-        there = np.any([~np.isnan(one) for one in counted], axis=0)
-        whole = np.where(there, 512 * np.sum([np.nan_to_num(one) for one in counted], axis=0), np.nan)
-        self._put("flops", whole, "512 SQ_INSTS_VALU_MFMA_MOPS: matrix instructions alone, of the types counted")
-
-    def _percent(self, values: Values) -> Values:
-        return np.where(values <= 100.5, np.minimum(values, 100), np.nan)
-
-
-def times_ms(columns: Mapping[str, Any]) -> Values | None:
-    """How long launches took; NaN where both times are the same: nothing was recorded."""
-    if "start" not in columns or "end" not in columns:
-        return None
-    taken = (np.asarray(columns["end"]) - np.asarray(columns["start"])).astype(np.float64)
-    return np.where(taken > 0, taken / 1e6, np.nan)
-
-
-_PASS = re.compile(r"(?:pmc|pass)_(\d+)")
-
-_PROCESS = re.compile(r"(?:^|_)(\d+)_(?:counter_collection|kernel_trace)\.csv$")
-
-_OF_NO_USE = re.compile(r"_(?:stats|api_trace|copy_trace|allocation_trace|marker_trace|scratch_memory_trace)\.csv$")
-
-_OWN = frozenset(column.name for column in COLUMNS)
-
-_PER_BLOCK = ("grid", "block")
-
-_BYTES = {"dram_bytes_read": "FETCH_SIZE", "dram_bytes_written": "WRITE_SIZE (or GL2C_MC_WRREQ_sum)"}
+    def _add_flops(self) -> None:
+        counted = np.stack([self._get(f"SQ_INSTS_VALU_MFMA_MOPS_{kind}") for kind in ("F16", "BF16", "F32", "F64")])
+        flops = np.where(np.isnan(counted).all(axis=0), np.nan, 512 * np.nan_to_num(counted).sum(axis=0))
+        self._put("flops", flops, "512 SQ_INSTS_VALU_MFMA_MOPS: matrix instructions alone, of the types counted")
 
 
 def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) -> pd.DataFrame:
-    """What rocprof (v1) or rocprofv3 counted: a row for each launch, in base units.
+    """Read what rocprof (v1) or rocprofv3 counted: a row for each launch, in base units.
 
-    Read were the files that AMD's documentation shows; there was no AMD GPU to take others on.
+    It was tested on the files that AMD's documentation shows; there was no AMD GPU to record others.
 
     Parameters
     ----------
     path : str or path
         A CSV file, or the folder that the profiler wrote to: files of several runs (``pmc_1``, ``pass_2``, ...) are
-        joined launch by launch. A figure that several runs have is the first one's, times too.
+        joined launch by launch. Of a figure (a time, too) that several runs have, the first run's counts.
     peak_gb_s : float, optional
         The memory's theoretical bandwidth, GB/s, which no such file has.
 
@@ -221,15 +170,13 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
     pandas.DataFrame
         ``kernel``, ``launch`` (its number in the file), ``time_ms``, ``dram_bytes_read`` and ``dram_bytes_written``
         (bytes), ``dram_gb_s``, ``l2_hit_pct``, ``valu_busy_pct``, ``lds_bank_conflict_pct``, ..., then each counter
-        under its own name and in its own unit. ``estimated`` says which figures are estimates. Without counters of
-        writes ``dram_bytes_written`` is not there. ``attrs["notes"]`` says what was left out.
+        under its own name and in its own unit. ``estimated`` names the figures that are estimates. Without counters of
+        writes there is no ``dram_bytes_written``. ``attrs["notes"]`` has what was left out.
 
     Notes
     -----
-    Bytes read are 1024 FETCH_SIZE (KiB), which AMD computes as 32 TCC_EA_RDREQ_32B + 64 (TCC_EA_RDREQ -
-    TCC_EA_RDREQ_32B); written are 1024 WRITE_SIZE, 64 TCC_EA_WRREQ_64B + 32 (TCC_EA_WRREQ - TCC_EA_WRREQ_64B). MI300
-    and RDNA count otherwise: `bwprof.importers.rocprof.parse` has all formulas. Source: counter_defs.yaml of
-    github.com/ROCm/rocprofiler-sdk. ``registers`` are vector registers, accumulators included.
+    Formulas, those of AMD's derived counters, are in the docstring of `bwprof.importers.rocprof.parse`. ``registers``
+    are vector registers, accumulators included.
 
     Raises
     ------
@@ -240,236 +187,205 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
 
     Examples
     --------
-    >>> from bwprof.importers import parse_rocprof
+    >>> from bwprof.importers.rocprof.parse import parse_rocprof
     >>> frame = parse_rocprof("counted")  # doctest: +SKIP
     >>> frame[["kernel", "time_ms", "dram_gb_s", "l2_hit_pct"]]  # doctest: +SKIP
     """
     place = path_of(path, "path")
-    peak = _peak(peak_gb_s)
-    listed = [place] if not place.is_dir() else _files(place)
-    found = [tables.read(one) for one in listed]
-    notes = [note if len(found) == 1 else f"{one.path.name}: {note}" for one in found for note in one.notes]
-    agents: dict[str, tuple[str, float]] = {}
-    for one in found:
-        agents |= one.agents
-    launches = [one for one in found if one.kind != "agents"]
-    if not launches:
-        raise wrong(place, None, "it lists GPUs and no launches: rocprofv3 --kernel-trace or --pmc writes them")
-    whole = _joined(place, launches)
-    tool = "rocprof" if launches[0].kind == "wide" else "rocprofv3"
-    return _frame(whole, agents, peak, place.name, tool, notes)
+    peak = _parse_peak(peak_gb_s)
+    tables = [read_table(file) for file in (_find_files(place) if place.is_dir() else [place])]
+    notes = [note if len(tables) == 1 else f"{table.path.name}: {note}" for table in tables for note in table.notes]
+    agents = {number: agent for table in tables for number, agent in table.agents.items()}
+    tables = [table for table in tables if table.kind != "agents"]
+    if not tables:
+        raise file_error(place, None, "it lists GPUs and no launches: rocprofv3 --kernel-trace or --pmc writes them")
+    launches = _join_runs(place, tables)
+    tool = "rocprof" if tables[0].kind == "wide" else "rocprofv3"
+    return make_frame(_build_columns(launches, agents, peak, notes), source=place.name, tool=tool, notes=notes)
 
 
-def _peak(given: float | None) -> float:
-    found = finite_number(given)
-    if given is not None and (found is None or found <= 0):
-        raise ValueError(f"peak_gb_s is {repr_short(given)}: a positive, finite number is needed")
-    return np.nan if found is None else found
+def _parse_peak(peak_gb_s: float | None) -> float:
+    peak = finite_number(peak_gb_s)
+    if peak_gb_s is not None and (peak is None or peak <= 0):
+        raise ValueError(f"peak_gb_s is {repr_short(peak_gb_s)}: a positive, finite number is needed")
+    return np.nan if peak is None else peak
 
 
-def _files(folder: Path) -> list[Path]:
-    """The CSV files below a folder that hold launches or GPUs, those of the first run first."""
-    found = []
-    for path in sorted(csv_files(folder), key=lambda one: (_pass_of(one), str(one))):
-        if path.is_file() and not _OF_NO_USE.search(path.name) and path.stat().st_size:
-            kind = tables.kind_of(tables.header_of(path))
-            if kind is not None:
-                found.append(path)
-    if not found:
-        raise wrong(folder, None, "no file below it is of rocprof or rocprofv3 --output-format csv")
-    return found
+def _find_files(folder: Path) -> list[Path]:
+    """Return the CSV files below a folder that hold launches or GPUs, those of the first run first."""
+    paths = sorted(find_csv_files(folder), key=lambda path: (_pass_number(path), str(path)))
+    paths = [path for path in paths if path.is_file() and not _IGNORED.search(path.name) and path.stat().st_size]
+    paths = [path for path in paths if detect_table(read_header(path)) is not None]
+    if not paths:
+        raise file_error(folder, None, "no file below it is of rocprof or rocprofv3 --output-format csv")
+    return paths
 
 
-def _pass_of(path: Path) -> int:
-    """The number of the run that a file is of; 0 where the profiler ran once."""
-    numbers = [int(found[1]) for part in path.parts if (found := _PASS.fullmatch(part)) and len(found[1]) < 9]
-    return numbers[-1] if numbers else 0
+def _pass_number(path: Path) -> int:
+    """Return the number of a file's run; 0 where the profiler ran once."""
+    return next((int(match[1]) for part in reversed(path.parts) if (match := _PASS.fullmatch(part))), 0)
 
 
-def _joined(place: Path, found: list[CounterTable]) -> pd.DataFrame:
-    """All launches: the columns of each file joined by process and number; of figures that two have the first."""
+def _join_runs(place: Path, tables: list[CounterTable]) -> pd.DataFrame:
+    """Join the launches of all runs by process and number; of columns that two have the first."""
+    runs: dict[int, list[CounterTable]] = {}
+    for table in tables:
+        runs.setdefault(_pass_number(table.path), []).append(table)
+    joined, *others = map(_join_files, runs.values())
+    for run in others:
+        both = joined.index.intersection(run.index)
+        kernels = [frame.loc[both, "kernel"].astype(object).to_numpy() for frame in (joined, run)]
+        differing = both[kernels[0] != kernels[1]]
+        problem = ""
+        if len(differing):
+            names = [quote_text(frame.loc[differing[0], "kernel"]) for frame in (joined, run)]
+            problem = f"launch {differing[0][1]} is {names[0]} in one run and {names[1]} in another"
+        elif len(both) < max(len(joined), len(run)):
+            problem = f"its runs have {len(joined)} and {len(run)} launches, not the same ones"
+        if problem:
+            raise file_error(place, None, f"{problem}: read the folder of each run by itself")
+        joined = _add_columns(joined, run)
+    numbers = joined.index.get_level_values(1).to_numpy()
+    return joined.reset_index(drop=True).assign(launch=numbers)
+
+
+def _add_columns(frame: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """Add the columns of `other` that `frame` lacks, for its launches."""
     import pandas as pd
 
-    whole: pd.DataFrame | None = None
-    by_pass: dict[int, list[CounterTable]] = {}
-    for one in found:
-        by_pass.setdefault(_pass_of(one.path), []).append(one)
-    for listed in by_pass.values():
-        own = _of_one_run(listed)
-        if whole is None:
-            whole = own
-            continue
-        both = whole.index.intersection(own.index)
-        differs = (
-            whole.loc[both, "kernel"].astype(object).to_numpy() != own.loc[both, "kernel"].astype(object).to_numpy()
-        )
-        if len(both) < max(len(whole), len(own)) or differs.any():
-            raise wrong(place, None, f"{_difference(whole, own, both[differs])}: read the folder of each run by itself")
-        whole = pd.concat([whole, own.reindex(whole.index)[[name for name in own if name not in whole]]], axis=1)
-    assert whole is not None
-    launches = whole.index.get_level_values(1).to_numpy()
-    return whole.reset_index(drop=True).assign(launch=launches)
+    return pd.concat([frame, other.reindex(frame.index)[[name for name in other if name not in frame]]], axis=1)
 
 
-def _difference(one: pd.DataFrame, other: pd.DataFrame, differing: Any) -> str:
-    if not len(differing):
-        return f"its runs have {len(one)} and {len(other)} launches, not the same ones"
-    at = differing[0]
-    names = [quote_text(data.loc[at, "kernel"]) for data in (one, other)]
-    return f"launch {at[1]} is {names[0]} in one run and {names[1]} in another"
-
-
-def _of_one_run(listed: list[CounterTable]) -> pd.DataFrame:
-    """A run's files, by process (in the order of their numbers) and launch; counters' first, then the launches'."""
+def _join_files(tables: list[CounterTable]) -> pd.DataFrame:
+    """Join a run's files by process (in the order of their numbers) and launch; counters first, then the launches."""
     import pandas as pd
 
-    whole: pd.DataFrame | None = None
-    for one in sorted(listed, key=lambda one: one.kind != "counters"):
-        own = _data(one)
-        if whole is None:
-            whole = own
-        elif one.kind == "launches" and any(other.kind == "counters" for other in listed):
-            more = own.reindex(whole.index)
-            whole = pd.concat([whole, more[[name for name in more if name not in whole]]], axis=1)
+    ordered = sorted(tables, key=lambda table: table.kind != "counters")
+    has_counters = ordered[0].kind == "counters"
+    joined = _table_frame(ordered[0])
+    for table in ordered[1:]:
+        frame = _table_frame(table)
+        if has_counters and table.kind == "launches":
+            joined = _add_columns(joined, frame)
         else:
-            whole = pd.concat([whole, own[~own.index.isin(whole.index)]])
-    assert whole is not None
-    processes = {process: rank for rank, process in enumerate(sorted(set(whole.index.get_level_values(0))))}
-    ranks = whole.index.get_level_values(0).map(processes)
-    whole.index = pd.MultiIndex.from_arrays([ranks, whole.index.get_level_values(1)])
-    return whole[~whole.index.duplicated()]
+            joined = pd.concat([joined, frame[~frame.index.isin(joined.index)]])
+    ranks = np.unique(joined.index.get_level_values(0), return_inverse=True)[1]
+    joined.index = pd.MultiIndex.from_arrays([ranks, joined.index.get_level_values(1)])
+    return joined[~joined.index.duplicated()]
 
 
-def _data(one: CounterTable) -> pd.DataFrame:
+def _table_frame(table: CounterTable) -> pd.DataFrame:
+    """Return a table's launches by process and number; a counter's column is ("counter", name)."""
     import pandas as pd
 
-    columns: dict[str, Any] = {}
-    for name, values in one.columns.items():
-        columns[name] = _texts(values, one.texts[name]) if name in one.texts else values
+    columns: dict[Any, Any] = {
+        name: _decode(values, table.texts[name]) if name in table.texts else values
+        for name, values in table.columns.items()
+    }
     process = columns.pop("process", None)
     if process is None:
-        number = _PROCESS.search(one.path.name)
-        process = np.full(len(one), int(number[1]) if number and len(number[1]) < 18 else 0)
+        match = _PROCESS.search(table.path.name)
+        process = np.full(len(table), int(match[1]) if match else 0)
     launch = columns.pop("dispatch")
-    columns |= {("counter", name): values for name, values in one.counters.items()}
-    data = pd.DataFrame(dict(enumerate(columns.values())))
-    data.columns = pd.Index(list(columns), tupleize_cols=False)
-    data.index = pd.MultiIndex.from_arrays([process, launch])
-    return data[~data.index.duplicated()]
+    columns |= {("counter", name): values for name, values in table.counters.items()}
+    frame = pd.DataFrame(dict(enumerate(columns.values())))
+    frame.columns = pd.Index(list(columns), tupleize_cols=False)
+    frame.index = pd.MultiIndex.from_arrays([process, launch])
+    return frame[~frame.index.duplicated()]
 
 
-def _texts(codes: NDArray[Any], texts: list[str]) -> Any:
-    """Texts of their numbers, each kept once; those that became the same are the same."""
+def _decode(codes: NDArray[Any], texts: list[str]) -> Any:
+    """Return the texts of codes as a categorical; texts that became equal are one."""
     import pandas as pd
 
-    known = list(dict.fromkeys(texts))
-    places = {text: place for place, text in enumerate(known)}
-    own = np.array([places[text] for text in texts], np.int64)
+    own, known = pd.factorize(np.array(texts, dtype=object))
     return pd.Categorical.from_codes(own[codes], categories=pd.Index(known, dtype=object))
 
 
-def _frame(
-    whole: pd.DataFrame,
-    agents: Mapping[str, tuple[str, float]],
-    peak: float,
-    source: str,
-    tool: str,
-    notes: list[str],
-) -> pd.DataFrame:
-    given = {name: whole[name].to_numpy() for name in whole.columns if not isinstance(name, tuple) and name != "kernel"}
-    counters = {name[1]: whole[name].to_numpy(np.float64) for name in whole.columns if isinstance(name, tuple)}
-    figures = TrafficFigures(counters, len(whole))
-    kernels = whole["kernel"].astype(object).to_list()
-    data: dict[str, Any] = {"kernel": kernels, "launch": given.pop("launch"), "status": ["ok"] * len(whole)}
-    data["case"] = _cases(kernels)
-    data |= _of_launches(given) | figures.columns | _devices(given.get("agent"), agents)
-    taken = times_ms(given)
-    if taken is None or np.isnan(taken).all():
-        notes = [
-            *notes,
-            "no launch has its times: rocprof writes them with --timestamp on, rocprofv3 with --kernel-trace",
-        ]
+def _build_columns(
+    launches: pd.DataFrame, agents: Mapping[str, tuple[str, float]], peak: float, notes: list[str]
+) -> dict[str, Any]:
+    """Build the frame's columns from those of the files, and add notes on what is missing."""
+    columns, counters = _split_columns(launches)
+    kernels = list(columns.pop("kernel"))
+    count = len(kernels)
+    short = {kernel: shorten_name(kernel) for kernel in set(kernels)}
+    figures = TrafficFigures(counters, count)
+    data: dict[str, Any] = {"kernel": kernels, "launch": columns.pop("launch"), "status": ["ok"] * count}
+    data["case"] = [short[kernel] for kernel in kernels]
+    data |= _size_columns(columns, count) | figures.columns | _device_columns(columns.get("agent"), agents)
+    if (times := _times_ms(columns)) is None:
+        notes.append(_NO_TIMES)
     else:
-        data["time_ms"] = taken
-    for column, name in _BYTES.items():
-        if column not in data:
-            notes = [*notes, f"{column} were not counted: {name} counts them"]
-    data |= _rates(data, peak)
+        data["time_ms"] = times
+    notes += [
+        f"{column} were not counted: {name} counts them" for column, name in _COUNTERS.items() if column not in data
+    ]
+    _add_rates(data, peak)
     if (estimated := figures.estimated) is not None:
         data["estimated"] = estimated
-    same = sorted(name for name in counters if name in _OWN or not name)
-    if same:
-        notes = [*notes, f"counters that are called as columns are left out: {quote_text(', '.join(same))}"]
-    data |= {name: values for name, values in counters.items() if name not in same}
-    return frame_of(data, source=source, tool=tool, notes=notes)
+    if same := sorted(name for name in counters if name in _OWN or not name):
+        notes.append(f"counters that are called as columns are left out: {quote_text(', '.join(same))}")
+    return data | {name: values for name, values in counters.items() if name not in same}
 
 
-def _cases(kernels: list[str]) -> list[str]:
-    """Kernels' short names, each made once."""
-    short = {kernel: short_name(kernel) for kernel in set(kernels)}
-    return [short[kernel] for kernel in kernels]
+def _split_columns(launches: pd.DataFrame) -> tuple[dict[str, NDArray[Any]], dict[str, Values]]:
+    counters = {name[1]: launches[name].to_numpy(np.float64) for name in launches if isinstance(name, tuple)}
+    columns = {str(name): launches[name].to_numpy() for name in launches if not isinstance(name, tuple)}
+    return columns, counters
 
 
-def _of_launches(given: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Blocks, threads, registers and shared memory. AMD counts a grid in work-items, threads that is."""
-    data: dict[str, Any] = {}
-    number = {name: np.asarray(values, np.float64) for name, values in given.items() if name not in ("agent",)}
-    for name in _PER_BLOCK:
-        axes = [number.get(f"{name}_{axis}") for axis in "xyz"]
-        if name not in number and all(axis is not None for axis in axes):
-            number[name] = axes[0] * axes[1] * axes[2]  # type: ignore[operator]
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        if "grid" in number and "block" in number:
-            data["grid_blocks"] = _finite(np.ceil(number["grid"] / number["block"]))
-        if "block" in number:
-            data["block_threads"] = _finite(number["block"])
-        if "registers" in number:
-            data["registers"] = number["registers"] + np.nan_to_num(number.get("accumulators", np.zeros(1)))
-    if "shared" in number:
-        data["shared_bytes"] = number["shared"]
-    if "scratch" in number:
-        data["scratch_size"] = number["scratch"]
-    if all(f"{name}_{axis}" in number for name in _PER_BLOCK for axis in "xyz"):
-        block = [number[f"block_{axis}"] for axis in "xyz"]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            grid = [np.ceil(number[f"grid_{axis}"] / size) for axis, size in zip("xyz", block, strict=True)]
-        data |= {"grid": _by_axes(grid), "block": _by_axes(block)}
-    return data
-
-
-def _finite(values: NDArray[Any]) -> NDArray[Any]:
-    return np.where(np.isfinite(values), values, np.nan)
-
-
-def _by_axes(axes: Iterable[NDArray[Any]]) -> list[str | None]:
-    listed = np.stack(list(axes), axis=1)
-    known = np.isfinite(listed).all(axis=1)
-    return [
-        "x".join(f"{size:.0f}" for size in row) if there else None for row, there in zip(listed, known, strict=True)
-    ]
-
-
-def _devices(agent: Any, agents: Mapping[str, tuple[str, float]]) -> dict[str, Any]:
-    """GPUs by name where the profiler listed them, else by number."""
-    if agent is None:
-        return {}
-    known: dict[str, tuple[str, float]] = {}
-    for name in dict.fromkeys(agent):
-        number = str(name).rpartition(" ")[2]
-        known[name] = agents.get(number, (f"GPU {number}" if number else "", np.nan))
-    data: dict[str, Any] = {"device": [known[name][0] for name in agent]}
-    units = np.array([known[name][1] for name in agent])
-    return data if np.isnan(units).all() else data | {"multiprocessors": units}
-
-
-def _rates(data: Mapping[str, Any], peak: float) -> dict[str, Any]:
-    """Bandwidth, where read and written bytes and the time are known, and its share of the peak."""
-    found: dict[str, Any] = {}
+def _add_rates(data: dict[str, Any], peak: float) -> None:
     if not np.isnan(peak):
-        found["peak_gb_s"] = np.full(len(data["kernel"]), peak)
-    if "time_ms" in data and "dram_bytes_read" in data and "dram_bytes_written" in data:
-        moved = np.rint(data["dram_bytes_read"]) + np.rint(data["dram_bytes_written"])
-        found["dram_gb_s"] = moved / data["time_ms"] / 1e6
+        data["peak_gb_s"] = np.full(len(data["kernel"]), peak)
+    if {"time_ms", _READ, _WRITTEN} <= data.keys():
+        data["dram_gb_s"] = (np.rint(data[_READ]) + np.rint(data[_WRITTEN])) / data["time_ms"] / 1e6
         if not np.isnan(peak):
-            found["pct_peak"] = 100 * found["dram_gb_s"] / peak
-    return found
+            data["pct_peak"] = 100 * data["dram_gb_s"] / peak
+
+
+def _times_ms(columns: Mapping[str, NDArray[Any]]) -> Values | None:
+    """Return launches' times, NaN where start and end are equal: nothing was recorded; None where no launch has one."""
+    if "start" not in columns or "end" not in columns:
+        return None
+    times_ns = (columns["end"] - columns["start"]).astype(np.float64)
+    return np.where(times_ns > 0, times_ns / 1e6, np.nan) if (times_ns > 0).any() else None
+
+
+def _size_columns(columns: Mapping[str, NDArray[Any]], count: int) -> dict[str, Any]:
+    """Return blocks, threads, registers and shared memory. AMD counts a grid in work-items, which are threads."""
+    sizes = {name: np.asarray(values, np.float64) for name, values in columns.items() if name in SIZES}
+    unknown = np.full(count, np.nan)
+    axes = {name: [sizes.get(f"{name}_{axis}", unknown) for axis in "xyz"] for name in ("grid", "block")}
+    grid, block = (sizes.get(name, lengths[0] * lengths[1] * lengths[2]) for name, lengths in axes.items())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        blocks = [np.ceil(threads / size) for threads, size in zip(axes["grid"], axes["block"], strict=True)]
+        data = {
+            "grid_blocks": np.ceil(grid / block),
+            "block_threads": block,
+            "registers": sizes.get("registers", unknown) + np.nan_to_num(sizes.get("accumulators", unknown)),
+            "shared_bytes": sizes.get("shared", unknown),
+            "scratch_size": sizes.get("scratch", unknown),
+        }
+    texts = {"grid": _format_axes(blocks), "block": _format_axes(axes["block"])}
+    return {name: values for name, values in data.items() if not np.isnan(values).all()} | {
+        name: values for name, values in texts.items() if any(values)
+    }
+
+
+def _format_axes(axes: Sequence[NDArray[Any]]) -> list[str | None]:
+    launches = zip(*axes, strict=True)
+    return ["x".join(f"{size:.0f}" for size in sizes) if np.isfinite(sizes).all() else None for sizes in launches]
+
+
+def _device_columns(agents: Any, known: Mapping[str, tuple[str, float]]) -> dict[str, Any]:
+    """Return GPUs by name where the profiler listed them, else by number."""
+    if agents is None:
+        return {}
+    devices: dict[str, tuple[str, float]] = {}
+    for agent in dict.fromkeys(agents):
+        number = str(agent).rpartition(" ")[2]
+        devices[agent] = known.get(number, (f"GPU {number}" if number else "", np.nan))
+    names, units = zip(*(devices[agent] for agent in agents), strict=True)
+    data: dict[str, Any] = {"device": list(names)}
+    return data if np.isnan(units).all() else data | {"multiprocessors": np.array(units)}

@@ -1,11 +1,10 @@
-"""`RocprofSession`: the commands that count memory traffic with AMD's profilers, and what they leave."""
+"""`RocprofSession`: build the commands that count memory traffic with AMD's profilers, and read their files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.importers.rocprof import counters as known_counters
@@ -17,25 +16,24 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _INPUT, _RESULTS = "input.txt", "results.csv"
-
 _TRACED = ["--kernel-trace", "--output-format", "csv"]
 
 
 class RocprofSession:
-    """Counters to be taken by rocprofv3, or by rocprof of version 1, into a folder.
+    """Counters that rocprofv3, or rocprof of version 1, writes to a folder.
 
-    Nothing is run here: `build_command` gives what to run, where the GPU is, and `parse_results` reads what it left.
-    There was no AMD GPU to try this on: commands follow AMD's documentation, files are read as it shows them.
+    `build_command` builds the command to run where the GPU is, and `parse_results` reads its files. It was not tested
+    on an AMD GPU: commands and files are those of AMD's documentation.
 
     Parameters
     ----------
     output_dir : str or path
-        Where the profiler writes.
+        The folder that the profiler writes to.
     counters : sequence of str, optional
-        What is counted; None: bytes read from memory and written to it. Names of AMD's, and of rocprof's examples
-        TCP_TOTAL_CACHE_MISSES and SQ_LDS_BANK_ACTIVE, which stand for counters that there are.
+        AMD's names, and TCP_TOTAL_CACHE_MISSES and SQ_LDS_BANK_ACTIVE of rocprof's examples, which are replaced by
+        existing counters; None: bytes read from memory and written to it.
     version : {3, 1}
-        rocprofv3, or rocprof of version 1, which takes counters from a file only.
+        rocprofv3, or rocprof of version 1, which reads counters from a file only.
     gfx : str
         The GPU: gfx90a (MI200), gfx942 (MI300), gfx1100 (RDNA 3), ... `rocminfo` prints it.
     known : sequence of str
@@ -71,57 +69,59 @@ class RocprofSession:
             raise ValueError(f"version is {repr_short(version)}: allowed are 1 (rocprof) and 3 (rocprofv3)")
         self.output_dir = path_of(output_dir, "output_dir")
         self.version, self.gfx = version, gfx
-        asked = memory_counters(gfx, version) if counters is None else list(parse_names("counters", counters))
-        also = [_name(given) for given in parse_names("known", known)] if known else []
-        self.counters = known_counters.checked(asked, gfx, also)
+        names = memory_counters(gfx, version) if counters is None else list(parse_names("counters", counters))
+        also = [_check_counter(name) for name in parse_names("known", known)] if known else []
+        self.counters = known_counters.check_counters(names, gfx, also)
         if not self.counters:
             raise ValueError("counters are none: name at least one, FETCH_SIZE for example")
-        self.passes = known_counters.passes(self.counters, gfx)
+        self.passes = known_counters.plan_passes(self.counters, gfx)
 
     def build_command(self, program: str | PathLike[str], args: Sequence[str] = ()) -> list[str]:
-        """The command as a list of arguments, for `subprocess.run`, never for a shell.
+        """Build the command as a list of arguments, for `subprocess.run`, never for a shell.
 
-        Where the counters need several runs, or for rocprof of version 1, they are written to ``input.txt`` in the
-        folder, a ``pmc:`` line for each run, and the profiler starts the program once for each line.
+        Counters that need several runs, and those of rocprof of version 1, are written to ``input.txt`` in the folder,
+        a ``pmc:`` line for each run; the profiler starts the program once for each line.
 
         Parameters
         ----------
         program : str or path
-            What is profiled.
+            The program to profile.
         args : sequence of str
             Its arguments.
 
         Raises
         ------
         TypeError
-            For arguments that are one string, which would become letters.
+            For arguments that are one string.
         ValueError
-            For what no command line can hold.
+            For arguments that no command line can hold.
         OSError
             When the folder, or the file in it, cannot be written.
         """
-        wanted = [_argument(program), *_arguments(args)]
-        if not wanted[0]:
+        if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+            raise TypeError(f"args is {repr_short(args)}: a list of arguments is needed, ['--size', '4096']")
+        words = [_to_argument(word) for word in (program, *args)]
+        if not words[0]:
             raise ValueError("program is '': the program to profile is needed")
-        folder = _path_argument(self.output_dir)
+        folder = f"./{self.output_dir}" if str(self.output_dir).startswith("-") else str(self.output_dir)  # no option
         if self.version == 1:
-            if wanted[0].startswith("-"):
-                raise ValueError(f"program is {repr_short(wanted[0])}: rocprof would take it for an option of its own")
+            if words[0].startswith("-"):
+                raise ValueError(f"program is {repr_short(words[0])}: rocprof would take it for an option of its own")
             self._write_input()
-            results = os.path.join(folder, _RESULTS)
-            return ["rocprof", "--timestamp", "on", "-i", os.path.join(folder, _INPUT), "-o", results, *wanted]
-        if len(self.passes) == 1:
-            return ["rocprofv3", "--pmc", *self.passes[0], *_TRACED, "-d", folder, "--", *wanted]
-        self._write_input()
-        return ["rocprofv3", "-i", os.path.join(folder, _INPUT), *_TRACED, "-d", folder, "--", *wanted]
+            return ["rocprof", "--timestamp", "on", "-i", f"{folder}/{_INPUT}", "-o", f"{folder}/{_RESULTS}", *words]
+        counters = ["--pmc", *self.passes[0]]
+        if len(self.passes) > 1:
+            self._write_input()
+            counters = ["-i", f"{folder}/{_INPUT}"]
+        return ["rocprofv3", *counters, *_TRACED, "-d", folder, "--", *words]
 
     def parse_results(self) -> pd.DataFrame:
-        """What the command left in the folder, as `parse_rocprof` reads it: a row for each launch.
+        """Read the command's files with `parse_rocprof`: a row for each launch.
 
         Raises
         ------
         FileNotFoundError
-            Where the command was not run yet.
+            Where the command has not been run.
         """
         if not self.output_dir.exists():
             folder = quote_text(self.output_dir)
@@ -131,13 +131,12 @@ class RocprofSession:
 
     def _write_input(self) -> None:
         self.output_dir.mkdir(parents=True, exist_ok=True)
-        lines = [f"pmc : {' '.join(listed)}\n" for listed in self.passes]
-        atomic_write(self.output_dir / _INPUT, "".join(lines))
+        atomic_write(self.output_dir / _INPUT, "".join(f"pmc : {' '.join(names)}\n" for names in self.passes))
 
 
 def memory_counters(gfx: str = "gfx90a", version: int = 3) -> list[str]:
-    """Active cycles, and the bytes that go to memory and back, in KiB where the GPU's family has that metric."""
-    kind = known_counters.l2(gfx)
+    """Return the counters of active cycles and of memory traffic, in KiB where the GPU's family has that metric."""
+    kind = known_counters.l2_prefix(gfx)
     if kind == "GL2C":
         return ["GRBM_GUI_ACTIVE", "FETCH_SIZE", *_rdna_writes(gfx)]
     sizes = ["FetchSize", "WriteSize"] if version == 1 and kind == "TCC_EA" else ["FETCH_SIZE", "WRITE_SIZE"]
@@ -145,45 +144,58 @@ def memory_counters(gfx: str = "gfx90a", version: int = 3) -> list[str]:
 
 
 def profile_memory(output_dir: str | PathLike[str], **options: Any) -> RocprofSession:
-    """A session that counts the bytes of each launch: what `RocprofSession` does without `counters`.
+    """Make a session that counts the bytes of each launch.
 
-    `options` are those of `RocprofSession`: version, gfx, known.
+    Parameters
+    ----------
+    output_dir : str or path
+        The folder that the profiler writes to.
+    **options
+        version, gfx and known of `RocprofSession`.
     """
     return RocprofSession(output_dir, **options)
 
 
 def profile_memory_detailed(output_dir: str | PathLike[str], **options: Any) -> RocprofSession:
-    """A session that counts memory requests by size, hits and misses of the L2 cache, vector memory instructions, waves
-    and bank conflicts; a GPU needs several runs of the program for them.
+    """Make a session that counts memory requests by size, hits and misses of the L2 cache, and more.
 
-    `options` are those of `RocprofSession`: version, gfx, known.
+    It counts vector memory instructions, waves and bank conflicts, too; a GPU needs several runs of the program.
+
+    Parameters
+    ----------
+    output_dir, **options
+        As for `profile_memory`.
 
     Examples
     --------
     >>> profile_memory_detailed("counted").passes[0][:3]
     ['GRBM_GUI_ACTIVE', 'SQ_WAVES', 'SQ_INSTS_VMEM']
     """
-    return RocprofSession(output_dir, _detailed(options.get("gfx", "gfx90a")), **options)
+    return RocprofSession(output_dir, _detailed_counters(options.get("gfx", "gfx90a")), **options)
 
 
 def profile_matmul_memory(output_dir: str | PathLike[str], **options: Any) -> RocprofSession:
-    """The same for matrix products: beside it vector and matrix instructions, those on shared memory, and the first
-    cache's accesses and misses.
+    """Make a session for matrix products: `profile_memory_detailed` with instructions and the first cache's accesses.
 
-    `options` are those of `RocprofSession`: version, gfx, known.
+    Instructions are those of vectors, of matrices and on shared memory.
+
+    Parameters
+    ----------
+    output_dir, **options
+        As for `profile_memory`.
     """
     gfx = options.get("gfx", "gfx90a")
     more = ["SQ_INSTS_VALU", "SQ_INSTS_LDS"]
-    if known_counters.l2(gfx) != "GL2C":
-        has = known_counters.names(gfx)
+    if known_counters.l2_prefix(gfx) != "GL2C":
+        has = known_counters.list_counters(gfx)
         matrix = [f"SQ_INSTS_VALU_MFMA_MOPS_{kind}" for kind in ("F16", "BF16", "F32")]
         more += [name for name in (*matrix, "TCP_TOTAL_CACHE_ACCESSES_sum", "TCP_TCC_READ_REQ_sum") if name in has]
-    return RocprofSession(output_dir, [*_detailed(gfx), *more], **options)
+    return RocprofSession(output_dir, [*_detailed_counters(gfx), *more], **options)
 
 
-def _detailed(gfx: str) -> list[str]:
-    kind = known_counters.l2(gfx)
-    has = known_counters.names(gfx)
+def _detailed_counters(gfx: str) -> list[str]:
+    kind = known_counters.l2_prefix(gfx)
+    has = known_counters.list_counters(gfx)
     if kind == "GL2C":
         instructions = [name for name in ("SQ_INSTS_TEX_LOAD", "SQ_INSTS_TEX_STORE", "SQ_INSTS_FLAT") if name in has]
         reads = [f"GL2C_EA_RDREQ_{size}B_sum" for size in (32, 64, 96, 128)]
@@ -199,35 +211,19 @@ def _detailed(gfx: str) -> list[str]:
 
 
 def _rdna_writes(gfx: str) -> list[str]:
-    whole = "GL2C_EA_WRREQ_sum" if "GL2C_EA_WRREQ_sum" in known_counters.names(gfx) else "GL2C_MC_WRREQ_sum"
+    whole = "GL2C_EA_WRREQ_sum" if "GL2C_EA_WRREQ_sum" in known_counters.list_counters(gfx) else "GL2C_MC_WRREQ_sum"
     return [whole, "GL2C_EA_WRREQ_64B_sum"]
 
 
-def _name(given: str) -> str:
-    """A counter's name, as a line of the profiler's file holds it."""
-    if not given.isascii() or not given.replace("_", "").replace("[", "").replace("]", "").isalnum():
-        raise ValueError(
-            f"known holds {repr_short(given)}: a counter's name is needed, of letters, digits and underscores"
-        )
-    return given
+def _check_counter(name: str) -> str:
+    if not name.isascii() or not name.replace("_", "").replace("[", "").replace("]", "").isalnum():
+        raise ValueError(f"known holds {repr_short(name)}: a counter's name has letters, digits and underscores alone")
+    return name
 
 
-def _arguments(args: Sequence[str]) -> list[str]:
-    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
-        raise TypeError(f"args is {repr_short(args)}: a list of arguments is needed, ['--size', '4096']")
-    return [_argument(one) for one in args]
-
-
-def _argument(given: Any) -> str:
-    text = os.fspath(given) if isinstance(given, PathLike) else given
-    if isinstance(text, (int, float)) and not isinstance(text, bool):
-        text = str(text)
+def _to_argument(word: Any) -> str:
+    text = os.fspath(word) if isinstance(word, PathLike) else word
+    text = str(text) if isinstance(text, (int, float)) and not isinstance(text, bool) else text
     if not isinstance(text, str) or "\0" in text:
-        raise ValueError(f"{repr_short(given)} is no argument of a command: text is needed, without NUL")
+        raise ValueError(f"{repr_short(word)} is no argument of a command: text is needed, without NUL")
     return text
-
-
-def _path_argument(path: Path) -> str:
-    """A path that no program takes for an option."""
-    text = str(path)
-    return os.path.join(".", text) if text.startswith("-") else text

@@ -1,16 +1,17 @@
-"""One CSV file of AMD's profilers as columns: rocprof's wide rows; rocprofv3's counters, launches and list of GPUs."""
+"""Read one CSV file of AMD's profilers as columns: rocprof's wide rows; rocprofv3's counters, launches and GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bwprof.importers.reader import FileLines, batches, line_of, opened, records, wrong
+from bwprof.importers.reader import FileLines, file_error, open_text, read_complete, read_records
 from bwprof.results import schema
 from bwprof.text.parsing import repr_short
 
@@ -20,66 +21,43 @@ if TYPE_CHECKING:
 FileKind = Literal["wide", "counters", "launches", "agents"]
 
 _BATCH = 2_000  # records
-
 _MOST_COLUMNS = 3_000
-
 _MOST_RECORDS = 5_000_000  # of rocprofv3 that is a file of 800 MB
-
 _MOST_CELLS = 30_000_000  # of the table of launches and counters
+_NEEDED = "a CSV file is needed that rocprof or rocprofv3 --output-format csv wrote"
 
-# What a column is, by its name in lower case without "_" and "-", in files of any version.
-_ROLES = {
-    "index": "dispatch",
-    "dispatchid": "dispatch",
-    "kernelname": "kernel",
-    "pid": "process",
-    "processid": "process",
-    "gpuid": "agent",
-    "agentid": "agent",
-    "grd": "grid",
-    "gridsize": "grid",
-    "gridsizex": "grid_x",
-    "gridsizey": "grid_y",
-    "gridsizez": "grid_z",
-    "wgr": "block",
-    "workgroupsize": "block",
-    "workgroupsizex": "block_x",
-    "workgroupsizey": "block_y",
-    "workgroupsizez": "block_z",
-    "lds": "shared",
-    "ldsblocksize": "shared",
-    "ldsperworkgroup": "shared",
-    "groupsegmentsize": "shared",
-    "scr": "scratch",
-    "scratchsize": "scratch",
-    "scratchperworkitem": "scratch",
-    "privatesegmentsize": "scratch",
-    "archvgpr": "registers",
-    "vgpr": "registers",
-    "vgprcount": "registers",
-    "accumvgpr": "accumulators",
-    "accumvgprcount": "accumulators",
-    "beginns": "start",
-    "starttimestamp": "start",
-    "endns": "end",
-    "endtimestamp": "end",
-    "countername": "counter",
-    "countervalue": "value",
+# The roles of columns, and their names in files of any version, in lower case without "_" and "-".
+_NAMES = {
+    "dispatch": ("index", "dispatchid"),
+    "kernel": ("kernelname",),
+    "process": ("pid", "processid"),
+    "agent": ("gpuid", "agentid"),
+    "grid": ("grd", "gridsize"),
+    "block": ("wgr", "workgroupsize"),
+    **{f"grid_{axis}": (f"gridsize{axis}",) for axis in "xyz"},
+    **{f"block_{axis}": (f"workgroupsize{axis}",) for axis in "xyz"},
+    "shared": ("lds", "ldsblocksize", "ldsperworkgroup", "groupsegmentsize"),
+    "scratch": ("scr", "scratchsize", "scratchperworkitem", "privatesegmentsize"),
+    "registers": ("archvgpr", "vgpr", "vgprcount"),
+    "accumulators": ("accumvgpr", "accumvgprcount"),
+    "start": ("beginns", "starttimestamp"),
+    "end": ("endns", "endtimestamp"),
+    "counter": ("countername",),
+    "value": ("countervalue",),
 }
-
-_PASSED_OVER = {
+_ROLES = {name: role for role, names in _NAMES.items() for name in names}
+_TEXT = frozenset(("kernel", "agent", "counter"))
+_INTEGERS = frozenset(("dispatch", "process", "start", "end"))
+SIZES = frozenset(_NAMES) - _TEXT - _INTEGERS - {"value"}
+_IGNORED = {
     *("queueid", "queueindex", "tid", "threadid", "sgpr", "sgprcount", "wavesize", "sig", "obj", "correlationid"),
     *("kernelid", "dispatchns", "completens", "kind", "streamid", "durationns"),
 }
 
-_TEXT = frozenset(("kernel", "agent", "counter"))
-
-_WHOLE = frozenset(("dispatch", "process", "start", "end"))
-
 
 @dataclass(slots=True)
 class CounterTable:
-    """A file's launches: columns by role, texts as numbers of `texts`, counters by name; NaN for what is not there."""
+    """A file's launches: `columns` by role, where codes stand for `texts`; `counters` by name; NaN where unknown."""
 
     path: Path
     kind: FileKind
@@ -93,239 +71,185 @@ class CounterTable:
         return len(self.columns.get("dispatch", ()))
 
 
-def kind_of(header: Sequence[str]) -> FileKind | None:
-    """What a file with this header holds; None for what is not of a profiler of AMD's, or of no use here."""
-    named = {_plain(cell) for cell in header}
-    roles = {_ROLES[name] for name in named if name in _ROLES}
-    if {"nodeid", "agenttype"} <= named:
+def detect_table(header: Sequence[str]) -> FileKind | None:
+    """Return what a file with this header holds; None for what this module does not read."""
+    names = set(map(_simplify, header))
+    roles = {_ROLES[name] for name in names if name in _ROLES}
+    if {"nodeid", "agenttype"} <= names:
         return "agents"
     if not {"dispatch", "kernel"} <= roles:
         return None
     if {"counter", "value"} & roles:
         return "counters" if {"counter", "value"} <= roles else None
-    return "launches" if "kind" in named and {"start", "end"} <= roles else "wide"
+    return "launches" if "kind" in names and {"start", "end"} <= roles else "wide"
 
 
-def header_of(path: Path) -> list[str]:
-    """A file's first record; ValueError where it has none."""
-    with opened(path) as stream:
-        first = next(records(path, iter(FileLines(path, stream))), None)
-    if first is None or not any(first[1]):
-        raise wrong(path, None, f"it is empty: {_NEEDED}")
-    return first[1]
+def read_header(path: Path) -> list[str]:
+    """Read a file's first record; ValueError where it has none."""
+    with open_text(path) as stream:
+        _, header = next(read_records(path, iter(FileLines(path, stream))), (0, []))
+    if not any(header):
+        raise file_error(path, None, f"it is empty: {_NEEDED}")
+    return header
 
 
-_NEEDED = "a CSV file is needed that rocprof or rocprofv3 --output-format csv wrote"
-
-
-def read(path: Path) -> CounterTable:
-    """A file's table.
+def read_table(path: Path) -> CounterTable:
+    """Read a file's table.
 
     Raises
     ------
     ValueError
-        For what is no such file, and for a record that is damaged, with its line.
+        For any other file, and for a record that is damaged, with its line.
     OSError
         When it cannot be read.
     """
-    header = header_of(path)
-    kind = kind_of(header)
+    header = read_header(path)
+    kind = detect_table(header)
     if kind is None:
-        raise wrong(path, 1, f"its columns are {repr_short(', '.join(header))}: {_NEEDED}")
+        raise file_error(path, 1, f"its columns are {repr_short(', '.join(header))}: {_NEEDED}")
     if len(header) > _MOST_COLUMNS:
-        raise wrong(path, 1, f"it has {len(header)} columns: at most {_MOST_COLUMNS} are read")
+        raise file_error(path, 1, f"it has {len(header)} columns: at most {_MOST_COLUMNS} are read")
     table = CounterTable(path, kind)
-    with opened(path) as stream:
-        lines = FileLines(path, stream)
-        found = batches(path, iter(lines), _BATCH)
-        if kind == "agents":
-            _read_agents(table, header, next(found)[1:])
-        else:
-            _read_launches(table, header, found, lines)
+    if kind == "agents":
+        _read_agents(table)
+        return table
+    columns = _read_columns(table, header)
+    if kind == "counters":
+        _sum_instances(table, columns)
+    else:
+        table.columns = {name: values for name, values in columns.items() if name in _NAMES}
+        table.counters = {name: values for name, values in columns.items() if name not in _NAMES}
+    _drop_impossible(table)
     return table
 
 
-def _plain(name: str) -> str:
+def _simplify(name: str) -> str:
     return name.strip().lower().replace("_", "").replace("-", "")
 
 
-def _read_agents(table: CounterTable, header: list[str], found: list[list[str]]) -> None:
-    """GPUs by the numbers that launches name them by: "AMD Instinct MI250X (gfx90a)", and compute units."""
-    places = {_plain(name): place for place, name in enumerate(header)}
-    for cells in found:
-        cell = {name: cells[place] for name, place in places.items() if place < len(cells)}
-        if cell.get("agenttype", "").strip().upper() != "GPU":
-            continue
-        product, gfx = (schema.clean(cell.get(name, "").strip()) for name in ("productname", "name"))
-        name = " ".join(word for word in (product, f"({gfx})" if product and gfx else gfx) if word)
-        units = cell.get("cucount", "")
-        number = float(units) if units.isascii() and units.isdigit() and len(units) < 7 else np.nan
-        table.agents[cell.get("nodeid", "").strip()] = (name or "GPU", number)
+def _read_agents(table: CounterTable) -> None:
+    """Read GPUs by their numbers: "AMD Instinct MI250X (gfx90a)", and compute units."""
+    with open_text(table.path) as stream:
+        records = read_records(table.path, iter(FileLines(table.path, stream)))
+        names = [_simplify(name) for name in next(records)[1]]
+        for _, cells in islice(records, _BATCH):
+            cell = {name: value.strip() for name, value in zip(names, cells, strict=False)}
+            if cell.get("agenttype", "").upper() == "GPU":
+                product, gfx = (schema.clean(cell.get(name, "")) for name in ("productname", "name"))
+                units = cell.get("cucount", "")
+                count = float(units) if units.isascii() and units.isdigit() and len(units) < 7 else np.nan
+                name = f"{product} ({gfx})" if product and gfx else product or gfx or "GPU"
+                table.agents[cell.get("nodeid", "")] = (name, count)
 
 
-@dataclass(slots=True)
-class _Part:
-    """A column while it is read: how its cells become numbers, and what was read."""
+class _CsvColumn:
+    """A column while it is read: cells become numbers; texts become codes, their numbers in `texts`."""
 
-    name: str
-    place: int
-    convert: Callable[[tuple[str, ...]], NDArray[Any]]
-    said: str
-    found: list[NDArray[Any]] = field(default_factory=list)
+    def __init__(self, name: str, place: int) -> None:
+        self.name, self.place = name, place
+        self.needed = "a whole number of 64 bits" if name in _INTEGERS else "a number"
+        self.texts: dict[str, int] = {}
+        self.batches: list[NDArray[Any]] = []
 
-
-def _read_launches(table: CounterTable, header: list[str], found: Iterator[list[list[str]]], lines: FileLines) -> None:
-    codes: dict[str, dict[str, int]] = {}
-    parts = _parts(table, header, codes)
-    before = 1  # records, the header among them
-    for batch in _whole_records(table, header, found, lines):
-        cells = list(zip(*batch, strict=True))
-        for part in parts:
-            try:
-                part.found.append(part.convert(cells[part.place]))
-            except (OverflowError, ValueError):
-                raise _cell_error(table.path, header, part, batch, before) from None
-        before += len(batch)
-        if before > _MOST_RECORDS:
-            said = f"it has more than {_MOST_RECORDS} records: profile fewer launches, or read it in parts"
-            raise wrong(table.path, None, said)
-    if before == 1:
-        raise wrong(table.path, 1, "it has a header and no launches: none were made, or the file is not whole")
-    whole = {part.name: np.concatenate(part.found) for part in parts}
-    for part in parts:
-        part.found.clear()
-    table.texts = {role: [_kernel(text) for text in texts] for role, texts in codes.items()}
-    _check_times(table.path, whole)
-    if table.kind == "counters":
-        _pivot(table, whole)
-    else:
-        counted = {part.name for part in parts} - set(_ROLES.values())
-        table.columns = {name: values for name, values in whole.items() if name not in counted}
-        table.counters = {name: whole[name] for name in whole if name in counted}
-    _leave_out_impossible(table)
+    def convert(self, cells: Sequence[str]) -> NDArray[Any]:
+        if self.name in _TEXT:
+            codes = (self.texts.setdefault(cell, len(self.texts)) for cell in cells)
+            return np.fromiter(codes, np.int32, len(cells))
+        if self.name in _INTEGERS:
+            return np.fromiter(map(int, cells), np.int64, len(cells))
+        return np.fromiter((float(cell or "nan") for cell in cells), np.float64, len(cells))
 
 
-def _whole_records(
-    table: CounterTable, header: list[str], found: Iterator[list[list[str]]], lines: FileLines
-) -> Iterator[list[list[str]]]:
-    """Records that have all their cells; a last one that was cut off is left out."""
-    width, before = len(header), 0
-    for given in found:
-        batch = given if all(given) else list(filter(None, given))  # csv gives an empty record for an empty line
-        if set(map(len, batch)) - {width}:
-            at = next(at for at, record in enumerate(batch) if len(record) != width)
-            line, cells = line_of(table.path, before + at), len(batch[at])
-            if at + 1 < len(batch) or lines.ended or cells > width or next(found, None) is not None:
-                said = f"it has {cells} cells where the header has {width}: the file is damaged, or not whole"
-                raise wrong(table.path, line, said)
-            table.notes.append(f"line {line} is cut off and left out: the file is not whole")
-            batch = batch[:-1]
-        elif not lines.ended and len(batch) < _BATCH:
-            table.notes.append("the last line has no end: if the file was cut off there, so may its last figure be")
-        if not before:
-            batch = batch[1:]  # the header
-        before += len(batch) + (not before)
-        if batch:
-            yield batch
+def _read_columns(table: CounterTable, header: list[str]) -> dict[str, NDArray[Any]]:
+    """Read a file's launches as whole columns, and the texts of `table`."""
+    path = table.path
+    columns = _choose_columns(table, header)
+    line_numbers = array("q")
+    with open_text(path) as stream:
+        records = read_complete(path, FileLines(path, stream), table.notes, unended=True)
+        next(records)
+        while batch := list(islice(records, _BATCH)):
+            lines, rows = zip(*batch, strict=True)
+            line_numbers.extend(lines)
+            if len(line_numbers) > _MOST_RECORDS:
+                problem = f"it has more than {_MOST_RECORDS} records: profile fewer launches, or read it in parts"
+                raise file_error(path, None, problem)
+            cells = list(zip(*rows, strict=True))
+            for column in columns:
+                try:
+                    column.batches.append(column.convert(cells[column.place]))
+                except (OverflowError, ValueError):
+                    raise _cell_error(path, header, column, batch) from None
+    if not line_numbers:
+        raise file_error(path, 1, "it has a header and no launches: none were made, or the file is not whole")
+    table.texts = {column.name: list(map(_clean_kernel, column.texts)) for column in columns if column.name in _TEXT}
+    whole = {column.name: np.concatenate(column.batches) for column in columns}
+    if "start" in whole and "end" in whole:
+        start, end = whole["start"], whole["end"]
+        for at in np.flatnonzero((start < 0) | (end < start)):
+            problem = f"the launch ends at {int(end[at])} ns and begins at {int(start[at])} ns"
+            raise file_error(path, line_numbers[at], f"{problem}: times from 0 on are needed")
+    return whole
 
 
-def _parts(table: CounterTable, header: list[str], codes: dict[str, dict[str, int]]) -> list[_Part]:
-    """The columns to read; of two with one role the first."""
-    parts: dict[str, _Part] = {}
+def _choose_columns(table: CounterTable, header: list[str]) -> list[_CsvColumn]:
+    """Return the columns to read; of two with one role the first."""
+    columns: dict[str, _CsvColumn] = {}
     for place, title in enumerate(header):
-        plain = _plain(title)
-        role = _ROLES.get(plain)
-        if role in _TEXT and role is not None:
-            parts.setdefault(role, _Part(role, place, _coder(codes.setdefault(role, {})), "text"))
-        elif role in _WHOLE and role is not None:
-            parts.setdefault(role, _Part(role, place, _whole, "a whole number of 64 bits"))
-        elif role is not None:
-            parts.setdefault(role, _Part(role, place, _floats, "a number"))
-        elif table.kind == "wide" and plain not in _PASSED_OVER and title.strip():
-            name = schema.clean(title.strip())
-            if name in _ROLES.values():
-                raise wrong(table.path, 1, f"column {repr_short(title)} is none of AMD's: {_NEEDED}")
-            parts.setdefault(name, _Part(name, place, _floats, "a number"))
-    return list(parts.values())
+        name = _simplify(title)
+        role = _ROLES.get(name)
+        if role is None and table.kind == "wide" and name not in _IGNORED and title.strip():
+            role = schema.clean(title.strip())  # a counter
+            if role in _NAMES:
+                raise file_error(table.path, 1, f"column {repr_short(title)} is none of AMD's: {_NEEDED}")
+        if role is not None:
+            columns.setdefault(role, _CsvColumn(role, place))
+    return list(columns.values())
 
 
-def _coder(codes: dict[str, int]) -> Callable[[tuple[str, ...]], NDArray[Any]]:
-    def convert(cells: tuple[str, ...]) -> NDArray[Any]:
-        for text in dict.fromkeys(cells):  # in their order, which a set has not
-            codes.setdefault(text, len(codes))
-        return np.fromiter(map(codes.__getitem__, cells), np.int32, len(cells))
-
-    return convert
-
-
-def _whole(cells: tuple[str, ...]) -> NDArray[Any]:
-    return np.fromiter(map(int, cells), np.int64, len(cells))
-
-
-def _floats(cells: tuple[str, ...]) -> NDArray[Any]:
-    filled = cells if all(cells) else [cell or "nan" for cell in cells]
-    return np.fromiter(map(float, filled), np.float64, len(cells))
-
-
-def _cell_error(path: Path, header: list[str], part: _Part, batch: list[list[str]], before: int) -> ValueError:
-    """What is wrong with the first cell of a column that cannot be read."""
-    for at, record in enumerate(batch):
+def _cell_error(path: Path, header: list[str], column: _CsvColumn, batch: list[tuple[int, list[str]]]) -> ValueError:
+    """Return the error for the first cell of a column that cannot be converted."""
+    for line, cells in batch:
+        cell = cells[column.place]
         try:
-            part.convert((record[part.place],))
+            column.convert((cell,))
         except (OverflowError, ValueError):
-            said = (
-                f"column {repr_short(header[part.place])} holds {repr_short(record[part.place])}: {part.said} is needed"
-            )
-            return wrong(path, line_of(path, before + at), said)
-    raise AssertionError(f"column {part.name}: each of its cells can be read, and all of them cannot")
+            problem = f"column {repr_short(header[column.place])} holds {repr_short(cell)}: {column.needed} is needed"
+            return file_error(path, line, problem)
+    raise AssertionError(f"column {column.name}: each of its cells can be read, and all of them cannot")
 
 
-def _kernel(text: str) -> str:
-    """A name without what the loader adds to it: `f(int) [clone .kd]` and `f.kd` are kernel descriptors of f."""
-    name = schema.clean(text.strip())
-    return name.removesuffix(" [clone .kd]").removesuffix(".kd")
+def _clean_kernel(text: str) -> str:
+    """Remove what the loader adds to a name: `f(int) [clone .kd]` and `f.kd` are kernel descriptors of f."""
+    return schema.clean(text.strip()).removesuffix(" [clone .kd]").removesuffix(".kd")
 
 
-def _check_times(path: Path, whole: dict[str, NDArray[Any]]) -> None:
-    start, end = whole.get("start"), whole.get("end")
-    if start is None or end is None:
-        return
-    bad = np.flatnonzero((start < 0) | (end < start))
-    if len(bad):
-        at = int(bad[0])
-        said = f"the launch ends at {int(end[at])} ns and begins at {int(start[at])} ns: times from 0 on are needed"
-        raise wrong(path, line_of(path, at + 1), said)
-
-
-def _pivot(table: CounterTable, whole: dict[str, NDArray[Any]]) -> None:
-    """Records of a launch and a counter each as launches with all their counters; instances of a counter are summed."""
-    process = whole.get("process", np.zeros(len(whole["dispatch"]), np.int64))
-    _, own = np.unique(process, return_inverse=True)
-    dispatches, number = np.unique(whole["dispatch"], return_inverse=True)
-    _, first, row = np.unique(own * len(dispatches) + number, return_index=True, return_inverse=True)
+def _sum_instances(table: CounterTable, columns: dict[str, NDArray[Any]]) -> None:
+    """Turn records of a launch and a counter into launches with counters; sum the instances of a counter."""
+    process = columns.get("process", np.zeros(len(columns["dispatch"]), np.int64))
+    processes, dispatches = (np.unique(values, return_inverse=True)[1] for values in (process, columns["dispatch"]))
+    keys = processes * (dispatches.max() + 1) + dispatches
+    _, first, row = np.unique(keys, return_index=True, return_inverse=True)
     names = table.texts.pop("counter")
     if len(names) * len(first) > _MOST_CELLS:
-        said = f"it has {len(names)} different counters of {len(first)} launches: that is no file of a profiler"
-        raise wrong(table.path, None, said)
-    order = np.argsort(whole["counter"], kind="stable")
-    ends = np.searchsorted(whole["counter"][order], np.arange(len(names) + 1))
+        problem = f"it has {len(names)} different counters of {len(first)} launches: that is no file of a profiler"
+        raise file_error(table.path, None, problem)
+    order = np.argsort(columns["counter"], kind="stable")
+    ends = np.searchsorted(columns["counter"][order], np.arange(len(names) + 1))
     for code, name in enumerate(names):
         rows = order[ends[code] : ends[code + 1]]
-        summed = np.bincount(row[rows], whole["value"][rows], len(first))
-        there = np.bincount(row[rows], minlength=len(first)) > 0
-        table.counters[name] = np.where(there, summed, np.nan)
-    table.columns = {name: values[first] for name, values in whole.items() if name not in ("counter", "value")}
+        sums = np.bincount(row[rows], columns["value"][rows], len(first))
+        table.counters[name] = np.where(np.bincount(row[rows], minlength=len(first)) > 0, sums, np.nan)
+    table.columns = {name: values[first] for name, values in columns.items() if name not in ("counter", "value")}
 
 
-def _leave_out_impossible(table: CounterTable) -> None:
-    """Figures that no hardware counts become unknown, and are told."""
+def _drop_impossible(table: CounterTable) -> None:
+    """Replace figures that no hardware counts by NaN, with a note."""
     left_out = 0
-    for figures in chain(table.counters.values(), (table.columns[name] for name in _SIZES if name in table.columns)):
+    sizes = (values for name, values in table.columns.items() if name in SIZES)
+    for figures in chain(table.counters.values(), sizes):
         bad = ~np.isnan(figures) & ~((figures >= 0) & (figures < 2.0**63))
         left_out += int(bad.sum())
         figures[bad] = np.nan
     if left_out:
         table.notes.append(f"{left_out} figures are negative, or beyond 64 bits, and left out")
-
-
-_SIZES = tuple(dict.fromkeys(role for role in _ROLES.values() if role not in _TEXT | _WHOLE and role != "value"))
