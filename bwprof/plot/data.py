@@ -1,33 +1,31 @@
-"""What pictures are asked to draw: a frame, a run's folder or file, rows. Here it becomes a frame."""
+"""Data of pictures: frames, rows, and what legends and titles report of rows."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.results import columns
 from bwprof.results.reader import load
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import check_frame, measurable, repr_short
+from bwprof.text.parsing import check_frame, measurable, parse_name, repr_short, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_LEAST = ("operation", "precision")  # what rows made by hand cannot do without
 
-
-def frame_of(data: Any) -> pd.DataFrame:
-    """A frame of a frame, of whatever has one (`frame`), of a path to results, of a row, or of rows.
+def read_frame(data: Any) -> pd.DataFrame:
+    """Return the frame of a frame, an object with the attribute `frame`, a path to results, a row, or rows.
 
     Raises
     ------
     TypeError
         For anything else.
     FileNotFoundError, ValueError
-        For a path without results; rows that lack what every row needs.
+        For a path without results, and rows without an operation or a precision.
     """
     import pandas as pd
 
@@ -38,78 +36,83 @@ def frame_of(data: Any) -> pd.DataFrame:
     if isinstance(data, (str, os.PathLike)):
         return load(data)
     if isinstance(getattr(data, "frame", None), pd.DataFrame):
-        return frame_of(data.frame)
+        return read_frame(data.frame)
     rows = [data] if isinstance(data, Mapping) else data
     if not isinstance(rows, (list, tuple)) or not all(isinstance(row, Mapping) for row in rows):
         raise TypeError(f"data is {repr_short(data)}: a frame is needed, a run's folder, a file of results, or rows")
     from bwprof.results.frame import frame
 
-    for name in _LEAST if rows else ():
+    for name in ("operation", "precision") if rows else ():
         if not any(row.get(name) for row in rows):
             raise ValueError(f"the rows have no column {name}")
     return frame(rows)
 
 
-def rows_of(data: Any) -> tuple[list[RowDict], pd.DataFrame]:
-    """The rows of what was given, their limits and their comparison with FP32 filled in, and the frame.
+def read_rows(data: Any) -> tuple[list[RowDict], pd.DataFrame]:
+    """Return rows with their limits and their comparison with FP32, and the frame.
 
-    A shape that stands in several of a model's steps is there once.
+    A shape of several steps of a model is one row.
     """
     from bwprof.analysis.values import drop_repeated_shapes
     from bwprof.results.frame import compared_rows
     from bwprof.roofs.limiter import with_limits
 
-    frame = drop_repeated_shapes(frame_of(data))
+    frame = drop_repeated_shapes(read_frame(data))
     return compared_rows(with_limits(frame)), frame
 
 
-def predicted(row: Mapping[str, Any]) -> bool:
-    """Whether nobody has measured a row."""
+def is_drawable(row: Mapping[str, Any]) -> bool:
+    """Return whether a row has a time: measured or predicted."""
+    return row.get("status") in ("ok", "predicted")
+
+
+def is_predicted(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is a prediction."""
     return bool(row.get("status") == "predicted")
 
 
-def doubted(row: Mapping[str, Any]) -> bool:
-    """Whether a row has flags, or its result is not right."""
+def is_doubtful(row: Mapping[str, Any]) -> bool:
+    """Return whether a row has flags or a wrong result."""
     return bool(row.get("flags")) or row.get("verified") is False
 
 
-def hollow(row: Mapping[str, Any]) -> bool:
-    """Whether a row's mark has no filling: it is doubted or only predicted."""
-    return doubted(row) or predicted(row)
+def is_hollow(row: Mapping[str, Any]) -> bool:
+    """Return whether a row's mark is hollow: doubtful or predicted."""
+    return is_doubtful(row) or is_predicted(row)
 
 
-def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What a title says of rows: those without a time, which are not drawn, and that nobody checked the others."""
-    found = list(rows)
-    states = Counter(str(row.get("status")) for row in found if row.get("status") not in (None, "ok", "predicted"))
-    said = [f"not drawn: {' and '.join(f'{count} {name}' for name, count in states.items())}"] if states else []
-    measured = [row for row in found if row.get("status") == "ok"]
-    unknown = bool(measured) and all(row.get("verified") is None and not row.get("flags") for row in measured)
-    return [*said, "results not checked"] if unknown else said
+def explain_hollow(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the legend's text for hollow marks; "" where there are none."""
+    rows = list(rows)
+    reasons = {"predicted": any(map(is_predicted, rows)), "see flags": any(map(is_doubtful, rows))}
+    words = [word for word, applies in reasons.items() if applies]
+    return f"hollow: {', or '.join(words)}" if words else ""
 
 
-def why_hollow(rows: Iterable[Mapping[str, Any]]) -> str:
-    """What a legend says of the marks without a filling; "" where there are none."""
-    marked = [row for row in rows if hollow(row)]
-    kinds = {"predicted": predicted, "see flags": doubted}
-    reasons = [word for word, is_so in kinds.items() if any(map(is_so, marked))]
-    return f"hollow: {', or '.join(reasons)}" if reasons else ""
+def note_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the title's notes on rows: how many have no time, and whether nobody checked the results."""
+    rows = list(rows)
+    states = Counter(str(row.get("status")) for row in rows if row.get("status") and not is_drawable(row))
+    notes = [f"not drawn: {' and '.join(f'{count} {name}' for name, count in states.items())}"] if states else []
+    measured = [row for row in rows if row.get("status") == "ok"]
+    unchecked = bool(measured) and all(row.get("verified") is None and not row.get("flags") for row in measured)
+    return [*notes, "results not checked"] if unchecked else notes
 
 
-def need(rows: Iterable[RowDict], *names: str) -> list[RowDict]:
-    """The rows that have numbers in all these columns; ValueError with the column that none has."""
-    found = list(rows)
-    if not found:
+def require_numbers(rows: Iterable[RowDict], *names: str) -> list[RowDict]:
+    """Return the rows with numbers in all these columns; raise ValueError with the column that none has."""
+    rows = list(rows)
+    if not rows:
         raise ValueError("there are no rows to draw")
     for name in names:
-        found = [row for row in found if measurable(row.get(name)) is not None]
-        if not found:
+        rows = [row for row in rows if measurable(row.get(name)) is not None]
+        if not rows:
             raise ValueError(f"there is nothing to draw: no row has a number in column {name}")
-    return found
+    return rows
 
 
-def need_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
-    """Take a frame; TypeError for what is none, ValueError for one that lacks a column, or has one twice."""
+def require_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
+    """Return a frame; raise TypeError for anything else, ValueError for missing or repeated columns."""
     import pandas as pd
 
     frame = as_pandas(data)
@@ -122,24 +125,27 @@ def need_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
     return frame
 
 
-def number_column(name: str, given: str) -> columns.Column:
-    """A column with numbers that was asked for; ValueError for another, with the nearest right name."""
-    from bwprof.text.parsing import parse_name, unknown
-
-    parse_name(given, name)
+def number_column(argument: str, name: str) -> columns.Column:
+    """Return a column of numbers; raise ValueError for another, with the nearest right name."""
+    parse_name(name, argument)
     known = {column.name: column for column in columns.columns() if column.kind in ("number", "integer")}
-    if given not in known:
-        raise ValueError(f"{name}: {unknown('column of numbers', given, known, see='bwprof columns')}")
-    return known[given]
+    if name not in known:
+        raise ValueError(f"{argument}: {unknown('column of numbers', name, known, see='bwprof columns')}")
+    return known[name]
 
 
-def facts_of(frame: pd.DataFrame) -> Mapping[str, Any]:
-    """What the metadata of a frame's run say of its device; nothing where there are none."""
+def device_facts(frame: pd.DataFrame) -> Mapping[str, Any]:
+    """Return the facts on the device in a frame's metadata; {} where there are none."""
     run = frame.attrs.get("run")
-    found = run.get("facts") if isinstance(run, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    facts = run.get("facts") if isinstance(run, Mapping) else None
+    return facts if isinstance(facts, Mapping) else {}
 
 
-def device_of(rows: Iterable[RowDict]) -> list[str]:
-    """The devices of rows, each once."""
+def device_names(rows: Iterable[RowDict]) -> list[str]:
+    """Return the devices of rows, each once."""
     return list(dict.fromkeys(str(row["device"]) for row in rows if row.get("device")))
+
+
+def split_points(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Return the x and the y values of points."""
+    return [x for x, _ in points], [y for _, y in points]

@@ -103,10 +103,10 @@ def _speed(row: RowDict) -> float:
 
 def _comparison(run: ReportRun) -> Block | None:
     """The bandwidths; of one operation over one parameter as lines, over two as a heatmap."""
-    from bwprof.plot.series import varying
+    from bwprof.plot.series import count_values
 
     data = run.answer.usable
-    parameters = len(varying(run.rows)) if data["operation"].nunique() == 1 else 0
+    parameters = len(count_values(run.rows)) if data["operation"].nunique() == 1 else 0
     if parameters == 1:
         return pictures.of_kind("lines", data, "Lines: the bandwidth over the parameter that was swept")
     if parameters == 2 and data["precision"].nunique() == 1 and len(data) > _MANY:
