@@ -119,8 +119,9 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
         raise ValueError(f"there are no rungs to draw: none of {notes[0]} ran with a right result")
     predicted, speeds = _predict(rows), list(map(_speed, rows))
     base, reach = _scale_axis(ax, [value for value in (*speeds, *predicted) if value])
-    diamond = {"marker": "D", "markersize": 5.5, "color": colors.alarm, "markerfacecolor": colors.ground}
-    handles = [line_handle("predicted, over the rung before", linewidth=0, **diamond)] if any(predicted) else []
+    diamond: dict[str, Any] = {"marker": "D", "markersize": 5.5, "linewidth": 0}
+    diamond |= {"color": colors.alarm, "markerfacecolor": colors.ground}
+    handles = [line_handle("predicted, over the rung before", **diamond)] if any(predicted) else []
     flags = {flag for row in rows if _speed(row) for flag in _text(row, "flags").split(";") if flag}
     if flags:
         handles.append(star_handle(f"{cut(', '.join(sorted(flags)), _LONGEST_TEXT)}: see flags", colors.text))
@@ -134,10 +135,10 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
             own = style(str(row["precision"]))
             color, hatch = (_PEER, "") if row["kind"] == "peer" else (own.color, own.hatch)
             draw_bar(ax, base, place, speed - base, 0.66, color, hatch=hatch)
-        if guess is not None and speed is not None:
-            ax.plot(guess, place, linewidth=0, **diamond)  # type: ignore[arg-type]
-            near = speed * reach if base else speed + reach
-            end = max(end, guess) if speed <= guess <= near else end  # the number is after the mark
+            if guess is not None:
+                ax.plot(guess, place, **diamond)
+                near = speed * reach if base else speed + reach
+                end = max(end, guess) if speed <= guess <= near else end  # the number is after the mark
         _write_result(ax, row, (end, place))
     _write_axes(ax, rows, notes)
 

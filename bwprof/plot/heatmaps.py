@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,22 +45,26 @@ _Key = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """The parameters and their values, the value of each cell, and the cells with marks: x and y places."""
+    """The parameters and their values, a row for each cell, the cells of failed rows, and notes for the title."""
 
     columns: tuple[Column, Column]
     value: Column
     axes: tuple[list[float], list[float]]
-    cells: dict[_Key, float]
-    predicted: set[_Key]
-    doubtful: set[_Key]
+    rows: dict[_Key, RowDict]
     failed: set[_Key]
     notes: list[str]
 
-    def places(self, keys: set[_Key]) -> list[tuple[int, int, float]]:
-        """Return the column, the line and the value of those of the cells that are drawn."""
-        at = [{value: place for place, value in enumerate(values)} for values in self.axes]
-        nan = float("nan")
-        return [(at[0][x], at[1][y], self.cells.get((x, y), nan)) for x, y in sorted(keys) if x in at[0] and y in at[1]]
+    def cells(self, test: Callable[[RowDict], bool] = is_drawable) -> list[tuple[int, int, float]]:
+        """Return the column, the line and the value of cells whose row passes a test."""
+        xs, ys = self.axes
+        chosen = [(key, float(row[self.value.name])) for key, row in self.rows.items() if test(row)]
+        return [(xs.index(x), ys.index(y), value) for (x, y), value in chosen]
+
+    @property
+    def predicted(self) -> list[tuple[int, int, float]]:
+        """The cells of predictions; none where all are, as a line through every cell would distinguish none."""
+        cells = self.cells(is_predicted)
+        return cells if len(cells) < len(self.rows) else []
 
 
 @draws
@@ -136,27 +140,30 @@ def _read_content(data: Any, x: str | None, y: str | None, value: str, precision
         f"not drawn: {plural(others, 'row')} of other kv_lens" if others else "",
         "the fastest of several rows" if len(fastest) < len(drawn) else "",
     ]
-    axes = []
+    axes: list[list[float]] = []
     for place, name in enumerate(names):
         values = sorted({key[place] for key in fastest})
         notes += note_left_out(min(len(values), _MOST_CELLS), len(values), f"values of {name}")
         axes.append(values[:_MOST_CELLS])
+    cells = {key: row for key, row in fastest.items() if key[0] in axes[0] and key[1] in axes[1]}
     failed = _failed_rows(every, first, lists if others else None)
-    cells = {key: float(row[value]) for key, row in fastest.items()}
-    keys = {(measurable(row.get(names[0])), measurable(row.get(names[1]))) for row in failed}
-    marks = {
-        "\u2571 predicted": {key for key, row in fastest.items() if is_predicted(row)},
-        "\u25e5 see flags": {key for key, row in fastest.items() if is_doubtful(row)},
-        "\u00d7 failed or skipped": {(x, y) for x, y in keys if x in axes[0] and y in axes[1]} - cells.keys(),
-    }
-    predicted, doubtful, broken = marks.values()
-    if predicted == cells.keys():  # a line through every cell would distinguish none
-        notes.append("predicted")
-        predicted.clear()
-    notes += [note for note, places in marks.items() if places]
-    notes += [note for note in note_rows([*drawn, *failed]) if not (broken and note.startswith("not drawn"))]
+    keys: set[Any] = {tuple(measurable(row.get(name)) for name in names) for row in failed}
+    broken = {key for key in keys if key[0] in axes[0] and key[1] in axes[1]} - cells.keys()
     columns = (find_column(names[0]), find_column(names[1]))
-    return _Content(columns, column, (axes[0], axes[1]), cells, predicted, doubtful, broken, notes)
+    content = _Content(columns, column, (axes[0], axes[1]), cells, broken, notes)
+    content.notes.extend(_explain_marks(content, [*drawn, *failed]))
+    return content
+
+
+def _explain_marks(content: _Content, rows: Sequence[RowDict]) -> list[str]:
+    """Return the title's notes on marks of cells, and on rows."""
+    marks = (
+        (content.cells(is_predicted), "\u2571 predicted" if content.predicted else "predicted"),
+        (content.cells(is_doubtful), "\u25e5 see flags"),
+        (content.failed, "\u00d7 failed or skipped"),
+    )
+    others = [note for note in note_rows(rows) if not (content.failed and note.startswith("not drawn"))]
+    return [*(note for cells, note in marks if cells), *others]
 
 
 def _failed_rows(rows: Sequence[RowDict], first: RowDict, lists: set[str | None] | None) -> list[RowDict]:
@@ -207,7 +214,7 @@ def _draw(ax: Axes, content: _Content, room: Inches) -> None:
     from matplotlib.colors import Normalize
 
     xs, ys = content.axes
-    drawn = content.places(set(content.cells))
+    drawn = content.cells()
     grid = np.full((len(ys), len(xs)), np.nan)
     for column, line, value in drawn:
         grid[line, column] = value
@@ -242,15 +249,16 @@ def _draw_marks(ax: Axes, content: _Content, room: Inches, paint: Any) -> None:
 
     xs, ys = content.axes
     width, height = 0.18, 0.18 * room[0] / len(xs) * len(ys) / room[1]  # of a corner, as wide as high
-    predicted, doubtful = content.places(content.predicted), content.places(content.doubtful)
+    predicted, doubtful = content.predicted, content.cells(is_doubtful)
     ways = [[(x - 0.5, y - 0.5), (x + 0.5, y + 0.5)] for x, y, _ in predicted]
     paints = [readable(paint(value)) for _, _, value in predicted]
     ax.add_collection(LineCollection(ways, colors=paints, linewidths=0.7), autolim=False)
     corners = [[(x + 0.5 - width, y + 0.5), (x + 0.5, y + 0.5), (x + 0.5, y + 0.5 - height)] for x, y, _ in doubtful]
     paints = [readable(paint(value)) for _, _, value in doubtful]
     ax.add_collection(PolyCollection(corners, facecolors=paints, linewidths=0), autolim=False)
-    if failed := content.places(content.failed):
-        ax.plot([x for x, _, _ in failed], [y for _, y, _ in failed], "x", color=ink(ax).soft, markersize=5)
+    if content.failed:
+        columns, lines = [xs.index(x) for x, _ in content.failed], [ys.index(y) for _, y in content.failed]
+        ax.plot(columns, lines, "x", color=ink(ax).soft, markersize=5)
 
 
 def _write_numbers(
@@ -261,7 +269,7 @@ def _write_numbers(
     width, height = (inches / len(values) for inches, values in zip(room, content.axes, strict=True))
     widest = max(measure_width(text, 10.0) for *_, text in texts)
     points = min(8.0, 10.0 * 0.85 * width / widest, 72 * height * 0.6)
-    crossed = {(x, y) for x, y, _ in content.places(content.predicted)}
+    crossed = {(x, y) for x, y, _ in content.predicted}
     for x, y, value, text in texts if points >= 4.5 else ():
         color = paint(value)
         gap = {"facecolor": color, "edgecolor": "none", "pad": 1.0} if (x, y) in crossed else None

@@ -131,24 +131,23 @@ def _read_content(rows: Sequence[RowDict]) -> _Content:
     devices = pairs.by_device(rows)
     for own in devices:
         shared, every = _read_points(own)
-        points = [point for _, _, point in every if point is not None]
-        if points:
+        drawn = [row for row, _, point in every if point is not None]
+        if drawn:
             break
     else:
         raise ValueError("there is nothing to draw: no row has a number in columns flops and time_ms")
+    points = [point for _, _, point in every if point is not None]
     notes = [*(cut(name, 60) for name in device_names(own)[:1]), cut(shared, 80)]
     notes += [f"the first of {len(devices)} devices"] if len(devices) > 1 else []
     if len({point.case for point in points}) > _MOST_NAMES:
         notes.append(f"named: of the {_MOST_NAMES} cases that take longest those with room")
         log.warning("the picture names the %d cases that take longest", _MOST_NAMES)
-    drawn = [row for row, _, point in every if point is not None]
     measured = [row for row in drawn if not is_predicted(row)]
-    there = {point.precision for point in points}
-    precisions = [name for name in ordered_precisions(own) if name in there]
+    precisions = _own_precisions(own, drawn)
     memory = measured or drawn  # the driver and a data sheet differ
     return _Content(
         points,
-        list(dict.fromkeys(name for _, name, point in every if point is None)),
+        list(dict.fromkeys(name for _, name, point in every if not point)),
         _Roof(_median(memory, "ceiling_gb_s"), _rates(drawn, "measured_tflops", precisions)),
         _Roof(_median(memory, "peak_gb_s"), _rates(drawn, "peak_tflops", precisions)),
         precisions,
@@ -158,6 +157,11 @@ def _read_content(rows: Sequence[RowDict]) -> _Content:
         "in registers" if values.on_host(values.as_frame([dict(own[0])])).all() else "theoretical",
         explain_hollow(drawn),
     )
+
+
+def _own_precisions(rows: Sequence[RowDict], drawn: Sequence[RowDict]) -> list[str]:
+    there = {row["precision"] for row in drawn}
+    return [name for name in ordered_precisions(rows) if name in there]
 
 
 def _read_points(rows: Sequence[RowDict]) -> tuple[str, list[tuple[RowDict, str, _Point | None]]]:

@@ -211,9 +211,8 @@ def _split_lines(rows: Sequence[RowDict], x: str, y: str, parameters: Mapping[st
 def _splitting_columns(rows: Sequence[RowDict], x: str, parameters: Mapping[str, int]) -> list[str]:
     """Return the columns that distinguish lines of a precision."""
     names = dict.fromkeys((*parameters, *schema.all_param_names(), *_OTHER_COLUMNS))
-    several = [name for name in names if name != x and len({row.get(name) for row in rows}) > 1]
-    where = [name for name in several if name not in _LAST_RESORT]
-    for name in (name for name in several if name in _LAST_RESORT):
+    where = [name for name in names if name not in (x, *_LAST_RESORT) and len({row.get(name) for row in rows}) > 1]
+    for name in _LAST_RESORT:
         keys = [(row["precision"], row[x], *(row.get(other) for other in where)) for row in rows]
         if len(set(keys)) < len(keys):
             where.append(name)
