@@ -16,8 +16,7 @@ import bwprof
 from bwprof.analysis.rules import RULES
 from bwprof.cli.commands.show import main_report
 from bwprof.report import pictures
-from bwprof.report.optimization import NO_PEER
-from bwprof.report.optimization_steps import FIGURES, Goal, Story, read_goals, read_story
+from bwprof.report.optimization_steps import FIGURES, NO_PEER, Goal, Story, read_goals, read_story
 from bwprof.report.run import read_runs
 from bwprof.report.write import write_report
 from bwprof.results.schema import RowDict

@@ -13,8 +13,8 @@ from typing import Any
 from bwprof.plot.ablations import ablation, save_ablation
 from bwprof.plot.bars import comparison, save
 from bwprof.plot.canvas import Drawing, check_dpi, check_ending, endings
-from bwprof.plot.data import read_frame
 from bwprof.plot.heatmaps import heatmap
+from bwprof.plot.inputs import read_frame
 from bwprof.plot.regressions import ratios, save_ratios, save_trend, trend
 from bwprof.plot.rooflines import roofline
 from bwprof.plot.series import lines
@@ -23,32 +23,9 @@ from bwprof.plot.stream_curves import ridge, roofs
 from bwprof.plot.styles import style
 from bwprof.text.parsing import as_sequence, path_of, unknown
 
-__all__ = [
-    "KINDS",
-    "PictureKind",
-    "ablation",
-    "check_ending",
-    "compare",
-    "comparison",
-    "draw_kinds",
-    "endings",
-    "heatmap",
-    "lines",
-    "model",
-    "ratios",
-    "ridge",
-    "roofline",
-    "roofs",
-    "save",
-    "save_ablation",
-    "save_ratios",
-    "save_trend",
-    "speedup",
-    "style",
-    "trend",
-    "write",
-]
-
+__all__ = ["KINDS", "PictureKind", "ablation", "check_ending", "compare", "comparison", "draw_kinds", "endings"]
+__all__ += ["heatmap", "lines", "model", "ratios", "ridge", "roofline", "roofs", "save"]
+__all__ += ["save_ablation", "save_ratios", "save_trend", "speedup", "style", "trend", "write"]
 compare = ratios
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.canvas import MOST_LINES, Drawing, Inches, count_lines, cut, draws, measure_labels, note_left_out
-from bwprof.plot.data import require_columns
+from bwprof.plot.inputs import require_columns
 from bwprof.plot.legends import add_legend_over_lines, draw_bar, line_handle, star_handle, write_after
 from bwprof.plot.styles import finish_axes, ink, style
 from bwprof.results import reader
@@ -21,15 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _PEER = "#777777"
-
 _TIMES = "\u00d7"
-
 _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.34, 1.7, 9.0
-
 _LOG_FROM = 10.0  # largest over smallest value from which on the axis is logarithmic
-
 _NUMBER_SHARE = 0.15  # of the axis, for a bar's number and its gain
-
 _LONGEST_NAME, _LONGEST_TEXT, _LONGEST_TITLE = 32, 90, 110  # letters
 
 
@@ -45,10 +40,6 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
         From `bwprof.ablation`, or the file that ``bwprof ablation --json`` (or ``--csv``) wrote.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure of pyplot of a fitting size.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------

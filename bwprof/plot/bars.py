@@ -16,42 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.analysis.summarize import PAIR, ordered_precisions
-from bwprof.plot.canvas import (
-    LEAST_INCHES,
-    MOST_LINES,
-    Drawing,
-    Inches,
-    count_lines,
-    cut,
-    distinguish_names,
-    draws,
-    endings,
-    measure_labels,
-    measure_width,
-    note_left_out,
-    write_figure,
-)
-from bwprof.plot.data import (
-    device_names,
-    explain_hollow,
-    is_doubtful,
-    is_hollow,
-    is_predicted,
-    note_rows,
-    read_rows,
-    split_points,
-)
-from bwprof.plot.legends import (
-    LINE_INCHES,
-    add_legend_over_lines,
-    add_title,
-    bar_handle,
-    draw_bar,
-    draw_marks,
-    line_handle,
-    ring_handle,
-    star_handle,
-)
+from bwprof.plot import canvas, inputs, legends
 from bwprof.plot.styles import finish_axes, ink, readable, style, styles
 from bwprof.results import pairs, schema
 from bwprof.results.pairs import PrecisionGroup
@@ -66,32 +31,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LAYOUTS = ("page", "slide")
-
 _MOST_BARS = 20  # cases: more are dots
-
 _PAGE_WIDTH, _SLIDE_SIZE = 10.5, (13.333, 7.5)  # inches, as all sizes
-
 _AROUND_INCHES = 1.05  # title and axis
-
 _DOT_INCHES, _SLIDE_INCHES = 0.26, 0.19  # height of a line with dots, and of one on a slide
-
 _GAIN_INCHES = 0.62  # right of the bars, for the gain in time
-
 _NAME_POINTS = (8.5, 14.0)  # of cases, on a page and on a slide
-
 _LEAST_POINTS = 5.0
-
 _LONGEST_NAME, _LONGEST_PRECISION = 64, 16  # letters
-
 _MOST_PANELS = 60
-
 _PEAK_LOOK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
-
 _Line = str | PrecisionGroup  # a family's heading, or a case
 
 
-@draws
-def comparison(data: Any, ax: Axes | None = None, *, layout: str = "page") -> Drawing:
+@canvas.draws
+def comparison(data: Any, ax: Axes | None = None, *, layout: str = "page") -> canvas.Drawing:
     """Draw the effective bandwidth of each case and precision, with the nearer roof: a plain stream's, or arithmetic.
 
     More than 20 cases are drawn as dots; a line leads from each dot to its roof. Predictions are hollow. Words that all
@@ -105,10 +59,6 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = "page") -> Dr
         Where to draw; by default a new figure of pyplot of a fitting size.
     layout : {"page", "slide"}
         A page of any length, or a slide of 16:9 with the cases by family.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -125,7 +75,7 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = "page") -> Dr
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise ValueError(unknown("layout", layout, _LAYOUTS))
     slide = layout == "slide"
-    rows = read_rows(data)[0]
+    rows = inputs.read_rows(data)[0]
     groups = pairs.groups(rows)
     if not groups:
         raise ValueError("there are no rows to draw")
@@ -133,9 +83,9 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = "page") -> Dr
     precisions = [name for name in ordered_precisions(rows) if name in present]
     lines: list[_Line] = _by_family(groups) if slide else [*groups]
     size = _SLIDE_SIZE if slide else (_PAGE_WIDTH, _page_inches(len(groups), len(precisions)))
-    names = measure_labels(_labels(lines[:MOST_LINES], groups)[1], _NAME_POINTS[slide])
+    names = canvas.measure_labels(_labels(lines[: canvas.MOST_LINES], groups)[1], _NAME_POINTS[slide])
     inner = (size[0] - names, size[1] - _AROUND_INCHES)
-    return Drawing(
+    return canvas.Drawing(
         size, inner, lambda ax, room: _Chart(ax, lines, precisions, room, slide=slide).draw(len(groups), room)
     )
 
@@ -148,9 +98,9 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
     list of pathlib.Path
         The files.
     """
-    drawing: Drawing = unwrap(comparison)(data)
+    drawing: canvas.Drawing = unwrap(comparison)(data)
     ending = Path(path).suffix.lower()
-    if ending not in (".png", ".svg") and ending.removeprefix(".") in endings():
+    if ending not in (".png", ".svg") and ending.removeprefix(".") in canvas.endings():
         return drawing.write([Path(path)])
     base = os.fspath(path).removesuffix(".png").removesuffix(".svg")
     return drawing.write([Path(f"{base}{name}") for name in (".png", ".svg")])
@@ -175,15 +125,17 @@ def _by_family(groups: Sequence[PrecisionGroup]) -> list[_Line]:
 
 def _page_inches(cases: int, precisions: int) -> float:
     each = max(0.34, 0.17 * precisions + 0.10) if cases <= _MOST_BARS else _DOT_INCHES
-    return _AROUND_INCHES + 3 * LINE_INCHES + min(cases, MOST_LINES) * each
+    return _AROUND_INCHES + 3 * legends.LINE_INCHES + min(cases, canvas.MOST_LINES) * each
 
 
 class _Chart:
     """The lines of a comparison that fit axes: headings, and cases as bars or as dots."""
 
-    def __init__(self, ax: Axes, lines: Sequence[_Line], precisions: list[str], room: Inches, *, slide: bool) -> None:
-        height = max(room[1] - 3 * LINE_INCHES, LEAST_INCHES)
-        most = count_lines(height)
+    def __init__(
+        self, ax: Axes, lines: Sequence[_Line], precisions: list[str], room: canvas.Inches, *, slide: bool
+    ) -> None:
+        height = max(room[1] - 3 * legends.LINE_INCHES, canvas.LEAST_INCHES)
+        most = canvas.count_lines(height)
         self.lines = list(lines[: max(1, min(most, int(height / _SLIDE_INCHES))) if slide else most])
         while len(self.lines) > 1 and isinstance(self.lines[-1], str):
             self.lines.pop()
@@ -201,12 +153,12 @@ class _Chart:
         self.longest = max(self.longest, self.peak or 0.0)
         self.each = self.inches = 0.0  # of a line, and of a GB/s; known with the legend
 
-    def draw(self, count: int, room: Inches) -> None:
+    def draw(self, count: int, room: canvas.Inches) -> None:
         """Draw everything; `count` cases would be drawn where there was room."""
         ax, points = self.ax, 10.0 if self.slide else 8.0
         gains = [(place, group, gain) for place, group in self.cases if (gain := _gain(group))]
         head = 2.2 * points / 72 if gains else 0.0  # height of the gains' heading
-        self.each = add_legend_over_lines(ax, self._handles(), len(self.lines), room, points=points, more=head)
+        self.each = legends.add_legend_over_lines(ax, self._handles(), len(self.lines), room, points=points, more=head)
         right = _GAIN_INCHES if gains else 0.05
         reach = self.longest * 1.04 / (1 - right / max(room[0], 2 * _GAIN_INCHES))
         self.inches = room[0] / reach
@@ -223,17 +175,21 @@ class _Chart:
             self._write_right("FP16 gain\nin time", -0.55, points * 0.85, "bottom")
         self._finish(count, reach, room, points)
 
-    def _finish(self, count: int, reach: float, room: Inches, points: float) -> None:
+    def _finish(self, count: int, reach: float, room: canvas.Inches, points: float) -> None:
         ax = self.ax
         shared, labels = _labels(self.lines, self.groups)
         ax.set_yticks(range(len(self.lines)), labels, parse_math=False)
         ax.set_xlim(0, reach)
         ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=points + 2)
-        devices = list(dict.fromkeys(cut(name, _LONGEST_NAME) for name in device_names(g.first for g in self.groups)))
+        devices = list(
+            dict.fromkeys(canvas.cut(name, _LONGEST_NAME) for name in inputs.device_names(g.first for g in self.groups))
+        )
         notes = [*(devices if len(devices) == 1 else []), *([shared] if shared else [])]
-        notes += note_left_out(len(self.groups), count, "cases")
-        notes += [note for note in note_rows(self.rows) if not note.startswith("not drawn")]  # their lines have these
-        add_title(ax, "Effective memory bandwidth by precision", notes, room, points=14 if self.slide else 11)
+        notes += canvas.note_left_out(len(self.groups), count, "cases")
+        notes += [
+            note for note in inputs.note_rows(self.rows) if not note.startswith("not drawn")
+        ]  # their lines have these
+        legends.add_title(ax, "Effective memory bandwidth by precision", notes, room, points=14 if self.slide else 11)
         finish_axes(ax, grid="x")
         ax.tick_params(axis="y", length=0, labelsize=min(_NAME_POINTS[self.slide], 72 * self.each * 0.82))
         ax.tick_params(axis="x", labelsize=points + 1)
@@ -251,14 +207,16 @@ class _Chart:
         value, look = _bandwidth(row), self.looks[precision]
         points = min(14.0 if self.slide else 7.0, 72 * self.each * self.thickness * 0.85)
         if value is None:
-            text = f"{cut(precision, _LONGEST_PRECISION).upper()} {_missing_word(row)}"
+            text = f"{canvas.cut(precision, _LONGEST_PRECISION).upper()} {_missing_word(row)}"
             self._write(0.004 * self.longest, center, text, points, self.ink.soft, style="italic")
             return
         height = self.thickness * 0.92
-        color = draw_bar(self.ax, 0.0, center, value, height, look.color, hollow=is_predicted(row), hatch=look.hatch)
+        color = legends.draw_bar(
+            self.ax, 0.0, center, value, height, look.color, hollow=inputs.is_predicted(row), hatch=look.hatch
+        )
         roof = self._draw_roof(row, center)
-        text = figure_text(value, whole_from=100) + ("*" if is_doubtful(row) else "")
-        width, gap = measure_width(text, points) / self.inches, 0.04 / self.inches
+        text = figure_text(value, whole_from=100) + ("*" if inputs.is_doubtful(row) else "")
+        width, gap = canvas.measure_width(text, points) / self.inches, 0.04 / self.inches
         if value > width * 1.6 + 2 * gap:  # within the bar: at its end, or before a roof that the bar goes beyond
             covers = roof is not None and max(value - width - 2 * gap, width + 2 * gap) < roof < value
             end = (roof - gap if covers and roof is not None else value) - gap
@@ -297,17 +255,17 @@ class _Chart:
                 if value is None:
                     continue
                 points.append((value, y))
-                hollow.append(is_hollow(row))
+                hollow.append(inputs.is_hollow(row))
                 roof, arithmetic = _roof(row)
                 if roof is not None:
                     ways.append([(value, y), (roof, y)])
                     roofs[arithmetic].append((roof, y))
             self.ax.add_collection(LineCollection(ways, colors=look.color, linewidths=0.9, alpha=0.6), autolim=False)
-            draw_marks(self.ax, points, hollow, look.color, marker=look.marker, markersize=size, zorder=3)
+            legends.draw_marks(self.ax, points, hollow, look.color, marker=look.marker, markersize=size, zorder=3)
         for arithmetic, places in roofs.items():
             color, marker, share = (self.ink.alarm, "D", 0.6) if arithmetic else (self.ink.text, "|", 1.1)
             mark: dict[str, Any] = {"color": color, "marker": marker, "markersize": size * share}
-            self.ax.plot(*split_points(places), linewidth=0, zorder=2.9, markeredgewidth=1.2, **mark)
+            self.ax.plot(*inputs.split_points(places), linewidth=0, zorder=2.9, markeredgewidth=1.2, **mark)
 
     def _explain_missing(self, group: PrecisionGroup, centers: Mapping[str, float]) -> None:
         """Write which precisions of a case have no dot, and why, clear of its other dots."""
@@ -316,14 +274,14 @@ class _Chart:
         for name in centers:
             row = group.rows[name]
             if _bandwidth(row) is None:
-                reasons.setdefault(_missing_word(row), []).append(cut(name, _LONGEST_PRECISION).upper())
+                reasons.setdefault(_missing_word(row), []).append(canvas.cut(name, _LONGEST_PRECISION).upper())
             else:
                 ends += [value for value in (_bandwidth(row), _roof(row)[0]) if value is not None]
         if not reasons:
             return
         text = "; ".join(f"{', '.join(names)} {reason}" for reason, names in reasons.items())
         points, start = min(6.5, 72 * self.each * 0.7), 0.004 * self.longest
-        if ends and min(ends) < start + (measure_width(text, points) + 0.1) / self.inches:
+        if ends and min(ends) < start + (canvas.measure_width(text, points) + 0.1) / self.inches:
             start = max(ends) + 0.1 / self.inches
         self._write(start, sum(centers.values()) / len(centers), text, points, self.ink.soft)
 
@@ -331,8 +289,8 @@ class _Chart:
         """Write how much faster FP16 is, at the right."""
         points = min(14.0 if self.slide else 8.5, 72 * self.each * 0.8)
         both = [group.rows[name] for name in PAIR if name in group.rows]
-        about = "\u2248" if any(map(is_predicted, both)) else ""
-        star = "*" if any(map(is_doubtful, both)) and not self.dots else ""
+        about = "\u2248" if any(map(inputs.is_predicted, both)) else ""
+        star = "*" if any(map(inputs.is_doubtful, both)) and not self.dots else ""
         self._write_right(f"{about}{short(gain, '.2f')}\u00d7{star}", place, points, "center")
 
     def _write_right(self, text: str, y: float, points: float, va: str) -> None:
@@ -350,35 +308,37 @@ class _Chart:
         drawn = {row["precision"] for row in timed}
         handles: list[Any] = []
         for name in (name for name in self.precisions if name in drawn):
-            look, label = self.looks[name], cut(name, _LONGEST_PRECISION).upper()
+            look, label = self.looks[name], canvas.cut(name, _LONGEST_PRECISION).upper()
             if self.dots:
-                handles.append(line_handle(label, color=look.color, marker=look.marker, linewidth=0, markersize=5))
+                handles.append(
+                    legends.line_handle(label, color=look.color, marker=look.marker, linewidth=0, markersize=5)
+                )
             else:
-                handles.append(bar_handle(label, look.color, look.hatch, self.ink.ground))
+                handles.append(legends.bar_handle(label, look.color, look.hatch, self.ink.ground))
         roofs = {arithmetic for roof, arithmetic in map(_roof, timed) if roof}
         mark: dict[str, Any] = {"linewidth": 0, "markeredgewidth": 1.6}
         if False in roofs:
             label = f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"
-            handles.append(line_handle(label, color=self.ink.text, marker="|", markersize=9, **mark))
+            handles.append(legends.line_handle(label, color=self.ink.text, marker="|", markersize=9, **mark))
         if True in roofs:
             label = "arithmetic roof, where it is nearer"
-            handles.append(line_handle(label, color=self.ink.alarm, marker="D", markersize=4, **mark))
+            handles.append(legends.line_handle(label, color=self.ink.alarm, marker="D", markersize=4, **mark))
         if self.peak is not None:
-            handles.append(line_handle(schema.column("peak_gb_s").title, color=self.ink.soft, **_PEAK_LOOK))
+            handles.append(legends.line_handle(schema.column("peak_gb_s").title, color=self.ink.soft, **_PEAK_LOOK))
         return [*handles, *self._doubt_handles(timed)]
 
     def _doubt_handles(self, timed: Sequence[RowDict]) -> list[Any]:
         """Return the legend's entries for hollow bars or dots, and for stars."""
         if self.dots:
-            text = explain_hollow(timed)
-            return [ring_handle(text, self.ink.text, face=self.ink.ground)] if text else []
+            text = inputs.explain_hollow(timed)
+            return [legends.ring_handle(text, self.ink.text, face=self.ink.ground)] if text else []
         handles = []
-        if any(map(is_predicted, timed)):
-            handles.append(ring_handle("hollow: predicted", self.ink.text, face=self.ink.ground, marker="s"))
-        texts = [str(row["flags"] or "wrong result") for row in self.rows if is_doubtful(row)]
+        if any(map(inputs.is_predicted, timed)):
+            handles.append(legends.ring_handle("hollow: predicted", self.ink.text, face=self.ink.ground, marker="s"))
+        texts = [str(row["flags"] or "wrong result") for row in self.rows if inputs.is_doubtful(row)]
         if flags := Counter(flag for text in texts for flag in text.split(";")).most_common():
-            label = cut(", ".join(flag for flag, _ in flags), 60)
-            handles.append(star_handle(f"{label}: see flags", self.ink.text))
+            label = canvas.cut(", ".join(flag for flag, _ in flags), 60)
+            handles.append(legends.star_handle(f"{label}: see flags", self.ink.text))
         return handles
 
 
@@ -396,7 +356,7 @@ def _missing_word(row: RowDict) -> str:
     """Return why a row has no bandwidth, in a word."""
     value = row.get("bandwidth_gb_s")
     status = "unknown" if row["status"] == "ok" else row["status"]
-    return cut(str(status if value is None else value), _LONGEST_PRECISION)
+    return canvas.cut(str(status if value is None else value), _LONGEST_PRECISION)
 
 
 def _roof(row: Mapping[str, Any]) -> tuple[float | None, bool]:
@@ -413,23 +373,23 @@ def _near_peak(rows: Sequence[RowDict], longest: float) -> float | None:
     Measured rows have the driver's peak, others a data sheet's.
     """
     known = [row for row in rows if measurable(row.get("peak_gb_s"))]
-    peaks = {float(row["peak_gb_s"]) for row in ([row for row in known if not is_predicted(row)] or known)}
+    peaks = {float(row["peak_gb_s"]) for row in ([row for row in known if not inputs.is_predicted(row)] or known)}
     return next((peak for peak in peaks if len(peaks) == 1 and peak < 1.5 * longest), None)
 
 
 def _labels(lines: Sequence[_Line], groups: Sequence[PrecisionGroup]) -> tuple[str, list[str]]:
     """Return the words that the names of all cases share, and a label for each line."""
     cases = [str(group.first["case"]) for group in groups]
-    shared, rest = distinguish_names(cases)
+    shared, rest = canvas.distinguish_names(cases)
     brief = dict(zip(cases, rest, strict=True))
     apart = dict(zip(map(id, groups), pairs.distinctions(groups), strict=True))
     labels = [
-        cut(line, _LONGEST_NAME)
+        canvas.cut(line, _LONGEST_NAME)
         if isinstance(line, str)
         else _label(line, brief[str(line.first["case"])], apart[id(line)], groups)
         for line in lines
     ]
-    return cut(shared, _LONGEST_NAME), labels
+    return canvas.cut(shared, _LONGEST_NAME), labels
 
 
 def _label(line: PrecisionGroup, name: str, apart: str, groups: Sequence[PrecisionGroup]) -> str:
@@ -444,8 +404,8 @@ def _label(line: PrecisionGroup, name: str, apart: str, groups: Sequence[Precisi
     ]
     sizes = [size for size in schema.all_param_names() if len({row.get(size) for row in alike}) > 1]
     words = [f"{size}={first[size]}" for size in sizes if first.get(size) is not None and size not in first["case"]]
-    rest = cut(" ".join([*filter(None, [apart]), *words]), _LONGEST_NAME // 2)
-    return f"{cut(name, _LONGEST_NAME - len(rest))} {rest}".rstrip()
+    rest = canvas.cut(" ".join([*filter(None, [apart]), *words]), _LONGEST_NAME // 2)
+    return f"{canvas.cut(name, _LONGEST_NAME - len(rest))} {rest}".rstrip()
 
 
 def save_panels(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -> None:
@@ -459,7 +419,7 @@ def save_panels(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: 
     if not means:
         raise ValueError("there are no rows to draw")
     cases = list(means)[:_MOST_PANELS]
-    note_left_out(len(cases), len(means), "cases")
+    canvas.note_left_out(len(cases), len(means), "cases")
     columns = min(3, len(cases))
     lines = math.ceil(len(cases) / columns)
 
@@ -467,7 +427,7 @@ def save_panels(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: 
         for number, case in enumerate(cases, 1):
             _draw_panel(figure.add_subplot(lines, columns, number), case, means[case])
 
-    write_figure((3.6 * columns, 2.6 * lines), draw, [target], dpi=dpi)
+    canvas.write_figure((3.6 * columns, 2.6 * lines), draw, [target], dpi=dpi)
 
 
 def _draw_panel(ax: Axes, case: str, means: Mapping[str, float]) -> None:
@@ -476,7 +436,7 @@ def _draw_panel(ax: Axes, case: str, means: Mapping[str, float]) -> None:
         bar = ax.bar(place, value, 0.7, color=look.color, hatch=look.hatch, edgecolor="white", linewidth=0)
         ax.bar_label(bar, [figure_text(value, whole_from=100)], fontsize=8)
     ax.set_xticks(range(len(means)), [to_ascii(name).upper() for name in means], fontsize=8, parse_math=False)
-    ax.set_title(cut(case, 40), fontsize=9, parse_math=False)
+    ax.set_title(canvas.cut(case, 40), fontsize=9, parse_math=False)
     ax.set_ylabel(schema.column("bandwidth_gb_s").unit, fontsize=8)
     ax.set_xlim(-0.5, len(means) - 0.5)
     ax.set_ylim(0, 1.15 * max(values) or 1.0)

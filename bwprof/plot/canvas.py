@@ -46,13 +46,9 @@ if os.environ.get("MPLBACKEND") and "matplotlib" not in sys.modules:
         _import_matplotlib()
 
 log = logging.getLogger("bwprof.plot")
-
 Inches = tuple[float, float]  # width and height
-
 MOST_LINES = 150  # cases of a picture with a line for each
-
 LEAST_INCHES = 0.12  # height of such a line
-
 _DPI = (10, 2000)
 
 
@@ -91,7 +87,7 @@ class Drawing:
 def draws(build: Callable[P, Drawing]) -> Callable[P, Axes]:
     """Turn a function that returns a Drawing into one that draws it on its second argument, `ax`.
 
-    `inspect.unwrap` returns the function again.
+    Its docstring gets the section on what it returns; `inspect.unwrap` returns the function again.
     """
 
     @wraps(build)
@@ -99,6 +95,8 @@ def draws(build: Callable[P, Drawing]) -> Callable[P, Axes]:
         ax: Any = args[1] if len(args) > 1 else kwargs.get("ax")
         return build(*args, **kwargs).on(ax)
 
+    returns = "\n    Returns\n    -------\n    matplotlib.axes.Axes\n"
+    draw.__doc__ = (build.__doc__ or "").replace("\n    Raises\n", f"{returns}\n    Raises\n")
     draw.__signature__ = inspect.signature(build).replace(return_annotation="Axes")  # type: ignore[attr-defined]
     return draw
 

@@ -8,17 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
+from bwprof.plot import inputs
 from bwprof.plot.canvas import Drawing, Inches, cut, draws, measure_width, note_left_out
-from bwprof.plot.data import (
-    device_names,
-    is_doubtful,
-    is_drawable,
-    is_predicted,
-    note_rows,
-    number_column,
-    read_rows,
-    require_numbers,
-)
 from bwprof.plot.legends import add_title, capitalize
 from bwprof.plot.series import axis_label, count_formatter, count_values, figure_title, find_column, require_column
 from bwprof.plot.styles import finish_axes, ink, readable
@@ -31,15 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLORS = "cividis"  # readable for people with colour-blindness
-
 _CELL = (0.72, 0.42)  # inches
-
 _MOST_CELLS = 60  # in one direction
-
 _LARGEST, _LEAST, _AROUND = (14.0, 12.0), (5.0, 3.2), (1.9, 1.2)  # of the axes, and around them
-
 _LONGEST = 44  # letters of a name
-
 _Key = tuple[float, float]
 
 
@@ -54,7 +40,7 @@ class _Content:
     failed: set[_Key]
     notes: list[str]
 
-    def cells(self, test: Callable[[RowDict], bool] = is_drawable) -> list[tuple[int, int, float]]:
+    def cells(self, test: Callable[[RowDict], bool] = inputs.is_drawable) -> list[tuple[int, int, float]]:
         """Return the column, the line and the value of cells whose row passes a test."""
         xs, ys = self.axes
         chosen = [(key, float(row[self.value.name])) for key, row in self.rows.items() if test(row)]
@@ -63,7 +49,7 @@ class _Content:
     @property
     def predicted(self) -> list[tuple[int, int, float]]:
         """The cells of predictions; none where all are, as a line through every cell would distinguish none."""
-        cells = self.cells(is_predicted)
+        cells = self.cells(inputs.is_predicted)
         return cells if len(cells) < len(self.rows) else []
 
 
@@ -94,10 +80,6 @@ def heatmap(
     precision : str, optional
         The precision; by default the first one with the most rows.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     ValueError
@@ -121,11 +103,11 @@ def heatmap(
 
 
 def _read_content(data: Any, x: str | None, y: str | None, value: str, precision: str | None) -> _Content:
-    column = number_column("value", value)
-    every = read_rows(data)[0]
-    rows = _largest_group(require_numbers(filter(is_drawable, every), value), precision)
+    column = inputs.number_column("value", value)
+    every = inputs.read_rows(data)[0]
+    rows = _largest_group(inputs.require_numbers(filter(inputs.is_drawable, every), value), precision)
     names = _choose_parameters(rows, x, y)
-    rows = require_numbers(rows, *names)
+    rows = inputs.require_numbers(rows, *names)
     lists = _choose_lists(rows, names)
     drawn = [row for row in rows if row["kv_lens"] in lists]
     first, others = drawn[0], len(rows) - len(drawn)
@@ -135,7 +117,7 @@ def _read_content(data: Any, x: str | None, y: str | None, value: str, precision
     notes = [
         cut(str(first["operation"]), _LONGEST),
         cut(str(first["precision"]), 16).upper(),
-        *(cut(name, _LONGEST) for name in device_names(drawn)[:1]),
+        *(cut(name, _LONGEST) for name in inputs.device_names(drawn)[:1]),
         registry.case_name("", first["kv_lens"]) if first["kv_lens"] and len(lists) == 1 else "",
         f"not drawn: {plural(others, 'row')} of other kv_lens" if others else "",
         "the fastest of several rows" if len(fastest) < len(drawn) else "",
@@ -158,18 +140,18 @@ def _read_content(data: Any, x: str | None, y: str | None, value: str, precision
 def _explain_marks(content: _Content, rows: Sequence[RowDict]) -> list[str]:
     """Return the title's notes on marks of cells, and on rows."""
     marks = (
-        (content.cells(is_predicted), "\u2571 predicted" if content.predicted else "predicted"),
-        (content.cells(is_doubtful), "\u25e5 see flags"),
+        (content.cells(inputs.is_predicted), "\u2571 predicted" if content.predicted else "predicted"),
+        (content.cells(inputs.is_doubtful), "\u25e5 see flags"),
         (content.failed, "\u00d7 failed or skipped"),
     )
-    others = [note for note in note_rows(rows) if not (content.failed and note.startswith("not drawn"))]
+    others = [note for note in inputs.note_rows(rows) if not (content.failed and note.startswith("not drawn"))]
     return [*(note for cells, note in marks if cells), *others]
 
 
 def _failed_rows(rows: Sequence[RowDict], first: RowDict, lists: set[str | None] | None) -> list[RowDict]:
     """Return the rows without a time that belong to the picture."""
     same = [row for row in rows if all(row[name] == first[name] for name in ("operation", "precision"))]
-    return [row for row in same if not is_drawable(row) and (lists is None or row["kv_lens"] in lists)]
+    return [row for row in same if not inputs.is_drawable(row) and (lists is None or row["kv_lens"] in lists)]
 
 
 def _choose_lists(rows: Sequence[RowDict], names: Sequence[str]) -> set[str | None]:
@@ -249,7 +231,7 @@ def _draw_marks(ax: Axes, content: _Content, room: Inches, paint: Any) -> None:
 
     xs, ys = content.axes
     width, height = 0.18, 0.18 * room[0] / len(xs) * len(ys) / room[1]  # of a corner, as wide as high
-    predicted, doubtful = content.predicted, content.cells(is_doubtful)
+    predicted, doubtful = content.predicted, content.cells(inputs.is_doubtful)
     ways = [[(x - 0.5, y - 0.5), (x + 0.5, y + 0.5)] for x, y, _ in predicted]
     paints = [readable(paint(value)) for _, _, value in predicted]
     ax.add_collection(LineCollection(ways, colors=paints, linewidths=0.7), autolim=False)

@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
 _RADII = np.array((6.5, 13.0, 24.0, 38.0, 55.0, 75.0))  # distances of a name from its point, points
-
 _ANGLES = np.radians((20, -20, 160, 200, 90, -90, 50, -50, 130, -130))
-
 _FEW, _NEAR = 12, 3  # more names than this use the first three radii alone: long leaders would cross
-
 _FAR = 9.0  # from this radius on a thin line leads to the name
 
 

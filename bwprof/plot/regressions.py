@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.canvas import Drawing, Inches, check_axes, cut, draws, log, measure_labels, write_figure
-from bwprof.plot.data import require_columns
+from bwprof.plot.inputs import require_columns
 from bwprof.plot.legends import add_legend, add_legend_over_lines, line_handle
 from bwprof.plot.styles import Ink, finish_axes, ink, styles
 from bwprof.results import schema
@@ -33,16 +33,12 @@ _VERDICTS = {
     "undecided": ("#E69F00", "D"),
     "disturbed": ("#CC79A7", "x"),
 }
-
 _WIDTH, _AROUND_INCHES, _MARGIN_INCHES, _MOST_INCHES, _LEAST_INCHES = 9.0, 1.05, 1.5, 60.0, 2.6
-
 _ROW_SIZES = ((80, 0.21, 8.0), (200, 0.165, 7.0), (math.inf, 0.125, 6.0))  # up to this many rows: inches, points
-
 _LOG_FROM = 1.5  # ratio from which on the axis is logarithmic
 
 # Ticks of a logarithmic axis, the most important ones first.
 _FACTORS = (1, 0.1, 10, 0.01, 100, 0.001, 1000, 0.5, 2, 0.2, 5, 0.3, 3, 0.7, 1.5, 0.05, 20, 0.02, 50)
-
 _RATIO_COLUMNS = ("case", "precision", "verdict", "ratio", "ratio_lo", "ratio_hi", "threshold_pct")
 
 
@@ -68,10 +64,6 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Drawing:
         From `bwprof.compare`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure of pyplot of a fitting size.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -220,21 +212,13 @@ def _verdict_handles(lines: Sequence[_Ratio], colors: Ink) -> list[Any]:
 
 
 _TREND_COLUMNS = ("case", "precision", "started", "time_ms", "time_ms_lo", "time_ms_hi", "series", "change", "marks")
-
 _MOST_PANELS = 24
-
 _MOST_LINES = 12  # lines of a panel's legend
-
 _MOST_MARKS = 12  # texts above a panel: the last marks
-
 _LONGEST = 28  # letters of a name
-
 _LINE_STYLES = (("full", "-"), ("left", "--"), ("top", "-."), ("right", ":"))  # of lines of one precision
-
 _FASTER = "#009E73"
-
 _MOST_MARKERS = 60  # runs of a line with a marker each
-
 _FAR_APART = 1.8  # ratio of medians from which on each line is drawn relative to its own
 
 
@@ -372,27 +356,15 @@ def _draw_panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any
 
 
 def _set_date_ticks(ax: Axes) -> None:
-    """Set ticks of dates; what they share is at the axis' end, as the first and the last date where these differ."""
+    """Set ticks of dates, and write the first and the last date at the end of the axis."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
 
     class Dates(ConciseDateFormatter):
         def get_offset(self) -> str:
-            """Return the dates of the first and the last run, as far as ticks share them."""
-            shared = str(super().get_offset())  # type: ignore[no-untyped-call]
             panels = [one for one in (ax, *ax.get_shared_x_axes().get_siblings(ax)) if one.has_data()]
             limits = [value for one in panels for value in one.dataLim.intervalx]
-            if not limits or all(len(label) == 4 and label.isdigit() for label in self._labels):
-                return shared
-            last = num2date(self._last)  # type: ignore[no-untyped-call]
-            forms = [form for form in self.offset_formats if form and shared and last.strftime(form) == shared]
-            first, last = num2date([min(limits), max(limits)])  # type: ignore[no-untyped-call]
-            ends = [when.strftime((forms or ["%Y"])[0]) for when in (first, last)]  # January's tick is the year alone
-            return f"{' to '.join(dict.fromkeys(ends))} UTC"
-
-        def format_ticks(self, values: Sequence[float]) -> list[str]:
-            self._labels = super().format_ticks(values)  # type: ignore[no-untyped-call]
-            self._last = values[-1] if len(values) else 0.0
-            return list(map(str, self._labels))
+            ends = num2date([min(limits), max(limits)])  # type: ignore[no-untyped-call]
+            return f"{' to '.join(dict.fromkeys(f'{end:%Y-%m-%d}' for end in ends))} UTC"
 
     locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)

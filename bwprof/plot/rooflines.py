@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis import values
 from bwprof.analysis.summarize import ordered_precisions
 from bwprof.plot.canvas import Drawing, Inches, cut, distinguish_names, draws, log, measure_width, wrap_name
-from bwprof.plot.data import device_names, explain_hollow, is_drawable, is_hollow, is_predicted, note_rows, read_rows
+from bwprof.plot.inputs import device_names, explain_hollow, is_drawable, is_hollow, is_predicted, note_rows, read_rows
 from bwprof.plot.legends import add_legend, add_title, line_handle, ring_handle
 from bwprof.plot.styles import Ink, Style, finish_axes, ink, styles
 from bwprof.results import pairs, schema
@@ -26,19 +26,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SIZE = (9.5, 6.4)
-
 _MOST_NAMES = 30  # cases with a name: those with the longest times
-
 _MOST_COPIES = 6  # cases without FLOPs that the legend names
-
 _LONGEST_PRECISION = 16  # letters
-
 _ONE_SPOT = 3.0  # points between marks of which one would hide the other
-
 _MEASURED: dict[str, Any] = {"linewidth": 1.5, "solid_capstyle": "butt"}
-
 _THEORY: dict[str, Any] = {"linewidth": 1.1, "linestyle": (0, (4, 3))}
-
 _Name = tuple[str, tuple[float, float], str]  # text, point, colour
 
 
@@ -104,10 +97,6 @@ def roofline(data: Any, ax: Axes | None = None) -> Drawing:
         From `bwprof.sweep` or `bwprof.load`, a run's folder, or a file of results; of several devices the first one.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure of pyplot.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------

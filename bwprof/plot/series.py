@@ -12,19 +12,8 @@ from bwprof import registry
 from bwprof.analysis.bottleneck import STEP
 from bwprof.analysis.cliffs import along
 from bwprof.analysis.summarize import ordered_precisions
+from bwprof.plot import inputs
 from bwprof.plot.canvas import Drawing, Inches, cut, draws, note_left_out
-from bwprof.plot.data import (
-    device_facts,
-    device_names,
-    explain_hollow,
-    is_drawable,
-    is_hollow,
-    note_rows,
-    number_column,
-    read_rows,
-    require_numbers,
-    split_points,
-)
 from bwprof.plot.legends import add_legend_above, add_title, capitalize, draw_marks, line_handle, ring_handle
 from bwprof.plot.styles import Ink, Style, finish_axes, ink, styles
 from bwprof.results import schema
@@ -38,26 +27,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIZE, INNER = (9.0, 5.2), (7.6, 4.2)  # inches
-
 _MOST_LINES = 12
-
 _LONGEST = 44  # letters of a name
-
 _OTHER_COLUMNS = ("operation", "variant", "cache", "kv_lens", "device", "device_uuid", "hostname", "run_id")
-
 _LAST_RESORT = ("variant", "run_id")  # split lines only where a line would have two rows at one place
-
 _UNNAMED = ("device_uuid", "run_id")  # split lines without a name in the legend
 
 # Of lines in one precision.
 _DASHES = ("-", (0, (6, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (3, 3)), (0, (8, 1, 1, 1, 1, 1)))
-
 _DOTS: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}
-
 _LOG_FROM = 4.0  # largest over smallest value from which on an axis is logarithmic
-
 _BINARY_FROM = 4096  # numbers with a binary suffix
-
 Points = list[tuple[float, float]]
 
 
@@ -100,10 +80,6 @@ def lines(data: Any, ax: Axes | None = None, *, x: str | None = None, y: str = "
     y : str
         The column to draw: bandwidth_gb_s, time_ms or another column of numbers.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     ValueError
@@ -136,22 +112,22 @@ def _own_names(rows: Sequence[RowDict]) -> list[str]:
 
 
 def _read_content(data: Any, x: str | None, y: str) -> _Content:
-    rows, frame = read_rows(data)
-    column = number_column("y", y)
-    usable = [row for row in require_numbers(rows, y) if is_drawable(row)]
+    rows, frame = inputs.read_rows(data)
+    column = inputs.number_column("y", y)
+    usable = [row for row in inputs.require_numbers(rows, y) if inputs.is_drawable(row)]
     parameters = count_values(usable)
     name = _check_x(usable, x, parameters)
-    drawn = require_numbers(usable, name)
+    drawn = inputs.require_numbers(usable, name)
     every = _split_lines(drawn, name, y, parameters)
     if len(every) > _MOST_LINES:
         every.sort(key=lambda line: len(line.rows) < 2)
-    devices = device_names(drawn)
+    devices = inputs.device_names(drawn)
     operations = list(dict.fromkeys(str(row["operation"]) for row in drawn))
     words = [cut(own[0], _LONGEST) for own in (operations, devices) if len(own) == 1]
     notes = [", ".join(words)] if words else []
     notes += note_left_out(min(len(every), _MOST_LINES), len(every), "lines")
-    notes += note_rows([row for row in rows if not is_drawable(row)] + drawn)
-    cache = measurable(device_facts(frame).get("cache_bytes")) if len(devices) < 2 else None
+    notes += inputs.note_rows([row for row in rows if not inputs.is_drawable(row)] + drawn)
+    cache = measurable(inputs.device_facts(frame).get("cache_bytes")) if len(devices) < 2 else None
     return _Content(find_column(name), column, every[:_MOST_LINES], notes, cache or None)
 
 
@@ -167,7 +143,7 @@ def _check_x(rows: Sequence[RowDict], x: str | None, parameters: Mapping[str, in
 def require_column(rows: Sequence[RowDict], name: str, argument: str) -> None:
     """Raise ValueError where no row has a column."""
     if not any(parse_name(name, argument) in row for row in rows):
-        number_column(argument, name)
+        inputs.number_column(argument, name)
         raise ValueError(f"{argument}: no row has a column {quote_text(name)}")
 
 
@@ -246,8 +222,8 @@ def _draw(ax: Axes, content: _Content, room: Inches) -> None:
     for line in content.lines:
         look = looks[line.precision]
         dash: Any = dashes[line.apart]
-        ax.plot(*split_points(line.points), color=look.color, linewidth=1.5, linestyle=dash, zorder=2.8)
-        hollow = [is_hollow(row) for row in line.rows]
+        ax.plot(*inputs.split_points(line.points), color=look.color, linewidth=1.5, linestyle=dash, zorder=2.8)
+        hollow = [inputs.is_hollow(row) for row in line.rows]
         draw_marks(ax, line.points, hollow, look.color, marker=look.marker, markersize=5, zorder=3.2)
     handles: list[Any] = [
         line_handle(cut(name, 16).upper(), color=look.color, marker=look.marker, markersize=5)
@@ -259,7 +235,7 @@ def _draw(ax: Axes, content: _Content, room: Inches) -> None:
     handles += _draw_cliffs(ax, content, colors)
     _scale_axes(ax, content)
     handles += _draw_capacity(ax, content, looks, colors)
-    if text := explain_hollow(row for line in content.lines for row in line.rows):
+    if text := inputs.explain_hollow(row for line in content.lines for row in line.rows):
         handles.append(ring_handle(text, colors.text))
     add_legend_above(ax, handles, room)
     if len(aparts) > len(_DASHES):
@@ -299,7 +275,7 @@ def _draw_streams(ax: Axes, content: _Content, looks: Mapping[str, Style], color
         key = tuple((x, round(y, 6)) for x, y in points)
         if len(points) > 1 and key not in drawn:
             drawn.add(key)
-            ax.plot(*split_points(points), color=looks[line.precision].color, zorder=2.5, **look)
+            ax.plot(*inputs.split_points(points), color=looks[line.precision].color, zorder=2.5, **look)
     label = f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"
     return [line_handle(label, color=colors.soft, **look)] if drawn else []
 
@@ -310,12 +286,12 @@ def _draw_cliffs(ax: Axes, content: _Content, colors: Ink) -> list[Any]:
     rows = [cliff.slow for line in content.lines if swept for cliff in along(line.rows, content.x.name)]
     points = [(float(row[content.x.name]), float(row[content.y.name])) for row in rows]
     look: dict[str, Any] = {"marker": "o", "markersize": 10, "markeredgecolor": colors.alarm}
-    ax.plot(*split_points(points), color="none", linewidth=0, zorder=3.3, **look)
+    ax.plot(*inputs.split_points(points), color="none", linewidth=0, zorder=3.3, **look)
     return [ring_handle("cliff: more time than its work explains", colors.alarm, **look)] if rows else []
 
 
 def _scale_axes(ax: Axes, content: _Content) -> None:
-    xs, ys = split_points([point for line in content.lines for point in line.points])
+    xs, ys = inputs.split_points([point for line in content.lines for point in line.points])
     if min(xs) > 0 and max(xs) >= _LOG_FROM * min(xs):
         ax.set_xscale("log", base=2 if all(x.is_integer() for x in xs) else 10)
         _set_ticks(ax, sorted(set(xs)))

@@ -8,36 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.gains import PrecisionPair, named, pairs, precisions_of
-from bwprof.plot.canvas import (
-    MOST_LINES,
-    Drawing,
-    Inches,
-    count_lines,
-    cut,
-    distinguish_names,
-    draws,
-    measure_labels,
-    measure_width,
-    note_left_out,
-)
-from bwprof.plot.data import (
-    device_names,
-    is_doubtful,
-    is_predicted,
-    note_rows,
-    read_frame,
-    require_columns,
-)
-from bwprof.plot.legends import (
-    LINE_INCHES,
-    add_legend_over_lines,
-    add_title,
-    bar_handle,
-    draw_bar,
-    ring_handle,
-    star_handle,
-    write_after,
-)
+from bwprof.plot import canvas, inputs, legends
 from bwprof.plot.styles import Ink, finish_axes, ink, part_style, readable, style
 from bwprof.results.frame import to_rows
 from bwprof.results.schema import RowDict
@@ -48,31 +19,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _WIDTH, _AROUND_INCHES = 9.5, 1.05
-
 _CASE_INCHES, _STEP_INCHES = 0.27, 0.42  # height of a line
-
 _LONGEST, _NAME_POINTS = 56, 8.5
-
 _GAIN_HATCH, _LOSS = "....", ("#8A8A8A", "xxxx")
-
 _MOST_PARTS = 7  # of a step; the rest is one
-
 _MODEL_COLUMNS = ("phase", "role", "count", "step_batch", "context", "weights", "kv")
-
 _STEP_COLUMNS = ("phase", "step_batch", "context", "weights", "kv", "device")
-
 _OTHERS = "others"  # the small operations of a step
 
 
-def _drawing(names: Sequence[str], each: float, draw: Any) -> Drawing:
+def _drawing(names: Sequence[str], each: float, draw: Any) -> canvas.Drawing:
     """Return a picture with a line of `each` inches for each name; `draw(axes, lines, inches)` draws the first ones."""
-    height = min(len(names), MOST_LINES) * each + 3 * LINE_INCHES
-    inner = (_WIDTH - measure_labels(names[:MOST_LINES], _NAME_POINTS), height)
+    height = min(len(names), canvas.MOST_LINES) * each + 3 * legends.LINE_INCHES
+    inner = (_WIDTH - canvas.measure_labels(names[: canvas.MOST_LINES], _NAME_POINTS), height)
 
-    def draw_on(ax: Axes, room: Inches) -> None:
-        draw(ax, min(len(names), count_lines(room[1] - 2 * LINE_INCHES)), room)
+    def draw_on(ax: Axes, room: canvas.Inches) -> None:
+        draw(ax, min(len(names), canvas.count_lines(room[1] - 2 * legends.LINE_INCHES)), room)
 
-    return Drawing((_WIDTH, height + _AROUND_INCHES), inner, draw_on)
+    return canvas.Drawing((_WIDTH, height + _AROUND_INCHES), inner, draw_on)
 
 
 def _finish(ax: Axes, names: Sequence[str], each: float) -> None:
@@ -84,15 +48,15 @@ def _finish(ax: Axes, names: Sequence[str], each: float) -> None:
 def _doubt_handles(rows: Sequence[RowDict], colors: Ink) -> list[Any]:
     """Return the legend's entries for predictions and for flags."""
     handles = []
-    if any(map(is_predicted, rows)):
-        handles.append(ring_handle("hollow: predicted", colors.text, face=colors.ground, marker="s"))
-    if any(map(is_doubtful, rows)):
-        handles.append(star_handle("see flags", colors.text))
+    if any(map(inputs.is_predicted, rows)):
+        handles.append(legends.ring_handle("hollow: predicted", colors.text, face=colors.ground, marker="s"))
+    if any(map(inputs.is_doubtful, rows)):
+        handles.append(legends.star_handle("see flags", colors.text))
     return handles
 
 
-@draws
-def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: str | None = None) -> Drawing:
+@canvas.draws
+def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: str | None = None) -> canvas.Drawing:
     """Draw the gain in time of a narrower precision for each case: the ratio of bytes times the ratio of bandwidths.
 
     The axis is logarithmic, so that parts of a bar multiply: the gain by fewer bytes, and what a higher or a lower
@@ -107,10 +71,6 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     from_, to : str, optional
         The precisions; by default FP32 and FP16 where the data have them, else the first two.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     ValueError
@@ -122,19 +82,19 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     >>> bwprof.plot.speedup(bwprof.load_example("h200")).get_xlabel()
     'time gain of FP16 over FP32 (x)'
     """
-    frame = read_frame(data)
+    frame = inputs.read_frame(data)
     wide, narrow = _choose_precisions(frame, from_, to)
     every = [pair for pair in pairs(frame, wide, narrow) if pair.byte_ratio > 0 and measurable(pair.time_ratio)]
     if not every:
         there = ", ".join(precisions_of(frame)) or "none"
         raise ValueError(f"there is nothing to draw: no case has a time in {wide} and in {narrow} (there are: {there})")
-    notes = note_rows(row for row in to_rows(frame) if row["precision"] in (wide, narrow))
+    notes = inputs.note_rows(row for row in to_rows(frame) if row["precision"] in (wide, narrow))
 
-    def draw(ax: Axes, lines: int, room: Inches) -> None:
-        left_out = note_left_out(lines, len(every), "cases")
+    def draw(ax: Axes, lines: int, room: canvas.Inches) -> None:
+        left_out = canvas.note_left_out(lines, len(every), "cases")
         _draw_gains(ax, every[:lines], (wide, narrow), [*left_out, *notes], room)
 
-    names = _name_pairs(every[:MOST_LINES])[1]
+    names = _name_pairs(every[: canvas.MOST_LINES])[1]
     return _drawing([*names, *[""] * (len(every) - len(names))], _CASE_INCHES, draw)
 
 
@@ -158,24 +118,26 @@ def _choose_precisions(frame: Any, from_: str | None, to: str | None) -> tuple[s
 
 def _name_pairs(found: Sequence[PrecisionPair]) -> tuple[str, list[str]]:
     """Return the words that the names of all cases share, and the rest of each."""
-    shared, names = distinguish_names([pair.label for pair in found])
-    return cut(shared, _LONGEST), [cut(name, _LONGEST) for name in names]
+    shared, names = canvas.distinguish_names([pair.label for pair in found])
+    return canvas.cut(shared, _LONGEST), [canvas.cut(name, _LONGEST) for name in names]
 
 
 def _draw_gains(
-    ax: Axes, found: Sequence[PrecisionPair], names: tuple[str, str], notes: Sequence[str], room: Inches
+    ax: Axes, found: Sequence[PrecisionPair], names: tuple[str, str], notes: Sequence[str], room: canvas.Inches
 ) -> None:
     from matplotlib.collections import LineCollection
 
     colors, color = ink(ax), style(names[1]).color
     ratios = [pair.bandwidth_ratio for pair in found]
-    handles = [bar_handle("gained by fewer bytes", color, "", colors.ground)]
+    handles = [legends.bar_handle("gained by fewer bytes", color, "", colors.ground)]
     if not all(ratio < 1 for ratio in ratios):
-        handles.append(bar_handle("gained by a higher bandwidth (efficiency)", color, _GAIN_HATCH, colors.ground))
+        handles.append(
+            legends.bar_handle("gained by a higher bandwidth (efficiency)", color, _GAIN_HATCH, colors.ground)
+        )
     if any(ratio < 1 for ratio in ratios):
-        handles.append(bar_handle("lost to a lower bandwidth (efficiency)", *_LOSS, colors.ground))
+        handles.append(legends.bar_handle("lost to a lower bandwidth (efficiency)", *_LOSS, colors.ground))
     handles += _doubt_handles([row for pair in found for row in (pair.wide, pair.narrow)], colors)
-    each = add_legend_over_lines(ax, handles, len(found), room)
+    each = legends.add_legend_over_lines(ax, handles, len(found), room)
     ax.set_xscale("log", base=2)
     for place, pair in enumerate(found):
         _draw_gain(ax, pair, place, color, min(8.0, 72 * each * 0.75))
@@ -186,9 +148,9 @@ def _draw_gains(
     wide, narrow = (name.upper() for name in names)
     ax.set_xlabel(f"time gain of {narrow} over {wide} (x)")
     shared, labels = _name_pairs(found)
-    devices = [cut(name, _LONGEST) for name in device_names([pair.wide for pair in found])[:1]]
+    devices = [canvas.cut(name, _LONGEST) for name in inputs.device_names([pair.wide for pair in found])[:1]]
     title = f"{narrow} against {wide}: ratio of bytes \u00d7 ratio of bandwidths"
-    add_title(ax, title, [*devices, shared, *notes], room)
+    legends.add_title(ax, title, [*devices, shared, *notes], room)
     _finish(ax, labels, each)
 
 
@@ -198,11 +160,13 @@ def _draw_gain(ax: Axes, pair: PrecisionPair, place: int, color: str, points: fl
     parts = [(1.0, min(total, promised), color, "")] if min(total, promised) > 1 else []
     parts.append((promised, total, color, _GAIN_HATCH) if total >= promised else (total, promised, *_LOSS))
     for start, end, own, hatch in parts:
-        draw_bar(ax, start, place, end - start, 0.7, own, hollow=any(map(is_predicted, rows)), hatch=hatch)
+        legends.draw_bar(
+            ax, start, place, end - start, 0.7, own, hollow=any(map(inputs.is_predicted, rows)), hatch=hatch
+        )
     factors = [short(factor, ".2f") for factor in (total, promised, pair.bandwidth_ratio)]
-    text = "{}\u00d7 = {} \u00d7 {}".format(*factors) + ("*" if any(map(is_doubtful, rows)) else "")
+    text = "{}\u00d7 = {} \u00d7 {}".format(*factors) + ("*" if any(map(inputs.is_doubtful, rows)) else "")
     end = max(total, promised, 1.0)
-    write_after(ax, text, (end, place), ink(ax).text, fontsize=points, annotation_clip=True)
+    legends.write_after(ax, text, (end, place), ink(ax).text, fontsize=points, annotation_clip=True)
 
 
 def _set_factors(ax: Axes, values: Sequence[float], inches: float) -> None:
@@ -241,8 +205,8 @@ class _Step:
         return [row for rows in self.rows.values() for row in rows]
 
 
-@draws
-def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> Drawing:
+@canvas.draws
+def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> canvas.Drawing:
     """Draw the time of a model's steps by operation: for a token, or for reading a prompt.
 
     Parameters
@@ -253,10 +217,6 @@ def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> Dra
         Where to draw; by default a new figure of pyplot.
     phase : str, optional
         "decode", where each sequence gets a token, or "prefill"; by default the first phase of the data.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -269,18 +229,18 @@ def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> Dra
     >>> bwprof.plot.model(bwprof.load_example("h200_llama")).get_xlabel()
     'time per token (ms)'
     """
-    frame = read_frame(data)
-    require_columns(frame, *_MODEL_COLUMNS, what="a model's frame")
+    frame = inputs.read_frame(data)
+    inputs.require_columns(frame, *_MODEL_COLUMNS, what="a model's frame")
     rows = to_rows(frame)
     steps = _choose_phase(_read_steps(rows), phase)
     drawn = [step for step in steps if step.complete and step.total > 0]
     names = list(dict.fromkeys(str(row["model"]) for row in rows if row.get("model")))
-    notes = [cut(name, _LONGEST) for name in (*names[:1], *device_names(rows)[:1])]
+    notes = [canvas.cut(name, _LONGEST) for name in (*names[:1], *inputs.device_names(rows)[:1])]
     missing = sum(not step.complete for step in steps)
     notes += [f"not drawn: {plural(missing, 'step')} without all times"] if missing else []
 
-    def draw(ax: Axes, lines: int, room: Inches) -> None:
-        _draw_steps(ax, drawn[:lines], [*notes, *note_left_out(lines, len(drawn), "steps")], room)
+    def draw(ax: Axes, lines: int, room: canvas.Inches) -> None:
+        _draw_steps(ax, drawn[:lines], [*notes, *canvas.note_left_out(lines, len(drawn), "steps")], room)
 
     return _drawing([step.name for step in drawn], _STEP_INCHES, draw)
 
@@ -305,7 +265,7 @@ def _read_steps(rows: Sequence[RowDict]) -> list[_Step]:
         role = str(row["role"])
         step.times[role] = step.times.get(role, 0.0) + count * time
         step.rows.setdefault(role, []).append(row)
-        step.predicted += count * time if is_predicted(row) else 0.0
+        step.predicted += count * time if inputs.is_predicted(row) else 0.0
     return list(steps.values())
 
 
@@ -320,43 +280,43 @@ def _choose_phase(steps: Sequence[_Step], phase: str | None) -> list[_Step]:
 
 
 def _name_step(row: RowDict, several: set[str]) -> str:
-    words = [cut(str(row["device"]), 16)] if "device" in several else []
-    words += [cut(str(row["weights"]), 16).upper()]
-    words += [f"cache {cut(str(row['kv']), 16).upper()}"] if "kv" in several else []
+    words = [canvas.cut(str(row["device"]), 16)] if "device" in several else []
+    words += [canvas.cut(str(row["weights"]), 16).upper()]
+    words += [f"cache {canvas.cut(str(row['kv']), 16).upper()}"] if "kv" in several else []
     words += [f"batch {row['step_batch']}"]
     words += [f"context {row['context']}"] if "context" in several else []
-    return cut(", ".join(words), _LONGEST)
+    return canvas.cut(", ".join(words), _LONGEST)
 
 
-def _draw_steps(ax: Axes, steps: Sequence[_Step], notes: Sequence[str], room: Inches) -> None:
+def _draw_steps(ax: Axes, steps: Sequence[_Step], notes: Sequence[str], room: canvas.Inches) -> None:
     colors = ink(ax)
     looks = {role: part_style(place) for place, role in enumerate(_largest_roles(steps))}
-    handles = [bar_handle(cut(role, 24), *look, colors.ground) for role, look in looks.items()]
+    handles = [legends.bar_handle(canvas.cut(role, 24), *look, colors.ground) for role, look in looks.items()]
     handles += _doubt_handles([row for step in steps for row in step.every_row], colors)
-    each = add_legend_over_lines(ax, handles, len(steps), room)
+    each = legends.add_legend_over_lines(ax, handles, len(steps), room)
     points = min(8.0, 72 * each * 0.6)
     ends = [_end_text(step) for step in steps]
-    text_share = (max(measure_width(text, points) for text in ends) + 0.15) / room[0]
+    text_share = (max(canvas.measure_width(text, points) for text in ends) + 0.15) / room[0]
     reach = max(step.total for step in steps) / max(0.3, 1 - text_share)
     for place, (step, text) in enumerate(zip(steps, ends, strict=True)):
         left = 0.0
         for role, (time, rows) in _parts(step, looks).items():
             color, hatch = looks[role]
-            hollow = any(map(is_predicted, rows))
-            face = draw_bar(ax, left, place, time, 0.72, color, hollow=hollow, hatch=hatch, linewidth=0.6)
+            hollow = any(map(inputs.is_predicted, rows))
+            face = legends.draw_bar(ax, left, place, time, 0.72, color, hollow=hollow, hatch=hatch, linewidth=0.6)
             number = figure_text(time, whole_from=100)
-            if time / reach * room[0] > measure_width(number, points * 0.85) * 1.5:
+            if time / reach * room[0] > canvas.measure_width(number, points * 0.85) * 1.5:
                 tag = {"facecolor": face, "edgecolor": "none", "pad": 0.6}
                 look: dict[str, Any] = {"fontsize": points * 0.85, "color": readable(face), "bbox": tag}
                 ax.text(left + time / 2, place, number, ha="center", va="center_baseline", **look)
             left += time
-        write_after(ax, text, (left, place), colors.text, fontsize=points)
+        legends.write_after(ax, text, (left, place), colors.text, fontsize=points)
     ax.set_xlim(0, reach)
     phase = steps[0].phase
     token = phase == "decode"
-    ax.set_xlabel("time per token (ms)" if token else f"time of a {cut(phase, 24)} step (ms)", parse_math=False)
+    ax.set_xlabel("time per token (ms)" if token else f"time of a {canvas.cut(phase, 24)} step (ms)", parse_math=False)
     title = "Time per token by operation: a step gives each sequence one" if token else "Time of a step by operation"
-    add_title(ax, title, notes, room)
+    legends.add_title(ax, title, notes, room)
     _finish(ax, [step.name for step in steps], each)
 
 
@@ -388,4 +348,4 @@ def _end_text(step: _Step) -> str:
     words = [seconds_text(step.total / 1e3), f"{figure_text(1e3 * step.tokens / step.total, whole_from=100)} tokens/s"]
     if share > 0.005:
         words.append(f"{100 * share:.0f} % predicted" if share < 0.995 else "predicted")
-    return ", ".join(words) + ("*" if any(map(is_doubtful, step.every_row)) else "")
+    return ", ".join(words) + ("*" if any(map(inputs.is_doubtful, step.every_row)) else "")

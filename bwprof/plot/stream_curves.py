@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.plot.canvas import Drawing, Inches, cut, draws
-from bwprof.plot.data import device_facts, is_predicted, read_frame, read_rows, split_points
+from bwprof.plot.inputs import device_facts, is_predicted, read_frame, read_rows, split_points
 from bwprof.plot.legends import add_legend_above, add_title, draw_marks, line_handle, ring_handle
 from bwprof.plot.series import INNER, SIZE
 from bwprof.plot.styles import Ink, Style, finish_axes, ink, part_style, styles
@@ -28,21 +28,13 @@ if TYPE_CHECKING:
     from bwprof.analysis.prediction.catalogue import Entry
 
 _MARKERS = "os^DvPX"
-
 _HOT: dict[str, Any] = {"linewidth": 1.1, "linestyle": (0, (4, 2))}
-
 _HOT_IS_FAR = 4.0  # hot over cold streams from which on the axis is logarithmic
-
 _PEAK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
-
 _CACHE: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (1, 1.5))}
-
 _TREND: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (4, 3))}
-
 _CROSS: dict[str, Any] = {"marker": "x", "markersize": 7, "markeredgewidth": 2}
-
 _YEAR_WIDTH = 0.62  # of a year, for the devices of one year side by side
-
 _LONGEST = 30  # letters of a device's name
 
 
@@ -58,10 +50,6 @@ def roofs(data: Any, ax: Axes | None = None) -> Drawing:
         Roofs, a frame or the folder or file of a run that measured them, or a file of `bwprof roofs export`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure of pyplot.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -178,10 +166,6 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
         Where to draw; by default a new figure of pyplot.
     precisions : sequence of str, optional
         The precisions of the arithmetic; by default FP32, FP16 and FP8.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------

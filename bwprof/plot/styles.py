@@ -87,9 +87,7 @@ class Ink:
 
 
 _ON_LIGHT = ("#222222", "#555555", "#DDDDDD", "#B00020")
-
 _ON_DARK = ("#EEEEEE", "#BBBBBB", "#444444", "#FF8A80")
-
 DARK = "#14171A"
 
 # The colour on a dark ground of each colour on white paper; white letters on bars stay white.

@@ -18,9 +18,7 @@ from bwprof.text.formatting import bytes_text, figure_text, is_missing, plural, 
 from bwprof.text.parsing import measurable
 
 _MOST_NAMED = 12  # rows that a line names
-
 _SHARE = re.compile(r", \d+ ?% of the nearer roof$")  # of a prediction; the table of all rows has it
-
 _TIMERS = {
     "graph": "a CUDA graph of many launches between two events",
     "events": "a pair of events around the launches",

@@ -14,18 +14,7 @@ from bwprof.report.run import ReportRun
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.results.frame import to_rows
 from bwprof.roofs.limiter import graded
-from bwprof.text.document import (
-    Block,
-    DocumentTable,
-    FactList,
-    Paragraph,
-    Section,
-    items,
-    of_frame,
-    section,
-    table,
-    words,
-)
+from bwprof.text.document import Block, FactList, Paragraph, Section, items, of_frame, section, table, words
 from bwprof.text.formatting import figure_text, plural, short
 from bwprof.text.parsing import finite_number
 
@@ -35,13 +24,9 @@ if TYPE_CHECKING:
     from bwprof.results.schema import RowDict
 
 _LONGEST_REMARK, _LONGEST_LIST = 110, 500  # letters
-
 _MANY = 12  # rows from which on a heatmap is clearer than bars
-
 _MOST_CHANGES = 20  # of the picture; more would leave no room on a page for text
-
 _NUMBERS = ("time, ms", "GB/s", "% of limit", "launches")
-
 _CHANGE_NUMBERS = ("ms before", "ms now", "speed-up", "GB/s before", "GB/s now", "change, %")
 
 
@@ -200,7 +185,7 @@ def describe_model(run: ReportRun) -> Section | None:
     return section("model", f"Model: {step.model.name}", picture, *map(_table, step.tables()), items(step.notes()))
 
 
-def _table(part: tuple[str, list[dict[str, str]]]) -> DocumentTable | None:
+def _table(part: tuple[str, list[dict[str, str]]]) -> Block | None:
     from bwprof.llm.sections import WORDS
 
     title, lines = part

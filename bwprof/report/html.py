@@ -15,51 +15,25 @@ from xml.etree import ElementTree
 
 from bwprof import _core
 from bwprof.plot.styles import ON_DARK
-from bwprof.text.document import (
-    NOTHING,
-    Block,
-    Code,
-    Document,
-    DocumentTable,
-    FactList,
-    Items,
-    Paragraph,
-    Section,
-    SvgPicture,
-    printable,
-)
+from bwprof.text import document as parts
 
 _SVG = "{http://www.w3.org/2000/svg}"
-
 _LINK = "{http://www.w3.org/1999/xlink}href"
-
 _TEXTS = ("text", "tspan")
 
 # Elements of a page's pictures; all others are left out.
 _ELEMENTS = {"svg", "g", "path", "defs", "use", "clipPath", "pattern", "image", *_TEXTS}
-
 _ELEMENTS |= {"rect", "circle", "ellipse", "line", "polyline", "polygon"}
-
 _LENGTHS = {"d", "x", "y", "width", "height", "points", "r", "rx", "ry", "cx", "cy", "x1", "y1", "x2", "y2"}
-
 _ATTRIBUTES = _LENGTHS | {"viewBox", "transform", "clip-path", "patternUnits"}
-
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
-
 _COLOR = re.compile(r"#[0-9a-fA-F]{6}\b")
-
 _REFERENCE = re.compile(r"url\(#([^)]*)\)")
-
 _FONTS = re.compile(r"font-family:[^;]*;? ?")
-
 _SPACES = re.compile(r"\s+")
-
 _VARIABLES = {light.lower(): f"--ink{number}" for number, light in enumerate(ON_DARK)}  # of a page, by colour
-
 _LONGEST_WORD = 32  # letters of a cell that stays in one line
-
 _LEAST_SEARCHED = 9  # lines of a table with a search field
-
 _MANY = 9  # columns of a table without room for sentences
 
 
@@ -167,7 +141,7 @@ def inks(*, dark: bool) -> str:
     return "; ".join(f"{_VARIABLES[light.lower()]}: {(on if dark else light).lower()}" for light, on in ON_DARK.items())
 
 
-def page(document: Document) -> str:
+def page(document: parts.Document) -> str:
     """Return the page of a report; everything in the report is text in it."""
     drawn = {id(picture): drawing(picture.svg, f"p{n}-") for n, picture in enumerate(document.pictures())}
     script = _read("page.js")
@@ -184,7 +158,7 @@ def page(document: Document) -> str:
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         version=escape(_core.__version__),
-        nothing=NOTHING,
+        nothing=parts.NOTHING,
     )
 
 
@@ -194,36 +168,36 @@ def _read(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(printable(text))
+    return escape(parts.printable(text))
 
 
-def _section(section: Section, drawn: dict[int, Drawing], level: int) -> str:
-    parts = [
-        _section(block, drawn, min(level + 1, 4)) if isinstance(block, Section) else _block(block, drawn)
+def _section(section: parts.Section, drawn: dict[int, Drawing], level: int) -> str:
+    blocks = [
+        _section(block, drawn, min(level + 1, 4)) if isinstance(block, parts.Section) else _block(block, drawn)
         for block in section.blocks
     ]
     head = f'<section id="{escape(section.name)}"><h{level}>{_text(section.title)}</h{level}>'
-    return "\n".join([head, *parts, "</section>"])
+    return "\n".join([head, *blocks, "</section>"])
 
 
-def _block(block: Block, drawn: dict[int, Drawing]) -> str:
-    if isinstance(block, Paragraph):
+def _block(block: parts.Block, drawn: dict[int, Drawing]) -> str:
+    if isinstance(block, parts.Paragraph):
         return f"<p{' class=lead' if block.lead else ''}>{_text(block.text)}</p>"
-    if isinstance(block, Items):
+    if isinstance(block, parts.Items):
         tag = "ol" if block.numbered else "ul"
         return f"<{tag}>{''.join(f'<li>{_text(line)}</li>' for line in block.lines)}</{tag}>"
-    if isinstance(block, FactList):
+    if isinstance(block, parts.FactList):
         name, begin, end = ("figures", "<div>", "</div>") if block.lead else ("facts", "", "")
         pairs = (f"{begin}<dt>{_text(n)}</dt><dd>{_text(v)}</dd>{end}" for n, v in block.pairs)
         return f'<dl class="{name}">{"".join(pairs)}</dl>'
-    if isinstance(block, Code):
+    if isinstance(block, parts.Code):
         return "<pre>{}</pre>".format("\n".join(map(_text, block.text.splitlines())))
-    if isinstance(block, DocumentTable):
+    if isinstance(block, parts.DocumentTable):
         return _table(block)
     return _picture(block, *drawn[id(block)])
 
 
-def _table(table: DocumentTable) -> str:
+def _table(table: parts.DocumentTable) -> str:
     numeric = [heading in table.numbers for heading in table.headings]
     of = table.headings if table.wordy else [""] * len(numeric)
     headings = (
@@ -254,7 +228,7 @@ def _scroll(label: str) -> str:
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(label)}">'
 
 
-def _picture(picture: SvgPicture, svg: str, width: float) -> str:
+def _picture(picture: parts.SvgPicture, svg: str, width: float) -> str:
     caption = f"<figcaption>{_text(picture.caption)}</figcaption>" if picture.caption else ""
     attributes = f'role="img" aria-label="{_text(picture.text)}" style="max-width: {width:.0f}px"'
     return f'<figure>{_scroll(picture.text)}<div class="drawing" {attributes}>{svg}</div></div>{caption}</figure>'

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.bottleneck import tabulate_findings
 from bwprof.report import findings
-from bwprof.report.optimization_steps import (
-    FIXED,
-    SPEEDUP,
-    VERIFIED,
-    VS_TORCH,
-    Goal,
-    OptimizationStep,
-    Story,
-    find_variants,
-    read_goals,
-    read_story,
-)
+from bwprof.report.optimization_steps import Goal, OptimizationStep, Story, find_variants, read_goals, read_story
 from bwprof.report.run import ReportRun
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
@@ -33,16 +21,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
 _NOT = "not measured"
-
-NO_PEER = "no run has a row of PyTorch's of the same bytes (a variant, case or operation called torch...)"
-
-# What measures the columns of a group.
-_NEEDS = {
-    "counters": "--counters measures it",
-    "metrics": "--metrics all measures it",
-    "roofs": "measure without --no-roofs",
-}
-
 # A kernel's columns in rows of a profiler.
 _KERNEL = {
     "tile": "tile",
@@ -50,7 +28,6 @@ _KERNEL = {
     "shared_bytes": "bytes of shared memory a block",
     "registers": "registers a thread",
 }
-
 _LEARNT = {"faster": "it helped", "slower": "it made it slower", "same": "no difference beyond noise"}
 
 
@@ -65,10 +42,7 @@ def build_optimization(
     """Return the report, and the goals with their values."""
     targets = read_goals(goals)
     story = read_story(runs, case=case, precision=precision)
-    results = []
-    for goal in targets:
-        value, why = _measure_goal(goal.name, story)
-        results.append(replace(goal, value=value, why=why))
+    results = tuple(map(story.measure, targets))
     sections = (
         _objective(story, results),
         _initial_state(story),
@@ -80,23 +54,7 @@ def build_optimization(
         _references(story),
     )
     subtitle = f"{story.track.name} on {story.first.get('device') or 'a device that is not named'}, {len(runs)} runs"
-    return Document(title or f"Optimization report: {story.track.name}", subtitle, there(sections)), tuple(results)
-
-
-def _measure_goal(name: str, story: Story) -> tuple[float, str]:
-    """Return the value of a goal's figure; NaN where it was not measured, with what would measure it."""
-    if name == SPEEDUP:
-        return _speedup(story, story.last), ""
-    if name == VS_TORCH:
-        return story.vs_torch(story.last), NO_PEER
-    if name == FIXED:
-        found, fixed = story.fixed()
-        return len(fixed) if found else math.nan, "no row of the first run has a roof that it falls short of"
-    if name == VERIFIED:
-        checked = [row["verified"] for row in story.runs[-1].rows if row["time_ms"] is not None]
-        known = [value for value in checked if value is not None]
-        return float(all(checked)) if known else math.nan, "no row of the last run says whether it was verified"
-    return measured_or_nan(story.last.get(name)), _NEEDS.get(schema.column(name).group, "")
+    return Document(title or f"Optimization report: {story.track.name}", subtitle, there(sections)), results
 
 
 def _speedup(story: Story, row: RowDict) -> float:

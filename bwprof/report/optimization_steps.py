@@ -7,7 +7,7 @@ import operator
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from os import PathLike
@@ -41,8 +41,15 @@ if TYPE_CHECKING:
 
 # Figures of goals beside the columns of numbers.
 SPEEDUP, VS_TORCH, FIXED, VERIFIED = "speedup", "speedup_vs_torch", "bottlenecks_fixed", "verified"
-
 _OWN_FIGURES = {SPEEDUP: "x", VS_TORCH: "x", FIXED: "", VERIFIED: ""}  # with their units
+NO_PEER = "no run has a row of PyTorch's of the same bytes (a variant, case or operation called torch...)"
+
+# What measures the columns of a group.
+_NEEDS = {
+    "counters": "--counters measures it",
+    "metrics": "--metrics all measures it",
+    "roofs": "measure without --no-roofs",
+}
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -51,7 +58,6 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "==": operator.eq,
 }
-
 _COMPARISON = re.compile(r"\s*(>=|<=|==|>|<)\s*([^\s%x]+)\s*(%|x)?\s*")
 
 
@@ -170,11 +176,8 @@ FIGURES = {
     "narrow_slower": ("bandwidth over FP32's", "x"),
     "slower_than_predicted": ("time over the predicted", "x"),
 }
-
 _FIXED_SHARE = 0.5  # of lost time: a bottleneck with less than this left is fixed
-
 _OPPOSITE = {"<": ">=", ">": "<=", ">=": "<"}
-
 _PEERS = ("torch", "pytorch")  # how a variant, case or operation of PyTorch's begins
 
 
@@ -339,6 +342,24 @@ class Story:
             return own
         times = [float(other["time_ms"]) for run in self.runs for other in run.rows if _is_peer(other, row)]
         return min(times) / float(row["time_ms"]) if times else math.nan
+
+    def measure(self, goal: Goal) -> Goal:
+        """Return a goal with the value of its figure, or with what would measure it."""
+        if goal.name == SPEEDUP:
+            return replace(goal, value=float(self.first["time_ms"]) / float(self.last["time_ms"]))
+        if goal.name == VS_TORCH:
+            return replace(goal, value=self.vs_torch(self.last), why=NO_PEER)
+        if goal.name == FIXED:
+            found, fixed = self.fixed()
+            why = "no row of the first run has a roof that it falls short of"
+            return replace(goal, value=len(fixed) if found else math.nan, why=why)
+        if goal.name == VERIFIED:
+            checked = [row["verified"] for row in self.runs[-1].rows if row["time_ms"] is not None]
+            known = any(value is not None for value in checked)
+            why = "no row of the last run says whether it was verified"
+            return replace(goal, value=float(all(checked)) if known else math.nan, why=why)
+        why = _NEEDS.get(schema.column(goal.name).group, "")
+        return replace(goal, value=measured_or_nan(self.last.get(goal.name)), why=why)
 
     def fixed(self, top: int = 3) -> tuple[list[Finding], list[Finding]]:
         """Return the rows that lost the most time in the first run, and those that lose less than half of it now.

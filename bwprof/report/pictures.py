@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_CASES = 60
-
 _log = logging.getLogger("bwprof.report")
 
 

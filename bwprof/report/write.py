@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bwprof.report.optimization_steps import Goal
 
 _HTML, _MARKDOWN = (".html", ".htm"), (".md", ".markdown")
-
 ReportKind = Literal["run", "optimisation"]
 
 
