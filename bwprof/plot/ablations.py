@@ -113,11 +113,8 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
     diamond: dict[str, Any] = {"marker": "D", "markersize": 5.5, "linewidth": 0}
     diamond |= {"color": colors.alarm, "markerfacecolor": colors.ground}
     handles = [line_handle("predicted, over the rung before", **diamond)] if any(predicted) else []
-    flags = {flag for row in rows if _speed(row) for flag in _text(row, "flags").split(";") if flag}
-    if flags:
-        handles.append(star_handle(f"{cut(', '.join(sorted(flags)), _LONGEST_TEXT)}: see flags", colors.text))
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    if handles:
+    if handles := handles + _flag_handles(rows, colors.text):
         add_legend_over_lines(ax, handles, len(rows), room)
     ax.plot([1.0, 1.0], [-0.5, len(rows) - 0.5], color=colors.text, linewidth=0.8, zorder=0.9)
     for place, (row, speed, guess) in enumerate(zip(rows, speeds, predicted, strict=True)):
@@ -134,8 +131,12 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
     _write_axes(ax, rows, notes)
 
 
+def _flag_handles(rows: Sequence[Mapping[str, Any]], color: str) -> list[Any]:
+    flags = {flag for row in rows if _speed(row) for flag in _text(row, "flags").split(";") if flag}
+    return [star_handle(f"{cut(', '.join(sorted(flags)), _LONGEST_TEXT)}: see flags", color)] if flags else []
+
+
 def _write_axes(ax: Axes, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> None:
-    """Write the names of the variants, the x label and the title."""
     ax.set_yticks(range(len(rows)), list(map(_name, rows)), fontsize=9, parse_math=False)
     first = next(_name(row) for row in rows if _speed(row))
     gains = any(measurable(row.get("measured_gain")) is not None for row in rows)

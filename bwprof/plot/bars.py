@@ -181,14 +181,11 @@ class _Chart:
         ax.set_yticks(range(len(self.lines)), labels, parse_math=False)
         ax.set_xlim(0, reach)
         ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=points + 2)
-        devices = list(
-            dict.fromkeys(canvas.cut(name, _LONGEST_NAME) for name in inputs.device_names(g.first for g in self.groups))
-        )
-        notes = [*(devices if len(devices) == 1 else []), *([shared] if shared else [])]
+        devices = inputs.device_names(group.first for group in self.groups)
+        notes = [canvas.cut(devices[0], _LONGEST_NAME) if len(devices) == 1 else "", shared]
         notes += canvas.note_left_out(len(self.groups), count, "cases")
-        notes += [
-            note for note in inputs.note_rows(self.rows) if not note.startswith("not drawn")
-        ]  # their lines have these
+        # The lines of rows without a bar have the reason.
+        notes += [note for note in inputs.note_rows(self.rows) if not note.startswith("not drawn")]
         legends.add_title(ax, "Effective memory bandwidth by precision", notes, room, points=14 if self.slide else 11)
         finish_axes(ax, grid="x")
         ax.tick_params(axis="y", length=0, labelsize=min(_NAME_POINTS[self.slide], 72 * self.each * 0.82))
@@ -198,7 +195,6 @@ class _Chart:
                 text.set_fontweight("bold")
 
     def _centers(self, group: PrecisionGroup, place: int) -> dict[str, float]:
-        """Return the y of the bar or dot of each precision of a case."""
         names = [name for name in self.precisions if name in group.rows]
         return {name: place + (slot - (len(names) - 1) / 2) * self.thickness for slot, name in enumerate(names)}
 
@@ -211,9 +207,8 @@ class _Chart:
             self._write(0.004 * self.longest, center, text, points, self.ink.soft, style="italic")
             return
         height = self.thickness * 0.92
-        color = legends.draw_bar(
-            self.ax, 0.0, center, value, height, look.color, hollow=inputs.is_predicted(row), hatch=look.hatch
-        )
+        hollow = inputs.is_predicted(row)
+        color = legends.draw_bar(self.ax, 0.0, center, value, height, look.color, hollow=hollow, hatch=look.hatch)
         roof = self._draw_roof(row, center)
         text = figure_text(value, whole_from=100) + ("*" if inputs.is_doubtful(row) else "")
         width, gap = canvas.measure_width(text, points) / self.inches, 0.04 / self.inches
@@ -239,7 +234,6 @@ class _Chart:
         return roof
 
     def _draw_dots(self) -> None:
-        """Draw a dot for each value, and a line to its roof."""
         from matplotlib.collections import LineCollection
 
         size = min(5.0, 72 * self.each * self.thickness * 1.15)
@@ -286,7 +280,6 @@ class _Chart:
         self._write(start, sum(centers.values()) / len(centers), text, points, self.ink.soft)
 
     def _write_gain(self, group: PrecisionGroup, gain: float, place: int) -> None:
-        """Write how much faster FP16 is, at the right."""
         points = min(14.0 if self.slide else 8.5, 72 * self.each * 0.8)
         both = [group.rows[name] for name in PAIR if name in group.rows]
         about = "\u2248" if any(map(inputs.is_predicted, both)) else ""
@@ -328,7 +321,6 @@ class _Chart:
         return [*handles, *self._doubt_handles(timed)]
 
     def _doubt_handles(self, timed: Sequence[RowDict]) -> list[Any]:
-        """Return the legend's entries for hollow bars or dots, and for stars."""
         if self.dots:
             text = inputs.explain_hollow(timed)
             return [legends.ring_handle(text, self.ink.text, face=self.ink.ground)] if text else []

@@ -105,40 +105,48 @@ def heatmap(
 def _read_content(data: Any, x: str | None, y: str | None, value: str, precision: str | None) -> _Content:
     column = inputs.number_column("value", value)
     every = inputs.read_rows(data)[0]
+    names, drawn, failed, notes = _choose_rows(every, x, y, value, precision)
+    fastest: dict[_Key, RowDict] = {}
+    for row in sorted(drawn, key=lambda row: measurable(row.get("time_ms")) or float("inf")):
+        fastest.setdefault((float(row[names[0]]), float(row[names[1]])), row)
+    notes += ["the fastest of several rows"] if len(fastest) < len(drawn) else []
+    axes: list[list[float]] = []
+    for place, name in enumerate(names):
+        values = sorted({key[place] for key in fastest})
+        notes += note_left_out(min(len(values), _MOST_CELLS), len(values), f"values of {name}")
+        axes.append(values[:_MOST_CELLS])
+    inside = [(x, y) for x in axes[0] for y in axes[1]]
+    cells = {key: fastest[key] for key in inside if key in fastest}
+    keys: set[Any] = {tuple(measurable(row.get(name)) for name in names) for row in failed}
+    columns = (find_column(names[0]), find_column(names[1]))
+    content = _Content(columns, column, (axes[0], axes[1]), cells, keys.intersection(inside) - cells.keys(), notes)
+    content.notes.extend(_explain_marks(content, [*drawn, *failed]))
+    return content
+
+
+def _choose_rows(
+    every: Sequence[RowDict], x: str | None, y: str | None, value: str, precision: str | None
+) -> tuple[tuple[str, str], list[RowDict], list[RowDict], list[str]]:
+    """Return the parameters, the rows of one operation, precision and list of lengths, those that failed, and notes."""
     rows = _largest_group(inputs.require_numbers(filter(inputs.is_drawable, every), value), precision)
     names = _choose_parameters(rows, x, y)
     rows = inputs.require_numbers(rows, *names)
     lists = _choose_lists(rows, names)
     drawn = [row for row in rows if row["kv_lens"] in lists]
     first, others = drawn[0], len(rows) - len(drawn)
-    fastest: dict[_Key, RowDict] = {}
-    for row in sorted(drawn, key=lambda row: measurable(row.get("time_ms")) or float("inf")):
-        fastest.setdefault((float(row[names[0]]), float(row[names[1]])), row)
+    same = [row for row in every if all(row[name] == first[name] for name in ("operation", "precision"))]
+    failed = [row for row in same if not inputs.is_drawable(row) and (not others or row["kv_lens"] in lists)]
     notes = [
         cut(str(first["operation"]), _LONGEST),
         cut(str(first["precision"]), 16).upper(),
         *(cut(name, _LONGEST) for name in inputs.device_names(drawn)[:1]),
         registry.case_name("", first["kv_lens"]) if first["kv_lens"] and len(lists) == 1 else "",
         f"not drawn: {plural(others, 'row')} of other kv_lens" if others else "",
-        "the fastest of several rows" if len(fastest) < len(drawn) else "",
     ]
-    axes: list[list[float]] = []
-    for place, name in enumerate(names):
-        values = sorted({key[place] for key in fastest})
-        notes += note_left_out(min(len(values), _MOST_CELLS), len(values), f"values of {name}")
-        axes.append(values[:_MOST_CELLS])
-    cells = {key: row for key, row in fastest.items() if key[0] in axes[0] and key[1] in axes[1]}
-    failed = _failed_rows(every, first, lists if others else None)
-    keys: set[Any] = {tuple(measurable(row.get(name)) for name in names) for row in failed}
-    broken = {key for key in keys if key[0] in axes[0] and key[1] in axes[1]} - cells.keys()
-    columns = (find_column(names[0]), find_column(names[1]))
-    content = _Content(columns, column, (axes[0], axes[1]), cells, broken, notes)
-    content.notes.extend(_explain_marks(content, [*drawn, *failed]))
-    return content
+    return names, drawn, failed, notes
 
 
 def _explain_marks(content: _Content, rows: Sequence[RowDict]) -> list[str]:
-    """Return the title's notes on marks of cells, and on rows."""
     marks = (
         (content.cells(inputs.is_predicted), "\u2571 predicted" if content.predicted else "predicted"),
         (content.cells(inputs.is_doubtful), "\u25e5 see flags"),
@@ -146,12 +154,6 @@ def _explain_marks(content: _Content, rows: Sequence[RowDict]) -> list[str]:
     )
     others = [note for note in inputs.note_rows(rows) if not (content.failed and note.startswith("not drawn"))]
     return [*(note for cells, note in marks if cells), *others]
-
-
-def _failed_rows(rows: Sequence[RowDict], first: RowDict, lists: set[str | None] | None) -> list[RowDict]:
-    """Return the rows without a time that belong to the picture."""
-    same = [row for row in rows if all(row[name] == first[name] for name in ("operation", "precision"))]
-    return [row for row in same if not inputs.is_drawable(row) and (lists is None or row["kv_lens"] in lists)]
 
 
 def _choose_lists(rows: Sequence[RowDict], names: Sequence[str]) -> set[str | None]:
@@ -226,7 +228,6 @@ def _draw(ax: Axes, content: _Content, room: Inches) -> None:
 
 
 def _draw_marks(ax: Axes, content: _Content, room: Inches, paint: Any) -> None:
-    """Mark the cells that are predictions, have flags, or failed."""
     from matplotlib.collections import LineCollection, PolyCollection
 
     xs, ys = content.axes
@@ -260,7 +261,6 @@ def _write_numbers(
 
 
 def _add_scale(ax: Axes, image: Any, label: str) -> None:
-    """Add the scale of colours beside the cells."""
     outer = ink(ax, outside=True)
     place = ax.inset_axes((1.02, 0.0, 0.025, 1.0))
     figure: Any = ax.get_figure()

@@ -382,7 +382,6 @@ def _widen(ax: Axes, *, least: float) -> None:
 def _draw_line(
     ax: Axes, line: pd.DataFrame, scale: float, color: str, look: dict[str, Any], marks: dict[str, Any]
 ) -> None:
-    """Draw medians and intervals; triangles where a time changed, hollow marks where a row has flags."""
     import numpy as np
 
     colors = ink(ax)

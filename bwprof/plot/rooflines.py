@@ -37,8 +37,6 @@ _Name = tuple[str, tuple[float, float], str]  # text, point, colour
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A row in the picture."""
-
     case: str
     shape: tuple[object, ...]
     precision: str
@@ -117,20 +115,17 @@ def _read_content(rows: Sequence[RowDict]) -> _Content:
     """Read the first device that has rows with FLOPs and a time."""
     if not rows:
         raise ValueError("there are no rows to draw")
-    devices = pairs.by_device(rows)
-    for own in devices:
-        shared, every = _read_points(own)
-        drawn = [row for row, _, point in every if point is not None]
-        if drawn:
-            break
-    else:
-        raise ValueError("there is nothing to draw: no row has a number in columns flops and time_ms")
+    own, shared, every = _choose_device(rows)
+    drawn = [row for row, _, point in every if point is not None]
     points = [point for _, _, point in every if point is not None]
-    notes = [*(cut(name, 60) for name in device_names(own)[:1]), cut(shared, 80)]
-    notes += [f"the first of {len(devices)} devices"] if len(devices) > 1 else []
-    if len({point.case for point in points}) > _MOST_NAMES:
-        notes.append(f"named: of the {_MOST_NAMES} cases that take longest those with room")
-        log.warning("the picture names the %d cases that take longest", _MOST_NAMES)
+    devices = len(pairs.by_device(rows))
+    notes = [
+        *(cut(name, 60) for name in device_names(own)[:1]),
+        cut(shared, 80),
+        f"the first of {devices} devices" if devices > 1 else "",
+        _note_names(points),
+        *note_rows(own),
+    ]
     measured = [row for row in drawn if not is_predicted(row)]
     precisions = _own_precisions(own, drawn)
     memory = measured or drawn  # the driver and a data sheet differ
@@ -140,7 +135,7 @@ def _read_content(rows: Sequence[RowDict]) -> _Content:
         _Roof(_median(memory, "ceiling_gb_s"), _rates(drawn, "measured_tflops", precisions)),
         _Roof(_median(memory, "peak_gb_s"), _rates(drawn, "peak_tflops", precisions)),
         precisions,
-        notes + note_rows(own),
+        notes,
         set(precisions) - {row["precision"] for row in measured},
         # The peak rate of a CPU is measured, too: no data sheet has it.
         "in registers" if values.on_host(values.as_frame([dict(own[0])])).all() else "theoretical",
@@ -148,16 +143,30 @@ def _read_content(rows: Sequence[RowDict]) -> _Content:
     )
 
 
+def _note_names(points: Sequence[_Point]) -> str:
+    if len({point.case for point in points}) <= _MOST_NAMES:
+        return ""
+    log.warning("the picture names the %d cases that take longest", _MOST_NAMES)
+    return f"named: of the {_MOST_NAMES} cases that take longest those with room"
+
+
 def _own_precisions(rows: Sequence[RowDict], drawn: Sequence[RowDict]) -> list[str]:
     there = {row["precision"] for row in drawn}
     return [name for name in ordered_precisions(rows) if name in there]
 
 
-def _read_points(rows: Sequence[RowDict]) -> tuple[str, list[tuple[RowDict, str, _Point | None]]]:
-    """Return the words that all names share, and each row with a time, its name, and its point if it has FLOPs."""
-    timed = [row for row in rows if measurable(row.get("time_ms")) and is_drawable(row)]
-    shared, names = distinguish_names(_name_cases(timed))
-    return shared, [(row, name, _point(row, name)) for row, name in zip(timed, names, strict=True)]
+def _choose_device(rows: Sequence[RowDict]) -> tuple[list[RowDict], str, list[tuple[RowDict, str, _Point | None]]]:
+    """Return the rows of the first device that has points, the words that all names share, and its rows with a time.
+
+    These have a name, and a point if they have FLOPs.
+    """
+    for own in pairs.by_device(rows):
+        timed = [row for row in own if measurable(row.get("time_ms")) and is_drawable(row)]
+        shared, names = distinguish_names(_name_cases(timed))
+        every = [(row, name, _point(row, name)) for row, name in zip(timed, names, strict=True)]
+        if any(point for _, _, point in every):
+            return own, shared, every
+    raise ValueError("there is nothing to draw: no row has a number in columns flops and time_ms")
 
 
 def _name_cases(rows: Sequence[RowDict]) -> list[str]:
@@ -228,7 +237,6 @@ def _draw(ax: Axes, content: _Content, room: Inches) -> None:
 
 
 def _limits(content: _Content) -> tuple[float, float, float, float]:
-    """Return left, right, bottom and top of the axes without the legend."""
     xs, ys = zip(*(point.at for point in content.points), strict=True)
     bends = [bend for roof in content.roofs for bend in roof.ridges().values()]
     rates = [rate for roof in content.roofs for rate in roof.tflops.values()]
@@ -317,7 +325,6 @@ def _draw_points(
 
 
 def _joined(points: Sequence[_Point]) -> list[list[tuple[float, float]]]:
-    """Return the points of each shape that has several, from left to right."""
     cases: dict[tuple[object, ...], list[tuple[float, float]]] = {}
     for point in points:
         cases.setdefault((point.case, point.shape), []).append(point.at)
@@ -325,7 +332,6 @@ def _joined(points: Sequence[_Point]) -> list[list[tuple[float, float]]]:
 
 
 def _are_alike(spot: Sequence[_Point]) -> bool:
-    """Return whether rows on one spot have one mark."""
     return len({(point.precision, point.hollow) for point in spot}) < len(spot)
 
 
@@ -379,7 +385,6 @@ def _precision_handles(content: _Content, looks: Mapping[str, Style]) -> list[An
 
 
 def _other_handles(content: _Content, color: str) -> list[Any]:
-    """Return the legend's entries for the roofs, for hollow marks, and for cases without FLOPs."""
     handles = []
     words = ((content.measured, content.word(), _MEASURED), (content.theory, content.theory_word, _THEORY))
     for roof, word, look in words:

@@ -185,7 +185,6 @@ def _split_lines(rows: Sequence[RowDict], x: str, y: str, parameters: Mapping[st
 
 
 def _splitting_columns(rows: Sequence[RowDict], x: str, parameters: Mapping[str, int]) -> list[str]:
-    """Return the columns that distinguish lines of a precision."""
     names = dict.fromkeys((*parameters, *schema.all_param_names(), *_OTHER_COLUMNS))
     where = [name for name in names if name not in (x, *_LAST_RESORT) and len({row.get(name) for row in rows}) > 1]
     for name in _LAST_RESORT:
@@ -261,7 +260,6 @@ def _name_ends(ax: Axes, lines: Sequence[_Line], color: str) -> None:
 
 
 def _draw_streams(ax: Axes, content: _Content, looks: Mapping[str, Style], colors: Ink) -> list[Any]:
-    """Draw what plain streams of the same bytes reach, as a bandwidth or a time."""
     if content.y.name != "bandwidth_gb_s" and content.y.unit != "ms":
         return []
     drawn: set[tuple[tuple[float, float], ...]] = set()
@@ -330,7 +328,6 @@ def count_formatter(values: Sequence[float]) -> Callable[[float], str]:
 
 
 def _draw_capacity(ax: Axes, content: _Content, looks: Mapping[str, Style], colors: Ink) -> list[Any]:
-    """Draw where the bytes that a launch touches fill the cache."""
     drawn: list[float] = []
     for line in content.lines if content.cache_bytes is not None else ():
         at = _crossing(line, content.cache_bytes or 0.0)

@@ -46,7 +46,6 @@ def _finish(ax: Axes, names: Sequence[str], each: float) -> None:
 
 
 def _doubt_handles(rows: Sequence[RowDict], colors: Ink) -> list[Any]:
-    """Return the legend's entries for predictions and for flags."""
     handles = []
     if any(map(inputs.is_predicted, rows)):
         handles.append(legends.ring_handle("hollow: predicted", colors.text, face=colors.ground, marker="s"))
@@ -117,7 +116,6 @@ def _choose_precisions(frame: Any, from_: str | None, to: str | None) -> tuple[s
 
 
 def _name_pairs(found: Sequence[PrecisionPair]) -> tuple[str, list[str]]:
-    """Return the words that the names of all cases share, and the rest of each."""
     shared, names = canvas.distinguish_names([pair.label for pair in found])
     return canvas.cut(shared, _LONGEST), [canvas.cut(name, _LONGEST) for name in names]
 
@@ -186,8 +184,6 @@ def _set_factors(ax: Axes, values: Sequence[float], inches: float) -> None:
 
 @dataclass(slots=True)
 class _Step:
-    """A step of a model: the times of its operations, ms, and their rows."""
-
     name: str
     phase: str
     tokens: int
@@ -333,7 +329,6 @@ def _largest_roles(steps: Sequence[_Step]) -> list[str]:
 
 
 def _parts(step: _Step, looks: Mapping[str, object]) -> dict[str, tuple[float, list[RowDict]]]:
-    """Return the time and the rows of each operation, and of all small ones together."""
     parts = {role: (step.times[role], step.rows[role]) for role in looks if role in step.times}
     small = [role for role in step.times if role not in parts]
     if small:

@@ -69,7 +69,6 @@ def roofs(data: Any, ax: Axes | None = None) -> Drawing:
 
 
 def _read_roofs(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
-    """Return roofs, and the facts on their device."""
     from bwprof.analysis.gains import roofs_of
     from bwprof.roofs import store
 
@@ -128,7 +127,6 @@ def _scale_axes(ax: Axes, found: Roofs) -> None:
 
 
 def _draw_facts(ax: Axes, facts: Mapping[str, Any], color: str) -> list[Any]:
-    """Draw the theoretical peak and the size of the cache, and return their entries of the legend."""
     handles = []
     peak, cache = measurable(facts.get("peak_gb_s")), measurable(facts.get("cache_bytes"))
     left, right = ax.get_xlim()

@@ -92,7 +92,6 @@ def _host(run: ReportRun) -> str:
 
 
 def _when(run: ReportRun) -> str:
-    """Return the first and the last time of a run, the day once."""
     times = sorted(run.values("timestamp")) or [""]
     ends = [str(run.metadata.get(name) or time) for name, time in (("started", times[0]), ("finished", times[-1]))]
     moments = [format_time(end) for end in dict.fromkeys(ends) if end]
@@ -248,7 +247,6 @@ def describe_command(run: ReportRun) -> Section | None:
 
 
 def _command(run: ReportRun) -> Any:
-    """Return the command of a run; a paragraph where it is unknown."""
     argv, suite = run.metadata.get("argv"), run.metadata.get("suite")
     if isinstance(argv, Sequence) and not isinstance(argv, str):
         name = "model" if run.metadata.get("model") is not None else "sweep"

@@ -113,7 +113,6 @@ def _attributes(element: ElementTree.Element, ids: dict[str, str]) -> Iterator[t
 
 
 def _round_lengths(value: str) -> str:
-    """Round lengths to a hundredth of a point."""
     rounded = _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), value)
     return _SPACES.sub(" ", rounded).strip()
 
@@ -224,7 +223,6 @@ def _cell(text: str, heading: str, number: bool) -> str:
 
 
 def _scroll(label: str) -> str:
-    """Return the begin of a part that scrolls to the right."""
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(label)}">'
 
 

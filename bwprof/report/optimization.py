@@ -180,7 +180,6 @@ def _prediction(step: OptimizationStep) -> str:
 
 
 def _validation(step: OptimizationStep) -> str:
-    """Return the speed-up, its interval and the verdict."""
     verdict = step.verdict
     low, high = step.comparison.interval(verdict)
     interval = f" (95 %: {_times(1 / high)} to {_times(1 / low)})" if low > 0 else ""
@@ -310,7 +309,6 @@ def _occupancy(row: RowDict) -> str:
 
 
 def _times(value: float) -> str:
-    """Return a ratio as "1.50x"."""
     return _NOT if math.isnan(value) else f"{short(value, '.3f' if value < 0.1 else '.2f')}x"
 
 

@@ -78,19 +78,16 @@ class Goal:
 
     @property
     def result(self) -> str:
-        """The result in a word."""
         return "pass" if self.passed else "fail"
 
     @property
     def target(self) -> str:
-        """The limit in words."""
         if self.name == VERIFIED:
             return "all results verified" if self.limit else "results not verified"
         return f"{self.compare} {self.limit:g}{self._unit}"
 
     @property
     def figure(self) -> str:
-        """The value in words."""
         value = self.value
         if math.isnan(value):
             return f"not measured: {self.why}" if self.why else "not measured"
@@ -189,17 +186,14 @@ class Track:
 
     @property
     def first(self) -> RowDict:
-        """The row of the first run."""
         return self.rows[0] or {}
 
     @property
     def name(self) -> str:
-        """Case and precision."""
         return " ".join(str(self.first[name]) for name in ("case", "precision") if self.first.get(name))
 
     @property
     def complete(self) -> bool:
-        """Whether every run has a time of it."""
         return all(row is not None and _is_timed(row) for row in self.rows)
 
 
@@ -223,11 +217,9 @@ class Figure:
 
     @property
     def target(self) -> str:
-        """The target in words."""
         return f"{self.compare} {self.text(self.limit)}"
 
     def text(self, value: float) -> str:
-        """Return a value with its unit."""
         if math.isnan(value):
             return "not measured"
         if value == round(value):
@@ -253,12 +245,10 @@ class OptimizationStep:
 
     @property
     def verdict(self) -> CaseVerdict:
-        """The verdict on the two times."""
         return self.comparison.lines[0]
 
     @property
     def speedup(self) -> float:
-        """Time before over time after."""
         return float(self.before["time_ms"]) / float(self.after["time_ms"])
 
     @property
@@ -327,12 +317,10 @@ class Story:
 
     @property
     def first(self) -> RowDict:
-        """The row of the first run."""
         return self.track.first
 
     @property
     def last(self) -> RowDict:
-        """The row of the last run."""
         return self.track.rows[-1] or {}
 
     def vs_torch(self, row: RowDict) -> float:

@@ -218,7 +218,6 @@ def _add_prefix(block: Any, prefix: str) -> Any:
 
 
 def _write(document: Document, target: Path, *, force: bool) -> tuple[Path, ...]:
-    """Write the report, in Markdown after its pictures, and return the files of those."""
     if target.suffix.lower() in _HTML:
         atomic_write(target, page(document))
         return ()
