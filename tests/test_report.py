@@ -22,7 +22,7 @@ from rows import HOSTILE, hostile_frame, pair, row
 import bwprof
 from bwprof.cli.commands.show import main_report
 from bwprof.report import conditions, findings, pictures, write
-from bwprof.report.html import drawing, page
+from bwprof.report.html import embed_svg, page
 from bwprof.report.run import ReportRun, read_runs
 from bwprof.report.write import WrittenReport, build_document, choose_kind, write_report
 from bwprof.results import json_file
@@ -335,7 +335,7 @@ def test_a_drawing_holds_nothing_but_shapes() -> None:
         '<use xlink:href="https://example.org/#m1"/><image xlink:href="https://example.org/a.png"/>'
         '<text style="font-family: Arial; fill: #ffffff">&lt;b&gt;</text></g></svg>'
     )
-    found = drawing(svg, "p7-")
+    found = embed_svg(svg, "p7-")
     assert found.width == 96.0
     assert found.svg == (
         '<svg viewBox="0 0 72 36" aria-hidden="true"><defs><path d="M 0.12 1" id="p7-0" /><clipPath id="p7-1">'
@@ -348,7 +348,7 @@ def test_a_drawing_holds_nothing_but_shapes() -> None:
 @pytest.mark.parametrize("svg", ["", "<svg", "<html/>", '<svg viewBox="0 0 1 1"/>'])
 def test_what_is_no_drawing_is_refused(svg: str) -> None:
     with pytest.raises(ValueError, match="the picture is no SVG"):
-        drawing(svg, "p")
+        embed_svg(svg, "p")
 
 
 def test_nothing_is_replaced_unless_asked(tmp_path: Path, no_pictures: None) -> None:

@@ -64,7 +64,7 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
     return Drawing((_WIDTH_INCHES, height + _MARGIN_INCHES), inner, lambda ax, room: _draw(ax, rows, room))
 
 
-def picture(data: pd.DataFrame | str | PathLike[str]) -> Drawing:
+def build_ablation(data: pd.DataFrame | str | PathLike[str]) -> Drawing:
     """Return `ablation` as a Drawing."""
     drawing: Drawing = unwrap(ablation)(data)
     return drawing
@@ -72,7 +72,7 @@ def picture(data: pd.DataFrame | str | PathLike[str]) -> Drawing:
 
 def save_ablation(data: pd.DataFrame | str | PathLike[str], path: str | PathLike[str]) -> Path:
     """Write `ablation` into a file, in the format of its ending; return its path."""
-    return picture(data).write([Path(path)])[0]
+    return build_ablation(data).write([Path(path)])[0]
 
 
 def _speed(row: Mapping[str, Any]) -> float | None:

@@ -41,7 +41,7 @@ _LEAST_POINTS = 5.0
 _LONGEST_NAME, _LONGEST_PRECISION = 64, 16  # letters
 _MOST_PANELS = 60
 _PEAK_LOOK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
-_Line = str | PrecisionGroup  # a family's heading, or a case
+_CaseLine = str | PrecisionGroup  # a family's heading, or a case
 
 
 @canvas.draws
@@ -81,7 +81,7 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = "page") -> ca
         raise ValueError("there are no rows to draw")
     present = {row["precision"] for row in rows}
     precisions = [name for name in ordered_precisions(rows) if name in present]
-    lines: list[_Line] = _by_family(groups) if slide else [*groups]
+    lines: list[_CaseLine] = _by_family(groups) if slide else [*groups]
     size = _SLIDE_SIZE if slide else (_PAGE_WIDTH, _page_inches(len(groups), len(precisions)))
     names = canvas.measure_labels(_labels(lines[: canvas.MOST_LINES], groups)[1], _NAME_POINTS[slide])
     inner = (size[0] - names, size[1] - _AROUND_INCHES)
@@ -106,7 +106,7 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
     return drawing.write([Path(f"{base}{name}") for name in (".png", ".svg")])
 
 
-def _by_family(groups: Sequence[PrecisionGroup]) -> list[_Line]:
+def _by_family(groups: Sequence[PrecisionGroup]) -> list[_CaseLine]:
     """Return the cases by family, each below its heading; without headings where there is one family."""
     families: dict[str, list[PrecisionGroup]] = {}
     for group in groups:
@@ -117,7 +117,7 @@ def _by_family(groups: Sequence[PrecisionGroup]) -> list[_Line]:
         families.setdefault(family, []).append(group)
     if len(families) == 1:
         return list(groups)
-    lines: list[_Line] = []
+    lines: list[_CaseLine] = []
     for family, own in families.items():
         lines += [family, *own]
     return lines
@@ -132,7 +132,7 @@ class _Chart:
     """The lines of a comparison that fit axes: headings, and cases as bars or as dots."""
 
     def __init__(
-        self, ax: Axes, lines: Sequence[_Line], precisions: list[str], room: canvas.Inches, *, slide: bool
+        self, ax: Axes, lines: Sequence[_CaseLine], precisions: list[str], room: canvas.Inches, *, slide: bool
     ) -> None:
         height = max(room[1] - 3 * legends.LINE_INCHES, canvas.LEAST_INCHES)
         most = canvas.count_lines(height)
@@ -369,7 +369,7 @@ def _near_peak(rows: Sequence[RowDict], longest: float) -> float | None:
     return next((peak for peak in peaks if len(peaks) == 1 and peak < 1.5 * longest), None)
 
 
-def _labels(lines: Sequence[_Line], groups: Sequence[PrecisionGroup]) -> tuple[str, list[str]]:
+def _labels(lines: Sequence[_CaseLine], groups: Sequence[PrecisionGroup]) -> tuple[str, list[str]]:
     """Return the words that the names of all cases share, and a label for each line."""
     cases = [str(group.first["case"]) for group in groups]
     shared, rest = canvas.distinguish_names(cases)

@@ -30,7 +30,7 @@ _Key = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class _Heatmap:
     """The parameters and their values, a row for each cell, the cells of failed rows, and notes for the title."""
 
     columns: tuple[Column, Column]
@@ -102,7 +102,7 @@ def heatmap(
     return Drawing(size, (width, height), lambda ax, room: _draw(ax, content, room))
 
 
-def _read_content(data: Any, x: str | None, y: str | None, value: str, precision: str | None) -> _Content:
+def _read_content(data: Any, x: str | None, y: str | None, value: str, precision: str | None) -> _Heatmap:
     column = inputs.number_column("value", value)
     every = inputs.read_rows(data)[0]
     names, drawn, failed, notes = _choose_rows(every, x, y, value, precision)
@@ -119,7 +119,7 @@ def _read_content(data: Any, x: str | None, y: str | None, value: str, precision
     cells = {key: fastest[key] for key in inside if key in fastest}
     keys: set[Any] = {tuple(measurable(row.get(name)) for name in names) for row in failed}
     columns = (find_column(names[0]), find_column(names[1]))
-    content = _Content(columns, column, (axes[0], axes[1]), cells, keys.intersection(inside) - cells.keys(), notes)
+    content = _Heatmap(columns, column, (axes[0], axes[1]), cells, keys.intersection(inside) - cells.keys(), notes)
     content.notes.extend(_explain_marks(content, [*drawn, *failed]))
     return content
 
@@ -146,7 +146,7 @@ def _choose_rows(
     return names, drawn, failed, notes
 
 
-def _explain_marks(content: _Content, rows: Sequence[RowDict]) -> list[str]:
+def _explain_marks(content: _Heatmap, rows: Sequence[RowDict]) -> list[str]:
     marks = (
         (content.cells(inputs.is_predicted), "\u2571 predicted" if content.predicted else "predicted"),
         (content.cells(inputs.is_doubtful), "\u25e5 see flags"),
@@ -192,7 +192,7 @@ def _choose_parameters(rows: Sequence[RowDict], x: str | None, y: str | None) ->
     return first, second
 
 
-def _draw(ax: Axes, content: _Content, room: Inches) -> None:
+def _draw(ax: Axes, content: _Heatmap, room: Inches) -> None:
     import numpy as np
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
@@ -227,7 +227,7 @@ def _draw(ax: Axes, content: _Content, room: Inches) -> None:
     _add_scale(ax, image, content.value.label)
 
 
-def _draw_marks(ax: Axes, content: _Content, room: Inches, paint: Any) -> None:
+def _draw_marks(ax: Axes, content: _Heatmap, room: Inches, paint: Any) -> None:
     from matplotlib.collections import LineCollection, PolyCollection
 
     xs, ys = content.axes
@@ -245,7 +245,7 @@ def _draw_marks(ax: Axes, content: _Content, room: Inches, paint: Any) -> None:
 
 
 def _write_numbers(
-    ax: Axes, content: _Content, room: Inches, cells: Sequence[tuple[int, int, float]], paint: Any
+    ax: Axes, content: _Heatmap, room: Inches, cells: Sequence[tuple[int, int, float]], paint: Any
 ) -> None:
     """Write each cell's value where it is readable, in a gap of the line that crosses the cell."""
     texts = [(x, y, value, figure_text(value, whole_from=100)) for x, y, value in cells]

@@ -77,15 +77,15 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Drawing:
     >>> bwprof.plot.ratios(bwprof.compare(frame, frame)).get_xlabel()
     'change of the time (%)'
     """
-    return picture(data)
+    return build_ratios(data)
 
 
 def save_ratios(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     """Write `ratios` into a file, in the format of its ending; return its path."""
-    return picture(data).write([Path(path)])[0]
+    return build_ratios(data).write([Path(path)])[0]
 
 
-def picture(data: pd.DataFrame, *, most: int | None = None) -> Drawing:
+def build_ratios(data: pd.DataFrame, *, most: int | None = None) -> Drawing:
     """Return `ratios` as a Drawing, of at most `most` of the largest changes."""
     data = require_columns(data, *_RATIO_COLUMNS, what="a comparison, which bwprof.compare makes")
     lines, note = _read_ratios(data, most)

@@ -36,7 +36,7 @@ _Name = tuple[str, tuple[float, float], str]  # text, point, colour
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class _RoofPoint:
     case: str
     shape: tuple[object, ...]
     precision: str
@@ -57,10 +57,10 @@ class _Roof:
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class _Roofline:
     """What a roofline shows: rows, cases without FLOPs, roofs; precisions of which every row is a prediction."""
 
-    points: list[_Point]
+    points: list[_RoofPoint]
     copies: list[str]
     measured: _Roof
     theory: _Roof
@@ -111,7 +111,7 @@ def roofline(data: Any, ax: Axes | None = None) -> Drawing:
     return Drawing(_SIZE, (_SIZE[0] - 0.9, _SIZE[1] - 1.0), lambda ax, room: _draw(ax, content, room))
 
 
-def _read_content(rows: Sequence[RowDict]) -> _Content:
+def _read_content(rows: Sequence[RowDict]) -> _Roofline:
     """Read the first device that has rows with FLOPs and a time."""
     if not rows:
         raise ValueError("there are no rows to draw")
@@ -129,7 +129,7 @@ def _read_content(rows: Sequence[RowDict]) -> _Content:
     measured = [row for row in drawn if not is_predicted(row)]
     precisions = _own_precisions(own, drawn)
     memory = measured or drawn  # the driver and a data sheet differ
-    return _Content(
+    return _Roofline(
         points,
         list(dict.fromkeys(name for _, name, point in every if not point)),
         _Roof(_median(memory, "ceiling_gb_s"), _rates(drawn, "measured_tflops", precisions)),
@@ -143,7 +143,7 @@ def _read_content(rows: Sequence[RowDict]) -> _Content:
     )
 
 
-def _note_names(points: Sequence[_Point]) -> str:
+def _note_names(points: Sequence[_RoofPoint]) -> str:
     if len({point.case for point in points}) <= _MOST_NAMES:
         return ""
     log.warning("the picture names the %d cases that take longest", _MOST_NAMES)
@@ -155,7 +155,7 @@ def _own_precisions(rows: Sequence[RowDict], drawn: Sequence[RowDict]) -> list[s
     return [name for name in ordered_precisions(rows) if name in there]
 
 
-def _choose_device(rows: Sequence[RowDict]) -> tuple[list[RowDict], str, list[tuple[RowDict, str, _Point | None]]]:
+def _choose_device(rows: Sequence[RowDict]) -> tuple[list[RowDict], str, list[tuple[RowDict, str, _RoofPoint | None]]]:
     """Return the rows of the first device that has points, the words that all names share, and its rows with a time.
 
     These have a name, and a point if they have FLOPs.
@@ -180,7 +180,7 @@ def _name_cases(rows: Sequence[RowDict]) -> list[str]:
     return names
 
 
-def _point(row: RowDict, name: str) -> _Point | None:
+def _point(row: RowDict, name: str) -> _RoofPoint | None:
     """Return a row's point; None without FLOPs, and for impossible numbers."""
     flops, time_ms = measurable(row.get("flops")), measurable(row.get("time_ms"))
     moved = pairs.moved_bytes(row) or 0
@@ -194,7 +194,7 @@ def _point(row: RowDict, name: str) -> _Point | None:
     if not (intensity > 0 and rate > 0):
         return None
     shape = tuple(row.get(param) for param in schema.all_param_names())
-    return _Point(name, shape, row["precision"], (intensity, rate), time_ms, is_hollow(row))
+    return _RoofPoint(name, shape, row["precision"], (intensity, rate), time_ms, is_hollow(row))
 
 
 def _median(rows: Sequence[RowDict], name: str) -> float | None:
@@ -207,7 +207,7 @@ def _rates(rows: Sequence[RowDict], name: str, precisions: Sequence[str]) -> dic
     return {own: rate for own, rate in rates.items() if rate is not None}
 
 
-def _draw(ax: Axes, content: _Content, room: Inches) -> None:
+def _draw(ax: Axes, content: _Roofline, room: Inches) -> None:
     from bwprof.plot.labels import name_points
 
     looks, colors = styles(content.precisions), ink(ax)
@@ -236,7 +236,7 @@ def _draw(ax: Axes, content: _Content, room: Inches) -> None:
     finish_axes(ax, grid="both")
 
 
-def _limits(content: _Content) -> tuple[float, float, float, float]:
+def _limits(content: _Roofline) -> tuple[float, float, float, float]:
     xs, ys = zip(*(point.at for point in content.points), strict=True)
     bends = [bend for roof in content.roofs for bend in roof.ridges().values()]
     rates = [rate for roof in content.roofs for rate in roof.tflops.values()]
@@ -248,7 +248,7 @@ def _limits(content: _Content) -> tuple[float, float, float, float]:
 
 
 def _legend_share(
-    content: _Content, handles: Sequence[Any], room: Inches, points: float, limits: tuple[float, float, float, float]
+    content: _Roofline, handles: Sequence[Any], room: Inches, points: float, limits: tuple[float, float, float, float]
 ) -> float:
     """Return by what share the y axis grows so that the legend is above the memory roof."""
     left, right, low, high = limits
@@ -286,9 +286,9 @@ def _between(first: float, last: float, steps: int = 60) -> list[float]:
     return [first * (last / first) ** (step / steps) for step in range(steps + 1)]
 
 
-def _group_spots(ax: Axes, points: Sequence[_Point], room: Inches) -> list[list[_Point]]:
+def _group_spots(ax: Axes, points: Sequence[_RoofPoint], room: Inches) -> list[list[_RoofPoint]]:
     """Group points of which one would hide the others."""
-    spots: list[tuple[tuple[float, float], list[_Point]]] = []
+    spots: list[tuple[tuple[float, float], list[_RoofPoint]]] = []
     for point in points:
         x, y = (
             72 * inches * math.log(value / low) / math.log(high / low)
@@ -304,7 +304,7 @@ def _group_spots(ax: Axes, points: Sequence[_Point], room: Inches) -> list[list[
 
 
 def _draw_points(
-    ax: Axes, content: _Content, spots: Sequence[Sequence[_Point]], looks: Mapping[str, Style], colors: Ink
+    ax: Axes, content: _Roofline, spots: Sequence[Sequence[_RoofPoint]], looks: Mapping[str, Style], colors: Ink
 ) -> None:
     """Draw the rows; on one spot the mark of each precision is around the next one's."""
     from matplotlib.collections import LineCollection
@@ -324,24 +324,24 @@ def _draw_points(
         ax.plot(xs, ys, linewidth=0, color=fill, markeredgecolor=edge, zorder=3 - within / 100, **look)
 
 
-def _joined(points: Sequence[_Point]) -> list[list[tuple[float, float]]]:
+def _joined(points: Sequence[_RoofPoint]) -> list[list[tuple[float, float]]]:
     cases: dict[tuple[object, ...], list[tuple[float, float]]] = {}
     for point in points:
         cases.setdefault((point.case, point.shape), []).append(point.at)
     return [sorted(own) for own in cases.values() if len(own) > 1]
 
 
-def _are_alike(spot: Sequence[_Point]) -> bool:
+def _are_alike(spot: Sequence[_RoofPoint]) -> bool:
     return len({(point.precision, point.hollow) for point in spot}) < len(spot)
 
 
-def _spot_handles(spots: Sequence[Sequence[_Point]], color: str) -> list[Any]:
+def _spot_handles(spots: Sequence[Sequence[_RoofPoint]], color: str) -> list[Any]:
     notes = ["marks inside each other"] if any(len({point.precision for point in spot}) > 1 for spot in spots) else []
     notes += ["\u00d7n: n rows"] if any(map(_are_alike, spots)) else []
     return [line_handle(f"on one spot: {', '.join(notes)}", linewidth=0, color=color)] if notes else []
 
 
-def _draw_ridges(ax: Axes, content: _Content, looks: Mapping[str, Style], colors: Ink) -> list[_Name]:
+def _draw_ridges(ax: Axes, content: _Roofline, looks: Mapping[str, Style], colors: Ink) -> list[_Name]:
     """Draw a ring on each ridge, and return its name; ridges within 3 % share a name."""
     roof = content.measured if content.measured.ridges() else content.theory
     groups: list[tuple[float, list[str]]] = []
@@ -359,9 +359,9 @@ def _draw_ridges(ax: Axes, content: _Content, looks: Mapping[str, Style], colors
     return names
 
 
-def _case_names(points: Sequence[_Point], color: str) -> list[_Name]:
+def _case_names(points: Sequence[_RoofPoint], color: str) -> list[_Name]:
     """Return a name at the highest point of each case, the longest times first."""
-    cases: dict[str, list[_Point]] = {}
+    cases: dict[str, list[_RoofPoint]] = {}
     for point in points:
         cases.setdefault(point.case, []).append(point)
     longest = sorted(cases.items(), key=lambda item: -max(point.time_ms for point in item[1]))
@@ -371,7 +371,7 @@ def _case_names(points: Sequence[_Point], color: str) -> list[_Name]:
     ]
 
 
-def _precision_handles(content: _Content, looks: Mapping[str, Style]) -> list[Any]:
+def _precision_handles(content: _Roofline, looks: Mapping[str, Style]) -> list[Any]:
     handles = []
     for name in content.precisions:
         roofs = ((content.measured, content.word(name)), (content.theory, content.theory_word))
@@ -384,7 +384,7 @@ def _precision_handles(content: _Content, looks: Mapping[str, Style]) -> list[An
     return handles
 
 
-def _other_handles(content: _Content, color: str) -> list[Any]:
+def _other_handles(content: _Roofline, color: str) -> list[Any]:
     handles = []
     words = ((content.measured, content.word(), _MEASURED), (content.theory, content.theory_word, _THEORY))
     for roof, word, look in words:

@@ -52,7 +52,7 @@ class _Line:
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class _LinePlot:
     """Everything that is drawn; the cache's size in bytes."""
 
     x: Column
@@ -111,7 +111,7 @@ def _own_names(rows: Sequence[RowDict]) -> list[str]:
     return [name for name in schema.more_names(rows) if name not in ("count", "role", *STEP) or "model" not in rows[0]]
 
 
-def _read_content(data: Any, x: str | None, y: str) -> _Content:
+def _read_content(data: Any, x: str | None, y: str) -> _LinePlot:
     rows, frame = inputs.read_rows(data)
     column = inputs.number_column("y", y)
     usable = [row for row in inputs.require_numbers(rows, y) if inputs.is_drawable(row)]
@@ -128,7 +128,7 @@ def _read_content(data: Any, x: str | None, y: str) -> _Content:
     notes += note_left_out(min(len(every), _MOST_LINES), len(every), "lines")
     notes += inputs.note_rows([row for row in rows if not inputs.is_drawable(row)] + drawn)
     cache = measurable(inputs.device_facts(frame).get("cache_bytes")) if len(devices) < 2 else None
-    return _Content(find_column(name), column, every[:_MOST_LINES], notes, cache or None)
+    return _LinePlot(find_column(name), column, every[:_MOST_LINES], notes, cache or None)
 
 
 def _check_x(rows: Sequence[RowDict], x: str | None, parameters: Mapping[str, int]) -> str:
@@ -214,7 +214,7 @@ def _format_value(name: str, value: Any, parameters: Mapping[str, int]) -> str:
     return f"{name}={value:g}" if name in parameters else f"({value})" if name == "cache" else str(value)
 
 
-def _draw(ax: Axes, content: _Content, room: Inches) -> None:
+def _draw(ax: Axes, content: _LinePlot, room: Inches) -> None:
     colors, looks = ink(ax), styles(line.precision for line in content.lines)
     aparts = list(dict.fromkeys(line.apart for line in content.lines))
     dashes = {apart: _DASHES[place % len(_DASHES)] for place, apart in enumerate(aparts)}
@@ -259,7 +259,7 @@ def _name_ends(ax: Axes, lines: Sequence[_Line], color: str) -> None:
     name_points(ax, names, [point for line in lines for point in line.points])
 
 
-def _draw_streams(ax: Axes, content: _Content, looks: Mapping[str, Style], colors: Ink) -> list[Any]:
+def _draw_streams(ax: Axes, content: _LinePlot, looks: Mapping[str, Style], colors: Ink) -> list[Any]:
     if content.y.name != "bandwidth_gb_s" and content.y.unit != "ms":
         return []
     drawn: set[tuple[tuple[float, float], ...]] = set()
@@ -278,7 +278,7 @@ def _draw_streams(ax: Axes, content: _Content, looks: Mapping[str, Style], color
     return [line_handle(label, color=colors.soft, **look)] if drawn else []
 
 
-def _draw_cliffs(ax: Axes, content: _Content, colors: Ink) -> list[Any]:
+def _draw_cliffs(ax: Axes, content: _LinePlot, colors: Ink) -> list[Any]:
     """Draw rings around rows that take more time than their neighbours' work explains."""
     swept = content.x.name in schema.all_param_names() or not content.x.group
     rows = [cliff.slow for line in content.lines if swept for cliff in along(line.rows, content.x.name)]
@@ -288,7 +288,7 @@ def _draw_cliffs(ax: Axes, content: _Content, colors: Ink) -> list[Any]:
     return [ring_handle("cliff: more time than its work explains", colors.alarm, **look)] if rows else []
 
 
-def _scale_axes(ax: Axes, content: _Content) -> None:
+def _scale_axes(ax: Axes, content: _LinePlot) -> None:
     xs, ys = inputs.split_points([point for line in content.lines for point in line.points])
     if min(xs) > 0 and max(xs) >= _LOG_FROM * min(xs):
         ax.set_xscale("log", base=2 if all(x.is_integer() for x in xs) else 10)
@@ -327,7 +327,7 @@ def count_formatter(values: Sequence[float]) -> Callable[[float], str]:
     return text
 
 
-def _draw_capacity(ax: Axes, content: _Content, looks: Mapping[str, Style], colors: Ink) -> list[Any]:
+def _draw_capacity(ax: Axes, content: _LinePlot, looks: Mapping[str, Style], colors: Ink) -> list[Any]:
     drawn: list[float] = []
     for line in content.lines if content.cache_bytes is not None else ():
         at = _crossing(line, content.cache_bytes or 0.0)

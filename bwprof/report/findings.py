@@ -253,6 +253,6 @@ def _draw_ratios(data: pd.DataFrame, number: int) -> Block | None:
         return None
     return pictures.draw_svg(
         f"change{number}",
-        lambda target: regressions.picture(data, most=_MOST_CHANGES).write([target]),
+        lambda target: regressions.build_ratios(data, most=_MOST_CHANGES).write([target]),
         "Each case's new time over its old one, with its interval and what is taken for noise",
     )

@@ -37,14 +37,14 @@ _LEAST_SEARCHED = 9  # lines of a table with a search field
 _MANY = 9  # columns of a table without room for sentences
 
 
-class Drawing(NamedTuple):
+class EmbeddedSvg(NamedTuple):
     """A picture of a page: its SVG, and its width in pixels."""
 
     svg: str
     width: float
 
 
-def drawing(svg: str, prefix: str) -> Drawing:
+def embed_svg(svg: str, prefix: str) -> EmbeddedSvg:
     """Return a picture for a page, with `prefix` before its ids, so that they are unique.
 
     Raises
@@ -63,7 +63,7 @@ def drawing(svg: str, prefix: str) -> Drawing:
     ids = dict.fromkeys(name for element in root.iter() if (name := element.get("id", "")) in used)
     _clean(root, {name: f"{prefix}{number}" for number, name in enumerate(ids)})
     root.attrib = {"viewBox": f"0 0 {width:g} {height:g}", "aria-hidden": "true"}
-    return Drawing(ElementTree.tostring(root, encoding="unicode"), width * 4 / 3)
+    return EmbeddedSvg(ElementTree.tostring(root, encoding="unicode"), width * 4 / 3)
 
 
 def _references(element: ElementTree.Element) -> Iterator[str]:
@@ -142,7 +142,7 @@ def inks(*, dark: bool) -> str:
 
 def page(document: parts.Document) -> str:
     """Return the page of a report; everything in the report is text in it."""
-    drawn = {id(picture): drawing(picture.svg, f"p{n}-") for n, picture in enumerate(document.pictures())}
+    drawn = {id(picture): embed_svg(picture.svg, f"p{n}-") for n, picture in enumerate(document.pictures())}
     script = _read("page.js")
     links = (f'<li><a href="#{escape(part.name)}">{_text(part.title)}</a></li>' for part in document.sections)
     return Template(_read("page.html")).substitute(
@@ -170,7 +170,7 @@ def _text(text: str) -> str:
     return escape(parts.printable(text))
 
 
-def _section(section: parts.Section, drawn: dict[int, Drawing], level: int) -> str:
+def _section(section: parts.Section, drawn: dict[int, EmbeddedSvg], level: int) -> str:
     blocks = [
         _section(block, drawn, min(level + 1, 4)) if isinstance(block, parts.Section) else _block(block, drawn)
         for block in section.blocks
@@ -179,7 +179,7 @@ def _section(section: parts.Section, drawn: dict[int, Drawing], level: int) -> s
     return "\n".join([head, *blocks, "</section>"])
 
 
-def _block(block: parts.Block, drawn: dict[int, Drawing]) -> str:
+def _block(block: parts.Block, drawn: dict[int, EmbeddedSvg]) -> str:
     if isinstance(block, parts.Paragraph):
         return f"<p{' class=lead' if block.lead else ''}>{_text(block.text)}</p>"
     if isinstance(block, parts.Items):

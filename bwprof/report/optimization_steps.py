@@ -198,7 +198,7 @@ class Track:
 
 
 @dataclass(frozen=True)
-class Figure:
+class FixFigure:
     """The figure of a fix: before and after (NaN: not measured), and its target."""
 
     name: str
@@ -292,18 +292,18 @@ class OptimizationStep:
         return f"{before} to {after}" if before and after and before != after else self.new.name
 
     @cached_property
-    def figure(self) -> Figure:
+    def figure(self) -> FixFigure:
         """The figure of the first cause; the share of the roof, or the bandwidth, where the cause has none."""
         both = (self.before, self.after)
         rule = next(iter(self.finding.causes), None) if self.finding else None
         if rule is not None and rule.id in FIGURES:
             before, after = (float(rule.applies(RuleInputs(as_frame([row])))[1][0]) for row in both)
-            return Figure(*FIGURES[rule.id], before, after, _OPPOSITE[rule.compare], rule.threshold)
+            return FixFigure(*FIGURES[rule.id], before, after, _OPPOSITE[rule.compare], rule.threshold)
         before, after = (measured_or_nan(row.get("pct_limit")) for row in both)
         if not math.isnan(before):
-            return Figure("share of the roof", " %", before, after, ">=", AT_ROOF)
+            return FixFigure("share of the roof", " %", before, after, ">=", AT_ROOF)
         before, after = (measured_or_nan(row.get("bandwidth_gb_s")) for row in both)
-        return Figure("bandwidth", " GB/s", before, after, ">", before)
+        return FixFigure("bandwidth", " GB/s", before, after, ">", before)
 
 
 @dataclass(frozen=True)

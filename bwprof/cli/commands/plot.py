@@ -280,15 +280,15 @@ def _draw_other(
             raise ValueError(f"ablation draws one ladder, and there are {len(files)} files: name one")
         from bwprof.plot import ablations
 
-        ablations.picture(files[0]).write(targets, dpi=dpi, dark=options.dark)
+        ablations.build_ablation(files[0]).write(targets, dpi=dpi, dark=options.dark)
         return
     if kind == "compare":
         if len(files) != 2:
             raise ValueError(f"compare needs BASE and NEW, and there are {len(files)}: bwprof plot compare BASE NEW")
         from bwprof import compare
-        from bwprof.plot.regressions import picture
+        from bwprof.plot.regressions import build_ratios
 
-        picture(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
+        build_ratios(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
         return
     from bwprof.plot.regressions import write_trend
     from bwprof.records.history.query import history
