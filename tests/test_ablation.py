@@ -18,7 +18,7 @@ from bwprof import _core, registry
 from bwprof.cli import main
 from bwprof.experiments import ablation_table, torch_peers
 from bwprof.experiments.ablation import NOT_REQUESTED
-from bwprof.plot.ablations import picture
+from bwprof.plot.ablations import build_ablation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -461,8 +461,8 @@ def test_of_a_long_ladder_the_first_rungs_are_drawn(found: pd.DataFrame, caplog:
     from matplotlib.figure import Figure
 
     many = pd.concat([found] * 700, ignore_index=True)
-    size = picture(many).size
-    assert size[1] == pytest.approx(picture(many.head(150)).size[1])
+    size = build_ablation(many).size
+    assert size[1] == pytest.approx(build_ablation(many.head(150)).size[1])
     ax = bwprof.plot.ablation(many, Figure(size).add_subplot())
     assert 100 < len(ax.get_yticklabels()) <= 150
     said = f"the first {len(ax.get_yticklabels())} of {len(many)} rungs"

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 import bwprof
 from bwprof.analysis import bottleneck, checks, gains, utilization
 from bwprof.analysis.bandwidth import BandwidthAnalysis
-from bwprof.report.run import runs_of
+from bwprof.report.run import read_runs
 from bwprof.results import columns, frame, schema
 from bwprof.roofs import limiter
 
@@ -114,7 +114,7 @@ USES: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "plot": lambda data, _: drawn(data),
     "compare": lambda data, _: bwprof.compare(data, data)[["case", "precision", "verdict"]],
     "diagnose": lambda data, _: bwprof.diagnose(data)[["hypothesis", "verdict"]],
-    "report": lambda data, folder: pd.DataFrame({"rows": [len(runs_of(data)[0].rows)]}),
+    "report": lambda data, folder: pd.DataFrame({"rows": [len(read_runs(data)[0].rows)]}),
     "proof": lambda data, folder: bwprof.load(bwprof.save_proof_bundle(data, "a", folder, force=True))[["case"]],
 }
 

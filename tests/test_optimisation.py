@@ -16,11 +16,11 @@ import bwprof
 from bwprof.analysis.rules import RULES
 from bwprof.cli.commands.show import main_report
 from bwprof.report import pictures
-from bwprof.report.optimization import _NO_PEER
-from bwprof.report.optimization_steps import FIGURES, Goal, Story, number_of, read_goals, story_of
-from bwprof.report.run import runs_of
+from bwprof.report.optimization_steps import FIGURES, NO_PEER, Goal, Story, read_goals, read_story
+from bwprof.report.run import read_runs
 from bwprof.report.write import write_report
 from bwprof.results.schema import RowDict
+from bwprof.text.parsing import measured_or_nan
 
 SECTIONS = [
     "Objective",
@@ -75,18 +75,18 @@ def runs(*more: RowDict, **last: Any) -> list[Any]:
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report of the three runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "drawn", lambda *_, **__: None)
+        patch.setattr(pictures, "draw_svg", lambda *_, **__: None)
         path = tmp_path_factory.mktemp("optimisation") / "OPTIMIZATION_REPORT.md"
         return write_report(runs(), path).path.read_text()
 
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "drawn", lambda *_, **__: None)
+    monkeypatch.setattr(pictures, "draw_svg", lambda *_, **__: None)
 
 
 def story(given: list[Any], **options: Any) -> Story:
-    return story_of(runs_of(given), **options)
+    return read_story(read_runs(given), **options)
 
 
 def test_its_sections_stand_in_their_order(text: str) -> None:
@@ -149,7 +149,7 @@ def test_a_rung_of_a_ladder_was_predicted_before(tmp_path: Path, no_pictures: No
     assert f"| {after['changes']} | 4.00x |" in text
     assert f"variant: {before['name']} to {after['name']}. {after['text']}" in text
     other = [bwprof.frame([step(ms, name, 1)]) for ms, name in ((BEFORE, after["name"]), (BETWEEN, before["name"]))]
-    assert story(other).steps[0].rung == {}  # down, not up
+    assert story(other).steps[0].variant == {}  # down, not up
 
 
 def test_nothing_is_learnt_of_what_does_not_differ(tmp_path: Path, no_pictures: None) -> None:
@@ -180,7 +180,7 @@ def test_an_absurd_number_is_none() -> None:
     last = step(AFTER, "fused", 3, speedup_vs_torch=1e200)
     found = story([bwprof.frame([step(BEFORE, "stored", 1)]), bwprof.frame([peer, last])])
     assert round(found.vs_torch(found.last), 3) == 0.5
-    assert all(math.isnan(number_of({"x": value}, "x")) for value in (1e200, -1e200, 1e-200, "3", None, True))
+    assert all(math.isnan(measured_or_nan(value)) for value in (1e200, -1e200, 1e-200, "3", None, True))
 
 
 def test_it_is_about_the_row_that_lost_the_most_time_or_the_one_asked_for() -> None:
@@ -247,7 +247,7 @@ def test_goals_are_held_against_the_last_run(tmp_path: Path, no_pictures: None) 
     results = {goal.name: (goal.result, goal.figure) for goal in found.goals}
     assert results == {
         "speedup": ("pass", "5.00x"),
-        "speedup_vs_torch": ("fail", f"not measured: {_NO_PEER}"),
+        "speedup_vs_torch": ("fail", f"not measured: {NO_PEER}"),
         "bandwidth_gb_s": ("fail", "1000 GB/s"),
         "occupancy_pct": ("pass", "75.0 %"),
         "time_ms": ("pass", "0.08 ms"),

@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from bwprof import registry
-from bwprof.plot.canvas import write_figure
-from bwprof.plot.styles import ink, luminance, part_look, readable, style, styles
+from bwprof.plot.canvas import Drawing
+from bwprof.plot.styles import ink, luminance, part_style, readable, style, styles
 
 # Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency", 2009:
 # severity 1, for linear RGB.
@@ -69,7 +69,7 @@ def test_any_two_precisions_are_told_apart(sight: str) -> None:
 
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_any_two_parts_of_a_whole_are_told_apart(sight: str) -> None:
-    for one, other in combinations([part_look(place) for place in range(7)], 2):
+    for one, other in combinations([part_style(place) for place in range(7)], 2):
         assert difference(one[0], other[0], sight) >= LEAST, (one, other)
         assert one[1] != other[1]
 
@@ -129,19 +129,20 @@ def test_a_picture_is_drawn_once_for_each_file(tmp_path: Path) -> None:
             super().draw(renderer)
 
     mark = Mark([0, 1], [0, 1])
-    write_figure((3, 2), lambda ax: ax.add_line(mark), [tmp_path / "a.svg", tmp_path / "a.png", tmp_path / "a.pdf"])
+    targets = [tmp_path / "a.svg", tmp_path / "a.png", tmp_path / "a.pdf"]
+    Drawing((3, 2), (3, 2), lambda ax, _: ax.add_line(mark)).write(targets)
     assert mark.drawn == 3
 
 
 def test_long_names_have_their_room_in_every_format(tmp_path: Path) -> None:
     places = []
 
-    def draw(ax: Axes) -> None:
+    def draw(ax: Axes, _: object) -> None:
         ax.set_yticks([0.5], ["a long name of a case " * 2])
         places.append(ax)
 
     for ending in ("svg", "png"):
-        write_figure((6, 2), draw, [tmp_path / f"a.{ending}"])
+        Drawing((6, 2), (6, 2), draw).write([tmp_path / f"a.{ending}"])
         ax = places.pop()
         left = ax.get_yticklabels()[0].get_window_extent().x0
         assert 0 <= left < 0.1 * ax.figure.bbox.width, ending

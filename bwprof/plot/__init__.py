@@ -1,20 +1,20 @@
-"""Pictures of results. Functions take `data=` and `ax=`, return the Axes, and never show or change global settings."""
+"""Pictures of results. Functions take `data=` and `ax=`, return the axes, and change no global settings."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import unwrap
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bwprof.plot import bars, heatmaps, rooflines, series, stacked, stream_curves
 from bwprof.plot.ablations import ablation, save_ablation
 from bwprof.plot.bars import comparison, save
 from bwprof.plot.canvas import Drawing, check_dpi, check_ending, endings
-from bwprof.plot.data import frame_of
 from bwprof.plot.heatmaps import heatmap
+from bwprof.plot.inputs import read_frame
 from bwprof.plot.regressions import ratios, save_ratios, save_trend, trend
 from bwprof.plot.rooflines import roofline
 from bwprof.plot.series import lines
@@ -23,90 +23,66 @@ from bwprof.plot.stream_curves import ridge, roofs
 from bwprof.plot.styles import style
 from bwprof.text.parsing import as_sequence, path_of, unknown
 
-__all__ = [
-    "KINDS",
-    "PictureKind",
-    "ablation",
-    "check_ending",
-    "compare",
-    "comparison",
-    "endings",
-    "fitting",
-    "heatmap",
-    "lines",
-    "model",
-    "ratios",
-    "ridge",
-    "roofline",
-    "roofs",
-    "save",
-    "save_ablation",
-    "save_ratios",
-    "save_trend",
-    "speedup",
-    "style",
-    "trend",
-    "write",
-]
-
+__all__ = ["KINDS", "PictureKind", "ablation", "check_ending", "compare", "comparison", "draw_kinds", "endings"]
+__all__ += ["heatmap", "lines", "model", "ratios", "ridge", "roofline", "roofs", "save"]
+__all__ += ["save_ablation", "save_ratios", "save_trend", "speedup", "style", "trend", "write"]
 compare = ratios
 
 
 @dataclass(frozen=True, slots=True)
 class PictureKind:
-    """A kind of picture: what it shows, how it is made of results, its options, whether it is of a sweep alone, and
-    what it needs.
-    """
+    """A kind of picture: a line on it, the function that returns it, its options, and the data that it needs."""
 
     text: str
     picture: Callable[..., Drawing]
     options: tuple[str, ...] = ()
-    of_a_sweep: bool = False
+    one_operation: bool = False
     needs: str = ""
 
 
-# What results can be drawn as, by its name.
 KINDS = {
-    "comparison": PictureKind("effective bandwidth per case and precision, below its roof", bars.picture, ("layout",)),
+    "comparison": PictureKind(
+        "effective bandwidth per case and precision, below its roof", unwrap(comparison), ("layout",)
+    ),
     "roofline": PictureKind(
         "arithmetic rate over intensity, below measured and theoretical roofs",
-        rooflines.picture,
+        unwrap(roofline),
         needs="cases with a time and FLOPs: those here only move bytes, or the file does not tell",
     ),
     "lines": PictureKind(
         "bandwidth, time, ... over a parameter",
-        series.picture,
+        unwrap(lines),
         ("x", "y"),
-        of_a_sweep=True,
+        one_operation=True,
         needs="one operation over a parameter: bwprof sweep OPERATION -p NAME=1,2,4,8",
     ),
     "heatmap": PictureKind(
         "bandwidth, time, ... over two parameters",
-        heatmaps.picture,
+        unwrap(heatmap),
         ("x", "y", "value", "precision"),
-        of_a_sweep=True,
+        one_operation=True,
         needs="one operation over two parameters: bwprof sweep OPERATION -p NAME=1,2,4 -p OTHER=16,32",
     ),
     "speedup": PictureKind(
         "what a narrower precision gains: bytes x bandwidth",
-        stacked.speedup_picture,
+        unwrap(speedup),
         ("from_", "to"),
         needs="cases timed in fp32 and in fp16; of other precisions: bwprof plot speedup RUN --from P --to P",
     ),
     "model": PictureKind(
         "a model's time per token by operation",
-        stacked.model_picture,
+        unwrap(model),
         ("phase",),
         needs="a model's run: bwprof model NAME, and the folder that it writes",
     ),
     "roofs": PictureKind(
         "the device's own streams over size",
-        stream_curves.picture,
+        unwrap(roofs),
         needs="a run's folder or .json, measured with roofs (without --no-roofs): a CSV does not hold them",
     ),
     "ridge": PictureKind(
         "ridges of the catalogue by year",
-        stream_curves.picture_ridges,
+        unwrap(ridge),
         ("precisions",),
         needs="a device of the catalogue (bwprof predict --devices); the catalogue alone: bwprof plot ridge",
     ),
@@ -122,9 +98,27 @@ def write(
     dark: bool = False,
     **options: Any,
 ) -> list[Path]:
-    """Draw a picture of a kind once and write it to each target, in the format of its ending; returns the targets.
+    """Draw a picture once, and write it to each target in the format of its ending.
 
-    `options` are those of the kind's function; no window and no global state is touched.
+    Parameters
+    ----------
+    data : pandas.DataFrame, path or rows
+        The argument of the kind's function.
+    targets : path or list of paths
+        The files.
+    kind : str
+        A name of `KINDS`.
+    dpi : int
+        Dots per inch, 10 to 2000.
+    dark : bool
+        Whether the ground is dark.
+    **options
+        Other arguments of the kind's function.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The targets.
 
     Examples
     --------
@@ -142,23 +136,21 @@ def write(
     return KINDS[kind].picture(data, **options).write(files, dpi=check_dpi(dpi, "dpi"), dark=dark)
 
 
-def fitting(data: Any) -> Iterator[tuple[str, Drawing | str]]:
-    """Every kind, as a picture of what was given, or what it would need.
+def draw_kinds(data: Any) -> Iterator[tuple[str, Drawing | str]]:
+    """Yield each kind's name with its picture of the data, or with what it needs.
 
     Raises
     ------
     TypeError, FileNotFoundError, ValueError
-        For what holds no results.
+        For data without results.
     """
-    frame = frame_of(data)
-    bars.picture(frame)
+    frame = read_frame(data)
+    KINDS["comparison"].picture(frame)
     several = frame["operation"].nunique() > 1
     for name, kind in KINDS.items():
-        needs = f"it needs {kind.needs}"
-        if kind.of_a_sweep and several:
-            yield name, needs
-            continue
         try:
+            if kind.one_operation and several:
+                raise ValueError
             yield name, kind.picture(frame)
         except ValueError:
-            yield name, needs
+            yield name, f"it needs {kind.needs}"

@@ -1,7 +1,6 @@
 """Bars: effective bandwidths of each case by precision, below their roofs.
 
-A picture has bars where there are few cases, else a row of dots for each; `panels` gives each case a panel of its own.
-Lines have equal heights, with headings for families among them, below a band for the legend.
+Few cases are bars, many are dots. Lines have equal heights, below a legend; headings for families may stand among them.
 """
 
 from __future__ import annotations
@@ -10,30 +9,15 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from inspect import unwrap
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.analysis.summarize import PAIR, ordered_precisions
-from bwprof.plot.canvas import (
-    LEAST_INCHES,
-    MOST_LINES,
-    Drawing,
-    Inches,
-    beside,
-    cut,
-    distinguish_names,
-    endings,
-    lines_in,
-    note_left_out,
-    width_of,
-    write_panels,
-)
-from bwprof.plot.data import doubted, hollow, predicted, remarks, rows_of, why_hollow
-from bwprof.plot.legends import add_title, legend_over_lines, make_handle
-from bwprof.plot.styles import Ink, Style, dress, ink, readable, style, styles
+from bwprof.plot import canvas, inputs, legends
+from bwprof.plot.styles import finish_axes, ink, readable, style, styles
 from bwprof.results import pairs, schema
 from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.schema import RowDict
@@ -46,68 +30,40 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PAGE, SLIDE = "page", "slide"
-
+_LAYOUTS = ("page", "slide")
 _MOST_BARS = 20  # cases: more are dots
-
-_PAGE_WIDTH, _SLIDE_SIZE = 10.5, (13.333, 7.5)
-
-_AROUND_INCHES = 1.05  # title, axis
-
-_LINE_INCHES = 0.17  # of the legend
-
-_DOT_INCHES = 0.26  # of a case
-
-_SLIDE_INCHES = 0.19  # of a line on a slide, which is read from afar
-
-_GAIN_INCHES = 0.62  # right of the bars, for what FP16 gains in time
-
-_NUMBER_POINTS, _SLIDE_POINTS, _LEAST_POINTS = 7.0, 14.0, 5.0
-
+_PAGE_WIDTH, _SLIDE_SIZE = 10.5, (13.333, 7.5)  # inches, as all sizes
+_AROUND_INCHES = 1.05  # title and axis
+_DOT_INCHES, _SLIDE_INCHES = 0.26, 0.19  # height of a line with dots, and of one on a slide
+_GAIN_INCHES = 0.62  # right of the bars, for the gain in time
 _NAME_POINTS = (8.5, 14.0)  # of cases, on a page and on a slide
-
-_LONGEST_DOUBTS = 60  # characters of the flags in the legend
-
-_LONGEST_NAME = 64
-
-_LONGEST_PRECISION = 16
-
-_OTHERS = "other"  # the family of what the registry does not know
+_LEAST_POINTS = 5.0
+_LONGEST_NAME, _LONGEST_PRECISION = 64, 16  # letters
+_MOST_PANELS = 60
+_PEAK_LOOK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
+_CaseLine = str | PrecisionGroup  # a family's heading, or a case
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What is drawn: lines of cases and of headings, from top to bottom."""
+@canvas.draws
+def comparison(data: Any, ax: Axes | None = None, *, layout: str = "page") -> canvas.Drawing:
+    """Draw the effective bandwidth of each case and precision, with the nearer roof: a plain stream's, or arithmetic.
 
-    lines: list[str | PrecisionGroup]
-    groups: list[PrecisionGroup]
-    precisions: list[str]
-    dots: bool
-    slide: bool
-
-    def rows(self) -> list[RowDict]:
-        return [row for group in self.groups for row in group.rows.values()]
-
-
-def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes:
-    """Effective bandwidth per case and precision, with the nearer roof: a plain stream's, or arithmetic.
-
-    Above 20 cases dots take the place of bars; a line leads from each to its roof. What is only predicted is hollow.
-    Words that all cases share in their names stand in the title alone.
+    More than 20 cases are drawn as dots; a line leads from each dot to its roof. Predictions are hollow. Words that all
+    cases share in their names are in the title.
 
     Parameters
     ----------
     data : pandas.DataFrame, path or rows
-        From `bwprof.sweep` or `bwprof.load`, a run's folder, a file of results; the nine classic columns will do.
+        From `bwprof.sweep` or `bwprof.load`, a run's folder, or a file of results; the nine classic columns are enough.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure of pyplot's, of a fitting size, when left out: a notebook shows it.
+        Where to draw; by default a new figure of pyplot of a fitting size.
     layout : {"page", "slide"}
-        As long as it takes, or 16:9 with the cases by family.
+        A page of any length, or a slide of 16:9 with the cases by family.
 
     Raises
     ------
     ValueError
-        When a classic column is missing, or there is nothing to draw.
+        For a missing classic column, and no rows.
 
     Examples
     --------
@@ -116,397 +72,336 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes
     >>> bwprof.plot.comparison(frame).get_xlabel()
     'effective bandwidth (GB/s)'
     """
-    return picture(data, layout=layout).on(ax)
-
-
-def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
-    """Write `comparison` as path.png and path.svg; returns both paths. No window and no global state is touched.
-
-    One of these endings may stand in `path` already. Another ending of a picture that matplotlib can write (.pdf, ...)
-    gives that one file.
-    """
-    ending = Path(path).suffix.lower()
-    if ending not in (".png", ".svg") and ending.removeprefix(".") in endings():
-        return picture(data).write([Path(path)])
-    base = os.fspath(path).removesuffix(".png").removesuffix(".svg")
-    return picture(data).write([Path(f"{base}{name}") for name in (".png", ".svg")])
-
-
-def picture(data: Any, *, layout: str = PAGE) -> Drawing:
-    """The same as a picture to be drawn or written."""
-    if not isinstance(layout, str) or layout not in (PAGE, SLIDE):
-        raise ValueError(unknown("layout", layout, (PAGE, SLIDE)))
-    rows = rows_of(data)[0]
+    if not isinstance(layout, str) or layout not in _LAYOUTS:
+        raise ValueError(unknown("layout", layout, _LAYOUTS))
+    slide = layout == "slide"
+    rows = inputs.read_rows(data)[0]
     groups = pairs.groups(rows)
     if not groups:
         raise ValueError("there are no rows to draw")
     present = {row["precision"] for row in rows}
     precisions = [name for name in ordered_precisions(rows) if name in present]
-    lines: list[str | PrecisionGroup] = _by_family(groups) if layout == SLIDE else [*groups]
-    slide = layout == SLIDE
+    lines: list[_CaseLine] = _by_family(groups) if slide else [*groups]
     size = _SLIDE_SIZE if slide else (_PAGE_WIDTH, _page_inches(len(groups), len(precisions)))
-    inner = (size[0] - beside(_labels(lines[:MOST_LINES], groups)[1], _NAME_POINTS[slide]), size[1] - _AROUND_INCHES)
+    names = canvas.measure_labels(_labels(lines[: canvas.MOST_LINES], groups)[1], _NAME_POINTS[slide])
+    inner = (size[0] - names, size[1] - _AROUND_INCHES)
+    return canvas.Drawing(
+        size, inner, lambda ax, room: _Chart(ax, lines, precisions, room, slide=slide).draw(len(groups), room)
+    )
 
-    def draw(ax: Axes, room: Inches) -> None:
-        _draw(ax, _plan(lines, precisions, slide=slide, height=room[1]), len(groups), room)
 
-    return Drawing(size, inner, draw)
+def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
+    """Write `comparison` as path.png and path.svg, or in the one other format that the path's ending names.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The files.
+    """
+    drawing: canvas.Drawing = unwrap(comparison)(data)
+    ending = Path(path).suffix.lower()
+    if ending not in (".png", ".svg") and ending.removeprefix(".") in canvas.endings():
+        return drawing.write([Path(path)])
+    base = os.fspath(path).removesuffix(".png").removesuffix(".svg")
+    return drawing.write([Path(f"{base}{name}") for name in (".png", ".svg")])
 
 
-def _by_family(groups: Sequence[PrecisionGroup]) -> list[str | PrecisionGroup]:
-    """The cases by family, below a heading each, if there are several."""
+def _by_family(groups: Sequence[PrecisionGroup]) -> list[_CaseLine]:
+    """Return the cases by family, each below its heading; without headings where there is one family."""
     families: dict[str, list[PrecisionGroup]] = {}
     for group in groups:
-        families.setdefault(_family(str(group.first["operation"])), []).append(group)
+        try:
+            family = str(registry.operation(str(group.first["operation"]))["family"])
+        except ValueError:
+            family = "other"
+        families.setdefault(family, []).append(group)
     if len(families) == 1:
         return list(groups)
-    lines: list[str | PrecisionGroup] = []
-    for name, found in families.items():
-        lines += [name, *found]
+    lines: list[_CaseLine] = []
+    for family, own in families.items():
+        lines += [family, *own]
     return lines
-
-
-def _family(operation: str) -> str:
-    try:
-        return str(registry.operation(operation)["family"])
-    except ValueError:
-        return _OTHERS
 
 
 def _page_inches(cases: int, precisions: int) -> float:
     each = max(0.34, 0.17 * precisions + 0.10) if cases <= _MOST_BARS else _DOT_INCHES
-    return _AROUND_INCHES + 3 * _LINE_INCHES + min(cases, MOST_LINES) * each
+    return _AROUND_INCHES + 3 * legends.LINE_INCHES + min(cases, canvas.MOST_LINES) * each
 
 
-def _plan(lines: Sequence[str | PrecisionGroup], precisions: list[str], *, slide: bool, height: float) -> _Plan:
-    """What fits a height, in inches."""
-    room = max(height - 3 * _LINE_INCHES, LEAST_INCHES)
-    kept = list(lines[: min(lines_in(room), int(room / _SLIDE_INCHES)) if slide else lines_in(room)])
-    while len(kept) > 1 and isinstance(kept[-1], str):
-        kept.pop()
-    groups = [line for line in kept if isinstance(line, PrecisionGroup)]
-    thick = 72 * 0.8 * room / len(kept) / len(precisions) >= _LEAST_POINTS + 1
-    return _Plan(kept, groups, precisions, dots=len(groups) > _MOST_BARS or not thick, slide=slide)
+class _Chart:
+    """The lines of a comparison that fit axes: headings, and cases as bars or as dots."""
 
+    def __init__(
+        self, ax: Axes, lines: Sequence[_CaseLine], precisions: list[str], room: canvas.Inches, *, slide: bool
+    ) -> None:
+        height = max(room[1] - 3 * legends.LINE_INCHES, canvas.LEAST_INCHES)
+        most = canvas.count_lines(height)
+        self.lines = list(lines[: max(1, min(most, int(height / _SLIDE_INCHES))) if slide else most])
+        while len(self.lines) > 1 and isinstance(self.lines[-1], str):
+            self.lines.pop()
+        self.cases = [(place, line) for place, line in enumerate(self.lines) if isinstance(line, PrecisionGroup)]
+        self.groups = [group for _, group in self.cases]
+        self.rows = [row for group in self.groups for row in group.rows.values()]
+        self.ax, self.ink, self.slide = ax, ink(ax), slide
+        self.precisions, self.looks = precisions, styles(precisions)
+        self.thickness = 0.8 / len(precisions)  # of a bar, as a share of its case's line
+        readable_bars = 72 * self.thickness * height / len(self.lines) >= _LEAST_POINTS + 1
+        self.dots = len(self.groups) > _MOST_BARS or not readable_bars
+        values = [value for row in self.rows for value in (_bandwidth(row), _roof(row)[0]) if value]
+        self.longest = max(values, default=1.0)
+        self.peak = _near_peak(self.rows, self.longest)
+        self.longest = max(self.longest, self.peak or 0.0)
+        self.each = self.inches = 0.0  # of a line, and of a GB/s; known with the legend
 
-def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
-    omitted = note_left_out(len(plan.groups), count, "cases")
-    handles, written = _handles(plan, ink(ax)), 10.0 if plan.slide else 8.0
-    gains = any(_gain(group) for group in plan.groups)
-    more = 2.2 * written / 72 if gains else 0.0  # the heading of the gains
-    each = legend_over_lines(ax, handles, len(plan.lines), room, points=written, more=more)
-    longest = _longest(plan.groups)
-    reach = longest * 1.04 / (1 - (_GAIN_INCHES if gains else 0.05) / max(room[0], 2 * _GAIN_INCHES))
-    canvas = _Canvas(ax, plan, styles(plan.precisions), ink(ax), each, longest, room[0] / reach)
-    for place, line in enumerate(plan.lines):
-        if isinstance(line, PrecisionGroup) and not plan.dots:
-            canvas.bars(line, place)
-    if plan.dots:
-        canvas.dots()
-    for place, line in enumerate(plan.lines):
-        if isinstance(line, PrecisionGroup) and gains:
-            canvas.gain(line, place)
-    if (peak := _peak(plan.groups)) is not None:
-        ax.axvline(peak, color=ink(ax).soft, zorder=0.5, **_PEAK_LOOK)
-    names = min(_NAME_POINTS[plan.slide], 72 * each * 0.82)
-    shared, labels = _labels(plan.lines, plan.groups)
-    ax.set_yticks(range(len(plan.lines)), labels, parse_math=False)
-    ax.set_xlim(0, reach)
-    ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=written + 2)
-    head, notes = "Effective memory bandwidth by precision", [*_devices(plan), *filter(None, (shared, *omitted))]
-    notes += [note for note in remarks(plan.rows()) if not note.startswith("not drawn")]  # which stand in their lines
-    add_title(ax, head, notes, room, points=14 if plan.slide else 11)
-    if gains:
-        canvas.heading("FP16 gain\nin time", written)
-    dress(ax, grid="x")
-    ax.tick_params(axis="y", length=0, labelsize=names)
-    ax.tick_params(axis="x", labelsize=written + 1)
-    for line, text in zip(plan.lines, ax.get_yticklabels(), strict=True):
-        if isinstance(line, str):
-            text.set_fontweight("bold")
+    def draw(self, count: int, room: canvas.Inches) -> None:
+        """Draw everything; `count` cases would be drawn where there was room."""
+        ax, points = self.ax, 10.0 if self.slide else 8.0
+        gains = [(place, group, gain) for place, group in self.cases if (gain := _gain(group))]
+        head = 2.2 * points / 72 if gains else 0.0  # height of the gains' heading
+        self.each = legends.add_legend_over_lines(ax, self._handles(), len(self.lines), room, points=points, more=head)
+        right = _GAIN_INCHES if gains else 0.05
+        reach = self.longest * 1.04 / (1 - right / max(room[0], 2 * _GAIN_INCHES))
+        self.inches = room[0] / reach
+        if self.dots:
+            self._draw_dots()
+        for place, group in self.cases if not self.dots else ():
+            for precision, center in self._centers(group, place).items():
+                self._draw_bar(group.rows[precision], center, precision)
+        for place, group, gain in gains:
+            self._write_gain(group, gain, place)
+        if self.peak is not None:
+            ax.axvline(self.peak, color=self.ink.soft, zorder=0.5, **_PEAK_LOOK)
+        if gains:
+            self._write_right("FP16 gain\nin time", -0.55, points * 0.85, "bottom")
+        self._finish(count, reach, room, points)
 
+    def _finish(self, count: int, reach: float, room: canvas.Inches, points: float) -> None:
+        ax = self.ax
+        shared, labels = _labels(self.lines, self.groups)
+        ax.set_yticks(range(len(self.lines)), labels, parse_math=False)
+        ax.set_xlim(0, reach)
+        ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=points + 2)
+        devices = inputs.device_names(group.first for group in self.groups)
+        notes = [canvas.cut(devices[0], _LONGEST_NAME) if len(devices) == 1 else "", shared]
+        notes += canvas.note_left_out(len(self.groups), count, "cases")
+        # The lines of rows without a bar have the reason.
+        notes += [note for note in inputs.note_rows(self.rows) if not note.startswith("not drawn")]
+        legends.add_title(ax, "Effective memory bandwidth by precision", notes, room, points=14 if self.slide else 11)
+        finish_axes(ax, grid="x")
+        ax.tick_params(axis="y", length=0, labelsize=min(_NAME_POINTS[self.slide], 72 * self.each * 0.82))
+        ax.tick_params(axis="x", labelsize=points + 1)
+        for line, text in zip(self.lines, ax.get_yticklabels(), strict=True):
+            if isinstance(line, str):
+                text.set_fontweight("bold")
 
-@dataclass(frozen=True, slots=True)
-class _Canvas:
-    """Where bars and dots are drawn: inches of a line, the longest value, inches of a GB/s."""
+    def _centers(self, group: PrecisionGroup, place: int) -> dict[str, float]:
+        names = [name for name in self.precisions if name in group.rows]
+        return {name: place + (slot - (len(names) - 1) / 2) * self.thickness for slot, name in enumerate(names)}
 
-    ax: Axes
-    plan: _Plan
-    looks: Mapping[str, Style]
-    ink: Ink
-    each: float
-    longest: float
-    inches: float
-
-    def heights(self, group: PrecisionGroup, place: int) -> dict[str, float]:
-        """Of each precision that a case has, where its bar or dot lies in the case's line."""
-        there = [name for name in self.plan.precisions if name in group.rows]
-        thickness = 0.8 / len(self.plan.precisions)
-        return {name: place + (slot - (len(there) - 1) / 2) * thickness for slot, name in enumerate(there)}
-
-    def bars(self, group: PrecisionGroup, place: int) -> None:
-        """A case's bars, with their roofs and numbers."""
-        for precision, center in self.heights(group, place).items():
-            self._bar(group.rows[precision], center, self.looks[precision])
-
-    def _bar(self, row: RowDict, center: float, look: Style) -> None:
-        from bwprof.plot.canvas import bar
-
-        value = row.get("bandwidth_gb_s")
-        thickness = 0.8 / len(self.plan.precisions)
-        points = min(_SLIDE_POINTS if self.plan.slide else _NUMBER_POINTS, 72 * self.each * thickness * 0.85)
-        if value is None or measurable(value) is None:
-            said = f"{cut(str(row['precision']), _LONGEST_PRECISION).upper()} {_why_none(row)}"
-            self._write(0.004 * self.longest, center, said, points, self.ink.soft, style="italic")
+    def _draw_bar(self, row: RowDict, center: float, precision: str) -> None:
+        """Draw a bar with its roof and its number, which covers neither the roof nor the bar's hatch."""
+        value, look = _bandwidth(row), self.looks[precision]
+        points = min(14.0 if self.slide else 7.0, 72 * self.each * self.thickness * 0.85)
+        if value is None:
+            text = f"{canvas.cut(precision, _LONGEST_PRECISION).upper()} {_missing_word(row)}"
+            self._write(0.004 * self.longest, center, text, points, self.ink.soft, style="italic")
             return
-        only_predicted = predicted(row)
-        color, edge = (self.ink.ground, look.color) if only_predicted else (look.color, self.ink.ground)
-        edges: dict[str, Any] = {"edgecolor": edge, "linewidth": 0.8 if only_predicted else 0}
-        bar(self.ax, 0.0, center, value, thickness * 0.92, facecolor=color, hatch=look.hatch, **edges)
-        roof = self._roof_mark(row, center, thickness)
-        said = figure_text(value, whole_from=100) + ("*" if doubted(row) else "")
-        width = width_of(said, points) / self.inches
-        gap = 0.04 / self.inches
-        hidden = roof is not None and value - gap < roof < value + width + 2 * gap
-        tag = {"facecolor": color, "edgecolor": "none", "pad": 0.8}  # the bar without its hatch
-        if value > width * 1.6 + 2 * gap:  # within the bar, at its end, or before a mark that the bar goes beyond
-            covered = roof is not None and max(value - width - 2 * gap, width + 2 * gap) < roof < value
-            end = (roof - gap if covered and roof is not None else value) - gap
-            self._write(end, center, said, points, readable(color), ha="right", bbox=tag)
-        elif hidden and roof is not None:
-            self._write(roof + 2 * gap, center, said, points, self.ink.text)  # without a ground: that is a longer bar
+        height = self.thickness * 0.92
+        hollow = inputs.is_predicted(row)
+        color = legends.draw_bar(self.ax, 0.0, center, value, height, look.color, hollow=hollow, hatch=look.hatch)
+        roof = self._draw_roof(row, center)
+        text = figure_text(value, whole_from=100) + ("*" if inputs.is_doubtful(row) else "")
+        width, gap = canvas.measure_width(text, points) / self.inches, 0.04 / self.inches
+        if value > width * 1.6 + 2 * gap:  # within the bar: at its end, or before a roof that the bar goes beyond
+            covers = roof is not None and max(value - width - 2 * gap, width + 2 * gap) < roof < value
+            end = (roof - gap if covers and roof is not None else value) - gap
+            tag = {"facecolor": color, "edgecolor": "none", "pad": 0.8}
+            self._write(end, center, text, points, readable(color), ha="right", bbox=tag)
+        elif roof is not None and value - gap < roof < value + width + 2 * gap:
+            self._write(roof + 2 * gap, center, text, points, self.ink.text)
         else:
-            self._write(value + 1.5 * gap, center, said, points, self.ink.text)
+            self._write(value + 1.5 * gap, center, text, points, self.ink.text)
 
-    def _roof_mark(self, row: RowDict, center: float, thickness: float) -> float | None:
-        """The nearer roof: a line across the bar, with a diamond where that is arithmetic's."""
+    def _draw_roof(self, row: RowDict, center: float) -> float | None:
+        """Draw and return the nearer roof: a line across the bar, with a diamond where it is arithmetic."""
         roof, arithmetic = _roof(row)
-        if roof is None or measurable(roof) is None:
-            return None
-        half, color = thickness * 0.46, self.ink.alarm if arithmetic else self.ink.text
-        self.ax.plot([roof] * 2, [center - half, center + half], color=color, linewidth=1.6, solid_capstyle="butt")
-        if arithmetic:  # told from the other roof without its colour, too
-            self.ax.plot(roof, center, color=color, marker="D", markersize=2.6, linewidth=0)
+        if roof is not None:
+            half, color = self.thickness * 0.46, self.ink.alarm if arithmetic else self.ink.text
+            ends = [center - half, center + half]
+            self.ax.plot([roof] * 2, ends, color=color, linewidth=1.6, solid_capstyle="butt")
+            if arithmetic:
+                self.ax.plot(roof, center, color=color, marker="D", markersize=2.6, linewidth=0)
         return roof
 
-    def _write(self, x: float, y: float, said: str, points: float, color: str, **more: Any) -> None:
-        self.ax.text(
-            x, y, said, fontsize=points, color=color, va="center_baseline", parse_math=False, clip_on=True, **more
-        )
-
-    def dots(self) -> None:
-        """Every case's values, a dot each, and the way that is left to their roofs."""
+    def _draw_dots(self) -> None:
         from matplotlib.collections import LineCollection
 
-        size = min(5.0, 72 * self.each * 0.8 / len(self.plan.precisions) * 1.15)
-        marks: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-        cases = [
-            (line, self.heights(line, at))
-            for at, line in enumerate(self.plan.lines)
-            if isinstance(line, PrecisionGroup)
-        ]
-        for group, heights in cases:
-            self._without(group, heights)
+        size = min(5.0, 72 * self.each * self.thickness * 1.15)
+        roofs: dict[bool, list[tuple[float, float]]] = {False: [], True: []}  # by whether they are arithmetic
+        cases = [(group, self._centers(group, place)) for place, group in self.cases]
+        for group, centers in cases:
+            self._explain_missing(group, centers)
         for precision, look in self.looks.items():
-            found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-            ways = []
-            for group, heights in cases:
-                if precision not in heights:
+            points, hollow, ways = [], [], []
+            for group, centers in cases:
+                row, y = group.rows.get(precision, {}), centers.get(precision, 0.0)
+                value = _bandwidth(row)
+                if value is None:
                     continue
-                row, y = group.rows[precision], heights[precision]
-                value = row.get("bandwidth_gb_s")
-                if value is None or measurable(value) is None:
-                    continue
-                found[hollow(row)].append((value, y))
+                points.append((value, y))
+                hollow.append(inputs.is_hollow(row))
                 roof, arithmetic = _roof(row)
-                if roof is not None and measurable(roof) is not None:
+                if roof is not None:
                     ways.append([(value, y), (roof, y)])
-                    marks[arithmetic].append((roof, y))
+                    roofs[arithmetic].append((roof, y))
             self.ax.add_collection(LineCollection(ways, colors=look.color, linewidths=0.9, alpha=0.6), autolim=False)
-            for empty, points in found.items():
-                if points:
-                    xs, ys = zip(*points, strict=True)
-                    self.ax.plot(
-                        xs, ys, color=self.ink.ground if empty else look.color, marker=look.marker, markersize=size,
-                        linewidth=0, zorder=3, markeredgecolor=look.color,
-                    )  # fmt: skip
-        for arithmetic, places in marks.items():
-            if places:
-                xs, ys = zip(*places, strict=True)
-                color, mark = (self.ink.alarm, "D") if arithmetic else (self.ink.text, "|")
-                self.ax.plot(
-                    xs, ys, color=color, marker=mark, markersize=size * (0.6 if arithmetic else 1.1), linewidth=0,
-                    zorder=2.9, markeredgewidth=1.2,
-                )  # fmt: skip
+            legends.draw_marks(self.ax, points, hollow, look.color, marker=look.marker, markersize=size, zorder=3)
+        for arithmetic, places in roofs.items():
+            color, marker, share = (self.ink.alarm, "D", 0.6) if arithmetic else (self.ink.text, "|", 1.1)
+            mark: dict[str, Any] = {"color": color, "marker": marker, "markersize": size * share}
+            self.ax.plot(*inputs.split_points(places), linewidth=0, zorder=2.9, markeredgewidth=1.2, **mark)
 
-    def _without(self, group: PrecisionGroup, heights: Mapping[str, float]) -> None:
-        """In one text which precisions of a case have no value, and why."""
+    def _explain_missing(self, group: PrecisionGroup, centers: Mapping[str, float]) -> None:
+        """Write which precisions of a case have no dot, and why, clear of its other dots."""
         reasons: dict[str, list[str]] = {}
-        for name in heights:
-            if measurable(group.rows[name].get("bandwidth_gb_s")) is None:
-                shown = cut(name, _LONGEST_PRECISION).upper()
-                reasons.setdefault(_why_none(group.rows[name]), []).append(shown)
-        if reasons:
-            said = "; ".join(f"{', '.join(names)} {why}" for why, names in reasons.items())
-            center = sum(heights.values()) / len(heights)
-            points = min(6.5, 72 * self.each * 0.7)
-            drawn = [row for row in group.rows.values() if measurable(row.get("bandwidth_gb_s")) is not None]
-            marks = [mark for row in drawn for mark in (row["bandwidth_gb_s"], _roof(row)[0])]
-            ends = [mark for mark in marks if mark is not None and measurable(mark) is not None]
-            start = 0.004 * self.longest
-            if ends and min(ends) < start + (width_of(said, points) + 0.1) / self.inches:  # not over a dot
-                start = max(ends) + 0.1 / self.inches
-            self._write(start, center, said, points, self.ink.soft)
+        ends = []
+        for name in centers:
+            row = group.rows[name]
+            if _bandwidth(row) is None:
+                reasons.setdefault(_missing_word(row), []).append(canvas.cut(name, _LONGEST_PRECISION).upper())
+            else:
+                ends += [value for value in (_bandwidth(row), _roof(row)[0]) if value is not None]
+        if not reasons:
+            return
+        text = "; ".join(f"{', '.join(names)} {reason}" for reason, names in reasons.items())
+        points, start = min(6.5, 72 * self.each * 0.7), 0.004 * self.longest
+        if ends and min(ends) < start + (canvas.measure_width(text, points) + 0.1) / self.inches:
+            start = max(ends) + 0.1 / self.inches
+        self._write(start, sum(centers.values()) / len(centers), text, points, self.ink.soft)
 
-    def gain(self, group: PrecisionGroup, place: int) -> None:
-        """At the right: how much faster FP16 is in time."""
-        gain = _gain(group)
-        if gain is not None:
-            points = min(14.0 if self.plan.slide else 8.5, 72 * self.each * 0.8)
-            both = [group.rows[name] for name in PAIR if name in group.rows]
-            about = "\u2248" if any(map(predicted, both)) else ""
-            star = "*" if any(map(doubted, both)) and not self.plan.dots else ""
-            self._right(f"{about}{short(gain, '.2f')}\u00d7{star}", place, points, "center")
+    def _write_gain(self, group: PrecisionGroup, gain: float, place: int) -> None:
+        points = min(14.0 if self.slide else 8.5, 72 * self.each * 0.8)
+        both = [group.rows[name] for name in PAIR if name in group.rows]
+        about = "\u2248" if any(map(inputs.is_predicted, both)) else ""
+        star = "*" if any(map(inputs.is_doubtful, both)) and not self.dots else ""
+        self._write_right(f"{about}{short(gain, '.2f')}\u00d7{star}", place, points, "center")
 
-    def heading(self, text: str, points: float) -> None:
-        """Of the gains."""
-        self._right(text, -0.55, points * 0.85, "bottom")
+    def _write_right(self, text: str, y: float, points: float, va: str) -> None:
+        ground = {"facecolor": self.ink.ground, "edgecolor": "none", "pad": 0.6}
+        look: dict[str, Any] = {"color": self.ink.text, "bbox": ground, "linespacing": 1.0, "ha": "right", "va": va}
+        self.ax.annotate(text, (0.995, y), xycoords=("axes fraction", "data"), fontsize=points, **look)
 
-    def _right(self, text: str, y: float, points: float, va: str) -> None:
-        self.ax.annotate(
-            text, (0.995, y), xycoords=("axes fraction", "data"), va=va, ha="right", fontsize=points,
-            color=self.ink.text, bbox={"facecolor": self.ink.ground, "edgecolor": "none", "pad": 0.6}, linespacing=1.0,
-        )  # fmt: skip
+    def _write(self, x: float, y: float, text: str, points: float, color: str, **look: Any) -> None:
+        look |= {"va": "center_baseline", "parse_math": False, "clip_on": True}
+        self.ax.text(x, y, text, fontsize=points, color=color, **look)
+
+    def _handles(self) -> list[Any]:
+        """Return the legend's entries, of what is drawn alone."""
+        timed = [row for row in self.rows if _bandwidth(row) is not None]
+        drawn = {row["precision"] for row in timed}
+        handles: list[Any] = []
+        for name in (name for name in self.precisions if name in drawn):
+            look, label = self.looks[name], canvas.cut(name, _LONGEST_PRECISION).upper()
+            if self.dots:
+                handles.append(
+                    legends.line_handle(label, color=look.color, marker=look.marker, linewidth=0, markersize=5)
+                )
+            else:
+                handles.append(legends.bar_handle(label, look.color, look.hatch, self.ink.ground))
+        roofs = {arithmetic for roof, arithmetic in map(_roof, timed) if roof}
+        mark: dict[str, Any] = {"linewidth": 0, "markeredgewidth": 1.6}
+        if False in roofs:
+            label = f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"
+            handles.append(legends.line_handle(label, color=self.ink.text, marker="|", markersize=9, **mark))
+        if True in roofs:
+            label = "arithmetic roof, where it is nearer"
+            handles.append(legends.line_handle(label, color=self.ink.alarm, marker="D", markersize=4, **mark))
+        if self.peak is not None:
+            handles.append(legends.line_handle(schema.column("peak_gb_s").title, color=self.ink.soft, **_PEAK_LOOK))
+        return [*handles, *self._doubt_handles(timed)]
+
+    def _doubt_handles(self, timed: Sequence[RowDict]) -> list[Any]:
+        if self.dots:
+            text = inputs.explain_hollow(timed)
+            return [legends.ring_handle(text, self.ink.text, face=self.ink.ground)] if text else []
+        handles = []
+        if any(map(inputs.is_predicted, timed)):
+            handles.append(legends.ring_handle("hollow: predicted", self.ink.text, face=self.ink.ground, marker="s"))
+        texts = [str(row["flags"] or "wrong result") for row in self.rows if inputs.is_doubtful(row)]
+        if flags := Counter(flag for text in texts for flag in text.split(";")).most_common():
+            label = canvas.cut(", ".join(flag for flag, _ in flags), 60)
+            handles.append(legends.star_handle(f"{label}: see flags", self.ink.text))
+        return handles
+
+
+def _bandwidth(row: Mapping[str, Any]) -> float | None:
+    return measurable(row.get("bandwidth_gb_s"))
 
 
 def _gain(group: PrecisionGroup) -> float | None:
+    """Return how much faster FP16 is than FP32; None where one of them has no time."""
     timed = all(measurable(group.rows.get(name, {}).get("time_ms")) is not None for name in PAIR)
-    found = measurable(group.rows.get("fp16", {}).get("speedup_vs_fp32"))
-    return found if found and timed else None
+    return measurable(group.rows["fp16"].get("speedup_vs_fp32")) if timed else None
 
 
-def _why_none(row: RowDict) -> str:
+def _missing_word(row: RowDict) -> str:
+    """Return why a row has no bandwidth, in a word."""
     value = row.get("bandwidth_gb_s")
     status = "unknown" if row["status"] == "ok" else row["status"]
-    return cut(str(status if value is None else value), _LONGEST_PRECISION)
+    return canvas.cut(str(status if value is None else value), _LONGEST_PRECISION)
 
 
-def _longest(groups: Sequence[PrecisionGroup]) -> float:
-    """The largest value that the axis must hold, GB/s."""
-    rows = [row for group in groups for row in group.rows.values()]
-    values = [value for row in rows for value in (row.get("bandwidth_gb_s"), _roof(row)[0])]
-    longest = max([value for value in values if value and measurable(value)], default=1.0)
-    peaks = _peaks(groups)
-    return max(longest, *peaks) if len(peaks) == 1 and max(peaks) < _FAR_PEAK * longest else longest
-
-
-def _roof(row: RowDict) -> tuple[float | None, bool]:
-    """The bandwidth at which a row would be at its nearer roof, GB/s, and whether that is the arithmetic one."""
+def _roof(row: Mapping[str, Any]) -> tuple[float | None, bool]:
+    """Return the bandwidth of a row at its nearer roof, GB/s, and whether that roof is arithmetic."""
     grade, bandwidth = graded(row), row.get("bandwidth_gb_s")
     if grade is not None and grade[1] and grade[0] > 0 and bandwidth:
-        return 100 * bandwidth / grade[0], True
-    return row.get("attainable_gb_s"), False
+        return measurable(100 * bandwidth / grade[0]), True
+    return measurable(row.get("attainable_gb_s")), False
 
 
-_FAR_PEAK = 1.5  # of the longest bar or roof: a peak beyond is left out, so that bars keep their length
+def _near_peak(rows: Sequence[RowDict], longest: float) -> float | None:
+    """Return the theoretical peak where rows have one, less than 1.5 times the longest bar: bars stay long.
+
+    Measured rows have the driver's peak, others a data sheet's.
+    """
+    known = [row for row in rows if measurable(row.get("peak_gb_s"))]
+    peaks = {float(row["peak_gb_s"]) for row in ([row for row in known if not inputs.is_predicted(row)] or known)}
+    return next((peak for peak in peaks if len(peaks) == 1 and peak < 1.5 * longest), None)
 
 
-def _peaks(groups: Sequence[PrecisionGroup]) -> set[float]:
-    """The theoretical peaks; measured rows have the driver's, others a data sheet's."""
-    rows = [row for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))]
-    return {row["peak_gb_s"] for row in ([row for row in rows if not predicted(row)] or rows)}
-
-
-_PEAK_LOOK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
-
-
-def _peak(groups: Sequence[PrecisionGroup]) -> float | None:
-    """The theoretical peak where it is known, and one, and near."""
-    peaks = _peaks(groups)
-    return next(iter(peaks)) if len(peaks) == 1 and max(peaks) <= _longest(groups) else None
-
-
-def _handles(plan: _Plan, colors: Ink) -> list[Any]:
-    """The legend's entries: of what is drawn, and of nothing else."""
-    from matplotlib.patches import Rectangle
-
-    rows = plan.rows()
-    timed = [row for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
-    drawn = {row["precision"] for row in timed}
-    handles: list[Any] = []
-    looks = styles(plan.precisions)
-    for name in (name for name in plan.precisions if name in drawn):
-        look, label = looks[name], cut(name, _LONGEST_PRECISION).upper()
-        if plan.dots:
-            handles.append(make_handle(label, color=look.color, marker=look.marker, linewidth=0, markersize=5))
-        else:
-            ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
-            handles.append(Rectangle((0, 0), 1, 1, facecolor=look.color, hatch=look.hatch, label=label, **ground))
-    marked = {arithmetic for roof, arithmetic in map(_roof, timed) if roof and measurable(roof)}
-    told = {False: f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"}
-    told[True] = "arithmetic roof, where it is nearer"
-    handles += [
-        make_handle(
-            told[arithmetic], color=colors.alarm if arithmetic else colors.text, linewidth=0, markeredgewidth=1.6,
-            marker="D" if arithmetic else "|", markersize=4 if arithmetic else 9,
-        )
-        for arithmetic in sorted(marked)
-    ]  # fmt: skip
-    if _peak(plan.groups) is not None:
-        handles.append(make_handle(schema.column("peak_gb_s").title, color=colors.soft, **_PEAK_LOOK))
-    empty = why_hollow(timed if plan.dots else [row | {"flags": "", "verified": None} for row in timed])
-    if empty:
-        mark: dict[str, Any] = {"marker": "o" if plan.dots else "s", "markersize": 5, "linewidth": 0}
-        handles.append(make_handle(empty, markerfacecolor=colors.ground, markeredgecolor=colors.text, **mark))
-    doubts = Counter(flag for row in rows if doubted(row) for flag in str(row["flags"] or "wrong result").split(";"))
-    if doubts and not plan.dots:
-        label = cut(", ".join(name for name, _ in doubts.most_common()), _LONGEST_DOUBTS)
-        handles.append(make_handle(f"{label}: see flags", linewidth=0, marker="$*$", color=colors.text))
-    return handles
-
-
-def _labels(lines: Sequence[str | PrecisionGroup], groups: Sequence[PrecisionGroup]) -> tuple[str, list[str]]:
-    """What all cases share in their names, and the rest of each, with what tells the cases of one name apart."""
+def _labels(lines: Sequence[_CaseLine], groups: Sequence[PrecisionGroup]) -> tuple[str, list[str]]:
+    """Return the words that the names of all cases share, and a label for each line."""
     cases = [str(group.first["case"]) for group in groups]
-    shared, rest = distinguish_names(cases)
+    shared, rest = canvas.distinguish_names(cases)
     brief = dict(zip(cases, rest, strict=True))
     apart = dict(zip(map(id, groups), pairs.distinctions(groups), strict=True))
     labels = [
-        cut(line, _LONGEST_NAME)
+        canvas.cut(line, _LONGEST_NAME)
         if isinstance(line, str)
         else _label(line, brief[str(line.first["case"])], apart[id(line)], groups)
         for line in lines
     ]
-    return cut(shared, _LONGEST_NAME), labels
+    return canvas.cut(shared, _LONGEST_NAME), labels
 
 
 def _label(line: PrecisionGroup, name: str, apart: str, groups: Sequence[PrecisionGroup]) -> str:
-    """Case, what tells it apart, and sizes where other cases of that name have other ones."""
+    """Return a case's name, what distinguishes it, and the sizes that other cases of its name have otherwise."""
     first = line.first
-    same_case = [other for other in groups if other.first["case"] == first["case"]]
-    alike = [other for other in same_case if other.variants == line.variants and other.rows.keys() == line.rows.keys()]
-    sizes = [name for name in schema.all_param_names() if len({other.first.get(name) for other in alike}) > 1]
-    words = [f"{name}={first[name]}" for name in sizes if first.get(name) is not None and name not in first["case"]]
-    rest = cut(" ".join([*filter(None, [apart]), *words]), _LONGEST_NAME // 2)
-    return f"{cut(name, _LONGEST_NAME - len(rest))} {rest}".rstrip()
+    alike = [
+        other.first
+        for other in groups
+        if other.first["case"] == first["case"]
+        and other.variants == line.variants
+        and other.rows.keys() == line.rows.keys()
+    ]
+    sizes = [size for size in schema.all_param_names() if len({row.get(size) for row in alike}) > 1]
+    words = [f"{size}={first[size]}" for size in sizes if first.get(size) is not None and size not in first["case"]]
+    rest = canvas.cut(" ".join([*filter(None, [apart]), *words]), _LONGEST_NAME // 2)
+    return f"{canvas.cut(name, _LONGEST_NAME - len(rest))} {rest}".rstrip()
 
 
-def _devices(plan: _Plan) -> list[str]:
-    """The device, if there is one."""
-    found = (str(group.first["device"]) for group in plan.groups if group.first.get("device"))
-    devices = list(dict.fromkeys(cut(device, _LONGEST_NAME) for device in found))
-    return devices if len(devices) == 1 else []
-
-
-MOST = 60  # panels that somebody looks at; which are left out is said
-
-_COLUMNS = 3
-
-_LONGEST = 40  # letters of a panel's title
-
-
-def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -> None:
-    """Draw a panel for each case: its precisions' bandwidths in GB/s; the format is that of the target's ending.
+def save_panels(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -> None:
+    """Write a picture with a panel for each case, of its bandwidths by precision in GB/s.
 
     Raises
     ------
@@ -515,30 +410,26 @@ def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -
     """
     if not means:
         raise ValueError("there are no rows to draw")
-    cases = list(means)[:MOST]
-    note_left_out(len(cases), len(means), "cases")
-    columns = min(_COLUMNS, len(cases))
+    cases = list(means)[:_MOST_PANELS]
+    canvas.note_left_out(len(cases), len(means), "cases")
+    columns = min(3, len(cases))
     lines = math.ceil(len(cases) / columns)
 
     def draw(figure: Figure) -> None:
-        for number, case in enumerate(cases):
-            _draw_panel(figure.add_subplot(lines, columns, number + 1), case, means[case])
+        for number, case in enumerate(cases, 1):
+            _draw_panel(figure.add_subplot(lines, columns, number), case, means[case])
 
-    write_panels((3.6 * columns, 2.6 * lines), draw, [target], dpi=dpi)
+    canvas.write_figure((3.6 * columns, 2.6 * lines), draw, [target], dpi=dpi)
 
 
 def _draw_panel(ax: Axes, case: str, means: Mapping[str, float]) -> None:
-    from matplotlib.patches import Rectangle
-
-    names: Sequence[str] = list(means)
-    for place, name in enumerate(names):
-        look = style(name)
-        ground: dict[str, Any] = {"edgecolor": "white", "linewidth": 0}
-        ax.add_patch(Rectangle((place - 0.35, 0), 0.7, means[name], facecolor=look.color, hatch=look.hatch, **ground))
-        ax.text(place, means[name], figure_text(means[name], whole_from=100), ha="center", va="bottom", fontsize=8)
-    ax.set_xticks(range(len(names)), [to_ascii(name).upper() for name in names], fontsize=8, parse_math=False)
-    ax.set_title(cut(case, _LONGEST), fontsize=9, parse_math=False)
+    looks, values = [style(name) for name in means], list(means.values())
+    for place, (look, value) in enumerate(zip(looks, values, strict=True)):
+        bar = ax.bar(place, value, 0.7, color=look.color, hatch=look.hatch, edgecolor="white", linewidth=0)
+        ax.bar_label(bar, [figure_text(value, whole_from=100)], fontsize=8)
+    ax.set_xticks(range(len(means)), [to_ascii(name).upper() for name in means], fontsize=8, parse_math=False)
+    ax.set_title(canvas.cut(case, 40), fontsize=9, parse_math=False)
     ax.set_ylabel(schema.column("bandwidth_gb_s").unit, fontsize=8)
-    ax.set_xlim(-0.5, len(names) - 0.5)
-    ax.set_ylim(0, 1.15 * max(means.values()) or 1.0)
+    ax.set_xlim(-0.5, len(means) - 0.5)
+    ax.set_ylim(0, 1.15 * max(values) or 1.0)
     ax.spines[["top", "right"]].set_visible(False)

@@ -1,56 +1,59 @@
-"""A figure over two parameters, a cell for each pair."""
+"""Heatmaps: a figure over two parameters, a cell for each pair of values."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.plot.canvas import Drawing, Inches, cut, note_left_out, width_of
-from bwprof.plot.data import device_of, doubted, need, number_column, predicted, remarks, rows_of
-from bwprof.plot.legends import add_title
-from bwprof.plot.series import axis_label, column_of, count_formatter, varying
-from bwprof.plot.styles import dress, ink, readable
+from bwprof.plot import inputs
+from bwprof.plot.canvas import Drawing, Inches, cut, draws, measure_width, note_left_out
+from bwprof.plot.legends import add_title, capitalize
+from bwprof.plot.series import axis_label, count_formatter, count_values, figure_title, find_column, require_column
+from bwprof.plot.styles import finish_axes, ink, readable
 from bwprof.results.columns import Column
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import figure_text, plural
-from bwprof.text.parsing import measurable, parse_name, quote_text, repr_short
+from bwprof.text.parsing import measurable, quote_text, repr_short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLORS = "cividis"  # made for people with colour-blindness, too
-
+_COLORS = "cividis"  # readable for people with colour-blindness
 _CELL = (0.72, 0.42)  # inches
-
 _MOST_CELLS = 60  # in one direction
-
-_LARGEST, _LEAST = (14.0, 12.0), (5.0, 3.2)
-
-_AROUND = (1.9, 1.2)
-
-_POINTS, _LEAST_POINTS = 8.0, 4.5
-
-_LONGEST = 44
+_LARGEST, _LEAST, _AROUND = (14.0, 12.0), (5.0, 3.2), (1.9, 1.2)  # of the axes, and around them
+_LONGEST = 44  # letters of a name
+_Key = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    x: Column
-    y: Column
+class _Heatmap:
+    """The parameters and their values, a row for each cell, the cells of failed rows, and notes for the title."""
+
+    columns: tuple[Column, Column]
     value: Column
-    xs: list[float]
-    ys: list[float]
-    cells: dict[tuple[float, float], float]
-    words: list[str]
-    predicted: set[tuple[float, float]]
-    doubted: set[tuple[float, float]]
-    broken: set[tuple[float, float]]
+    axes: tuple[list[float], list[float]]
+    rows: dict[_Key, RowDict]
+    failed: set[_Key]
+    notes: list[str]
+
+    def cells(self, test: Callable[[RowDict], bool] = inputs.is_drawable) -> list[tuple[int, int, float]]:
+        """Return the column, the line and the value of cells whose row passes a test."""
+        xs, ys = self.axes
+        chosen = [(key, float(row[self.value.name])) for key, row in self.rows.items() if test(row)]
+        return [(xs.index(x), ys.index(y), value) for (x, y), value in chosen]
+
+    @property
+    def predicted(self) -> list[tuple[int, int, float]]:
+        """The cells of predictions; none where all are, as a line through every cell would distinguish none."""
+        cells = self.cells(inputs.is_predicted)
+        return cells if len(cells) < len(self.rows) else []
 
 
+@draws
 def heatmap(
     data: Any,
     ax: Axes | None = None,
@@ -59,28 +62,28 @@ def heatmap(
     y: str | None = None,
     value: str = "bandwidth_gb_s",
     precision: str | None = None,
-) -> Axes:
-    """A figure over two parameters; of several rows of a pair the fastest.
+) -> Drawing:
+    """Draw a figure over two parameters; of several rows of a pair the fastest.
 
-    A corner of a cell is cut off where its row is in doubt (flags), a line crosses it where it is only predicted.
+    A cell with a cut corner has flags, one with a line across it is a prediction.
 
     Parameters
     ----------
     data : pandas.DataFrame, path or rows
-        From `bwprof.sweep` or `bwprof.load`, a run's folder, a file of results, with several values of two parameters.
+        From `bwprof.sweep` or `bwprof.load`, a run's folder, or a file of results, with two parameters.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure of pyplot's when left out.
+        Where to draw; by default a new figure of pyplot.
     x, y : str, optional
-        The parameters; when left out those with the most values.
+        The parameters; by default those with the most values.
     value : str
-        What is drawn: bandwidth_gb_s, time_ms, pct_limit or another column of numbers.
+        The column to draw: bandwidth_gb_s, time_ms, pct_limit or another column of numbers.
     precision : str, optional
-        Of which precision; when left out the first one with the most rows.
+        The precision; by default the first one with the most rows.
 
     Raises
     ------
     ValueError
-        When a classic column is missing, fewer than two parameters have several values, or there is nothing to draw.
+        For a missing classic column, fewer than two parameters with several values, and nothing to draw.
 
     Examples
     --------
@@ -90,199 +93,177 @@ def heatmap(
     >>> bwprof.plot.heatmap(frame, x="N").get_ylabel()
     'K'
     """
-    return picture(data, x=x, y=y, value=value, precision=precision).on(ax)
+    content = _read_content(data, x, y, value, precision)
+    width, height = (
+        max(least, min(len(values) * cell, largest))
+        for values, cell, least, largest in zip(content.axes, _CELL, _LEAST, _LARGEST, strict=True)
+    )
+    size = (width + _AROUND[0], height + _AROUND[1])
+    return Drawing(size, (width, height), lambda ax, room: _draw(ax, content, room))
 
 
-def picture(
-    data: Any,
-    *,
-    x: str | None = None,
-    y: str | None = None,
-    value: str = "bandwidth_gb_s",
-    precision: str | None = None,
-) -> Drawing:
-    """The same as a picture to be drawn or written."""
-    plan = _plan(data, x, y, value, precision)
-    counts = (len(plan.xs), len(plan.ys))
-    inner = [
-        max(least, min(count * cell, largest))
-        for count, cell, least, largest in zip(counts, _CELL, _LEAST, _LARGEST, strict=True)
-    ]
-    size = (inner[0] + _AROUND[0], inner[1] + _AROUND[1])
-    return Drawing(size, (inner[0], inner[1]), lambda ax, room: _draw(ax, plan, room))
-
-
-def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | None) -> _Plan:
-    column = number_column("value", value)
-    every = rows_of(data)[0]
-    rows = need((row for row in every if row["status"] in ("ok", "predicted")), value)
-    chosen = _of_one(rows, precision)
-    names = _parameters(chosen, x, y)
-    chosen = need(chosen, *names)
-    lists = _lists(chosen, names)
-    kept = [row for row in chosen if row["kv_lens"] in lists]
-    others, chosen = len(chosen) - len(kept), kept
-    fastest: dict[tuple[float, float], RowDict] = {}
-    for row in chosen:
-        key = float(row[names[0]]), float(row[names[1]])
-        if key not in fastest or _time(row) < _time(fastest[key]):
-            fastest[key] = row
-    words = [cut(str(chosen[0]["operation"]), _LONGEST), cut(str(chosen[0]["precision"]), 16).upper()]
-    words += [cut(name, _LONGEST) for name in device_of(chosen)[:1]]
-    words += [registry.case_name("", found) for found in lists if found and len(lists) == 1]
-    words += [f"not drawn: {plural(others, 'row')} of other kv_lens"] if others else []
-    words += ["the fastest of several rows"] if len(fastest) < len(chosen) else []
-    axes = []
+def _read_content(data: Any, x: str | None, y: str | None, value: str, precision: str | None) -> _Heatmap:
+    column = inputs.number_column("value", value)
+    every = inputs.read_rows(data)[0]
+    names, drawn, failed, notes = _choose_rows(every, x, y, value, precision)
+    fastest: dict[_Key, RowDict] = {}
+    for row in sorted(drawn, key=lambda row: measurable(row.get("time_ms")) or float("inf")):
+        fastest.setdefault((float(row[names[0]]), float(row[names[1]])), row)
+    notes += ["the fastest of several rows"] if len(fastest) < len(drawn) else []
+    axes: list[list[float]] = []
     for place, name in enumerate(names):
-        found = sorted({key[place] for key in fastest})
-        words += note_left_out(min(len(found), _MOST_CELLS), len(found), f"values of {name}")
-        axes.append(found[:_MOST_CELLS])
-    cells = {key: float(row[value]) for key, row in fastest.items()}
-    one = (chosen[0]["operation"], chosen[0]["precision"])
-    without = [row for row in every if row["status"] not in ("ok", "predicted")]
-    without = [row for row in without if (row["operation"], row["precision"]) == one]
-    without = [row for row in without if not others or row["kv_lens"] in lists]
-    places = [tuple(measurable(row.get(name)) for name in names) for row in without]
-    broken = {(x, y) for x, y in places if x in axes[0] and y in axes[1]} - cells.keys()
-    guessed, flagged = ({key for key, row in fastest.items() if is_so(row)} for is_so in (predicted, doubted))
-    if guessed == fastest.keys():  # a line through every cell would tell none apart
-        words.append("predicted")
-        guessed = set()
-    words += _explain_marks((guessed, flagged), broken, [*chosen, *without])
-    columns = [column_of(name) for name in names]
-    return _Plan(columns[0], columns[1], column, axes[0], axes[1], cells, words, guessed, flagged, broken)
+        values = sorted({key[place] for key in fastest})
+        notes += note_left_out(min(len(values), _MOST_CELLS), len(values), f"values of {name}")
+        axes.append(values[:_MOST_CELLS])
+    inside = [(x, y) for x in axes[0] for y in axes[1]]
+    cells = {key: fastest[key] for key in inside if key in fastest}
+    keys: set[Any] = {tuple(measurable(row.get(name)) for name in names) for row in failed}
+    columns = (find_column(names[0]), find_column(names[1]))
+    content = _Heatmap(columns, column, (axes[0], axes[1]), cells, keys.intersection(inside) - cells.keys(), notes)
+    content.notes.extend(_explain_marks(content, [*drawn, *failed]))
+    return content
 
 
-def _lists(rows: Sequence[RowDict], names: Sequence[str]) -> set[str | None]:
-    """The lists of lengths that are drawn: all or, where a cell would stand for several, the one of most rows."""
-    found: dict[tuple[object, ...], set[str | None]] = {}
+def _choose_rows(
+    every: Sequence[RowDict], x: str | None, y: str | None, value: str, precision: str | None
+) -> tuple[tuple[str, str], list[RowDict], list[RowDict], list[str]]:
+    """Return the parameters, the rows of one operation, precision and list of lengths, those that failed, and notes."""
+    rows = _largest_group(inputs.require_numbers(filter(inputs.is_drawable, every), value), precision)
+    names = _choose_parameters(rows, x, y)
+    rows = inputs.require_numbers(rows, *names)
+    lists = _choose_lists(rows, names)
+    drawn = [row for row in rows if row["kv_lens"] in lists]
+    first, others = drawn[0], len(rows) - len(drawn)
+    same = [row for row in every if all(row[name] == first[name] for name in ("operation", "precision"))]
+    failed = [row for row in same if not inputs.is_drawable(row) and (not others or row["kv_lens"] in lists)]
+    notes = [
+        cut(str(first["operation"]), _LONGEST),
+        cut(str(first["precision"]), 16).upper(),
+        *(cut(name, _LONGEST) for name in inputs.device_names(drawn)[:1]),
+        registry.case_name("", first["kv_lens"]) if first["kv_lens"] and len(lists) == 1 else "",
+        f"not drawn: {plural(others, 'row')} of other kv_lens" if others else "",
+    ]
+    return names, drawn, failed, notes
+
+
+def _explain_marks(content: _Heatmap, rows: Sequence[RowDict]) -> list[str]:
+    marks = (
+        (content.cells(inputs.is_predicted), "\u2571 predicted" if content.predicted else "predicted"),
+        (content.cells(inputs.is_doubtful), "\u25e5 see flags"),
+        (content.failed, "\u00d7 failed or skipped"),
+    )
+    others = [note for note in inputs.note_rows(rows) if not (content.failed and note.startswith("not drawn"))]
+    return [*(note for cells, note in marks if cells), *others]
+
+
+def _choose_lists(rows: Sequence[RowDict], names: Sequence[str]) -> set[str | None]:
+    """Return all lists of lengths; where a cell would have several, the one with the most rows."""
+    by_cell: dict[tuple[object, ...], set[str | None]] = {}
     for row in rows:
-        found.setdefault(tuple(row[name] for name in names), set()).add(row["kv_lens"])
-    if all(len(lists) == 1 for lists in found.values()):
-        return set().union(*found.values())
+        by_cell.setdefault(tuple(row[name] for name in names), set()).add(row["kv_lens"])
+    if all(len(lists) == 1 for lists in by_cell.values()):
+        return set().union(*by_cell.values())
     return {Counter(row["kv_lens"] for row in rows).most_common(1)[0][0]}
 
 
-def _explain_marks(marks: tuple[object, object], broken: object, rows: Sequence[RowDict]) -> list[str]:
-    """What marks of cells mean, and what is said of the rows."""
-    said = zip((*marks, broken), ("\u2571 predicted", "\u25e5 see flags", "\u00d7 failed or skipped"), strict=True)
-    others = [word for word in remarks(rows) if not word.startswith("not drawn") or not broken]
-    return [*(word for there, word in said if there), *others]
-
-
-def _time(row: RowDict) -> float:
-    return measurable(row.get("time_ms")) or float("inf")
-
-
-def _of_one(rows: Sequence[RowDict], precision: str | None) -> list[RowDict]:
-    """The rows of one operation and precision, those with the most rows."""
-    there = list(dict.fromkeys(row["precision"] for row in rows))
+def _largest_group(rows: Sequence[RowDict], precision: str | None) -> list[RowDict]:
+    """Return the rows of the operation and the precision that have the most."""
     if precision is not None and not isinstance(precision, str):
         raise TypeError(f"precision is {repr_short(precision)}: a name is needed")
-    wanted = None if precision is None else registry.check_precision(precision, there)
-    kept = [row for row in rows if wanted in (None, row["precision"])]
-    most = Counter((row["operation"], row["precision"]) for row in kept).most_common(1)[0][0]
-    return [row for row in kept if (row["operation"], row["precision"]) == most]
+    if precision is not None:
+        name = registry.check_precision(precision, list(dict.fromkeys(row["precision"] for row in rows)))
+        rows = [row for row in rows if row["precision"] == name]
+    most = Counter((row["operation"], row["precision"]) for row in rows).most_common(1)[0][0]
+    return [row for row in rows if (row["operation"], row["precision"]) == most]
 
 
-def _parameters(rows: Sequence[RowDict], x: str | None, y: str | None) -> tuple[str, str]:
-    for which, name in (("x", x), ("y", y)):
-        if name is not None and not any(parse_name(name, which) in row for row in rows):
-            number_column(which, name)
-            raise ValueError(f"{which}: no row has a column {quote_text(name)}")
-    rest = [name for name in varying(rows) if name not in (x, y)]
-    chosen = [name if name is not None else (rest.pop(0) if rest else None) for name in (x, y)]
-    if chosen[0] is None or chosen[1] is None:
-        found = ", ".join(varying(rows)) or "none"
-        raise ValueError(f"a heatmap needs two parameters with several values each, and there are: {found}")
-    if chosen[0] == chosen[1]:
-        raise ValueError(f"x and y are both {quote_text(chosen[0])}: a heatmap needs two parameters")
-    return chosen[0], chosen[1]
+def _choose_parameters(rows: Sequence[RowDict], x: str | None, y: str | None) -> tuple[str, str]:
+    for argument, name in (("x", x), ("y", y)):
+        if name is not None:
+            require_column(rows, name, argument)
+    counts = count_values(rows)
+    rest = [name for name in counts if name not in (x, y)]
+    first, second = (name if name is not None else (rest.pop(0) if rest else None) for name in (x, y))
+    if first is None or second is None:
+        there = ", ".join(counts) or "none"
+        raise ValueError(f"a heatmap needs two parameters with several values each, and there are: {there}")
+    if first == second:
+        raise ValueError(f"x and y are both {quote_text(first)}: a heatmap needs two parameters")
+    return first, second
 
 
-def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
+def _draw(ax: Axes, content: _Heatmap, room: Inches) -> None:
     import numpy as np
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
 
-    grid = np.full((len(plan.ys), len(plan.xs)), np.nan)
-    for row, y in enumerate(plan.ys):
-        for place, x in enumerate(plan.xs):
-            grid[row, place] = plan.cells.get((x, y), np.nan)
-    known = grid[np.isfinite(grid)]
-    low, high = (0.0, 100.0) if plan.value.unit == "%" else (float(known.min()), float(known.max()))
+    xs, ys = content.axes
+    drawn = content.cells()
+    grid = np.full((len(ys), len(xs)), np.nan)
+    for column, line, value in drawn:
+        grid[line, column] = value
+    low, high = (0.0, 100.0) if content.value.unit == "%" else (float(np.nanmin(grid)), float(np.nanmax(grid)))
     norm, colors = Normalize(low, max(high, low + 1e-12 * abs(low) + 1e-300)), colormaps[_COLORS]
-    columns, lines = (np.arange(len(values) + 1) - 0.5 for values in (plan.xs, plan.ys))
+    edges = [np.arange(len(values) + 1) - 0.5 for values in content.axes]
     look: dict[str, Any] = {"norm": norm, "cmap": colors, "edgecolors": ink(ax).ground, "linewidth": 0.5}
-    image = ax.pcolormesh(columns, lines, np.ma.masked_invalid(grid), **look)
-    _marks(ax, plan, room, lambda found: readable(colors(norm(found))))
-    at = {(x, y): (row, place) for row, y in enumerate(plan.ys) for place, x in enumerate(plan.xs)}
-    crossed = {at[key] for key in plan.predicted if key in at}
-    _numbers(ax, grid, room, lambda found: colors(norm(found)), crossed)
-    for axis, values, inches in ((ax.xaxis, plan.xs, room[0]), (ax.yaxis, plan.ys, room[1])):
+    image = ax.pcolormesh(*edges, np.ma.masked_invalid(grid), **look)
+
+    def paint(value: float) -> Any:
+        return colors(norm(value))
+
+    _draw_marks(ax, content, room, paint)
+    _write_numbers(ax, content, room, drawn, paint)
+    for axis, values, inches in ((ax.xaxis, xs, room[0]), (ax.yaxis, ys, room[1])):
         step = max(1, round(len(values) * 0.45 / max(inches, 0.5)))
         axis.set_ticks(range(0, len(values), step), list(map(count_formatter(values), values[::step])))
-    ax.set_xlim(-0.5, len(plan.xs) - 0.5)
-    ax.set_ylim(-0.5, len(plan.ys) - 0.5)
-    ax.set_xlabel(axis_label(plan.x), parse_math=False)
-    ax.set_ylabel(axis_label(plan.y), parse_math=False)
-    add_title(ax, _title(plan), plan.words, room)
-    dress(ax)
+    ax.set_xlim(-0.5, len(xs) - 0.5)
+    ax.set_ylim(-0.5, len(ys) - 0.5)
+    ax.set_xlabel(axis_label(content.columns[0]), parse_math=False)
+    ax.set_ylabel(axis_label(content.columns[1]), parse_math=False)
+    title = f"{figure_title(content.value)} over {content.columns[0].name} and {content.columns[1].name}"
+    add_title(ax, capitalize(title), content.notes, room)
+    finish_axes(ax)
     ax.tick_params(length=0)
-    _scale(ax, image, plan)
+    _add_scale(ax, image, content.value.label)
 
 
-def _title(plan: _Plan) -> str:
-    said = f"{plan.value.title or plan.value.name.replace('_', ' ')} over {plan.x.name} and {plan.y.name}"
-    return said[0].upper() + said[1:]
-
-
-def _marks(ax: Axes, plan: _Plan, room: Inches, color: Any) -> None:
-    """Which cells are predicted, in doubt, or have no value as their row failed."""
+def _draw_marks(ax: Axes, content: _Heatmap, room: Inches, paint: Any) -> None:
     from matplotlib.collections import LineCollection, PolyCollection
 
-    at = {(x, y): (place, row) for place, x in enumerate(plan.xs) for row, y in enumerate(plan.ys)}
-    corner = 0.09, 0.09 * room[0] / len(plan.xs) * len(plan.ys) / room[1]  # as wide as high
-    guessed = [key for key in sorted(plan.predicted) if key in at]
-    ways = [[(at[key][0] - 0.5, at[key][1] - 0.5), (at[key][0] + 0.5, at[key][1] + 0.5)] for key in guessed]
-    paints = [color(plan.cells[key]) for key in guessed]
+    xs, ys = content.axes
+    width, height = 0.18, 0.18 * room[0] / len(xs) * len(ys) / room[1]  # of a corner, as wide as high
+    predicted, doubtful = content.predicted, content.cells(inputs.is_doubtful)
+    ways = [[(x - 0.5, y - 0.5), (x + 0.5, y + 0.5)] for x, y, _ in predicted]
+    paints = [readable(paint(value)) for _, _, value in predicted]
     ax.add_collection(LineCollection(ways, colors=paints, linewidths=0.7), autolim=False)
-    flagged = [key for key in sorted(plan.doubted) if key in at]
-    corners = []
-    for key in flagged:
-        x, y = at[key][0] + 0.5, at[key][1] + 0.5
-        corners.append([(x - 2 * corner[0], y), (x, y), (x, y - 2 * corner[1])])
-    paints = [color(plan.cells[key]) for key in flagged]
+    corners = [[(x + 0.5 - width, y + 0.5), (x + 0.5, y + 0.5), (x + 0.5, y + 0.5 - height)] for x, y, _ in doubtful]
+    paints = [readable(paint(value)) for _, _, value in doubtful]
     ax.add_collection(PolyCollection(corners, facecolors=paints, linewidths=0), autolim=False)
-    broken = [at[key] for key in sorted(plan.broken) if key in at]
-    if broken:
-        ax.plot(*zip(*broken, strict=True), color=ink(ax).soft, marker="x", markersize=5, linewidth=0)
+    if content.failed:
+        columns, lines = [xs.index(x) for x, _ in content.failed], [ys.index(y) for _, y in content.failed]
+        ax.plot(columns, lines, "x", color=ink(ax).soft, markersize=5)
 
 
-def _numbers(ax: Axes, grid: Any, room: Inches, color: Any, crossed: Collection[tuple[int, int]]) -> None:
-    """Each cell's value, in letters that fit it, if they can be read; where a line crosses the cell, in a gap of it."""
-    numbers = grid.tolist()
-    texts = [["" if math.isnan(found) else figure_text(found, whole_from=100) for found in line] for line in numbers]
-    width, height = room[0] / grid.shape[1], room[1] / grid.shape[0]
-    widest = max(width_of(text, 10.0) for line in texts for text in line)
-    points = min(_POINTS, 10.0 * 0.85 * width / widest, 72 * height * 0.6)
-    if points < _LEAST_POINTS:
-        return
-    for row, line in enumerate(texts):
-        for place, text in enumerate(line):
-            if text:
-                paint = color(grid[row, place])
-                gap = {"facecolor": paint, "edgecolor": "none", "pad": 1.0} if (row, place) in crossed else None
-                how: dict[str, Any] = {"fontsize": points, "color": readable(paint), "bbox": gap}
-                ax.text(place, row, text, ha="center", va="center_baseline", **how)
+def _write_numbers(
+    ax: Axes, content: _Heatmap, room: Inches, cells: Sequence[tuple[int, int, float]], paint: Any
+) -> None:
+    """Write each cell's value where it is readable, in a gap of the line that crosses the cell."""
+    texts = [(x, y, value, figure_text(value, whole_from=100)) for x, y, value in cells]
+    width, height = (inches / len(values) for inches, values in zip(room, content.axes, strict=True))
+    widest = max(measure_width(text, 10.0) for *_, text in texts)
+    points = min(8.0, 10.0 * 0.85 * width / widest, 72 * height * 0.6)
+    crossed = {(x, y) for x, y, _ in content.predicted}
+    for x, y, value, text in texts if points >= 4.5 else ():
+        color = paint(value)
+        gap = {"facecolor": color, "edgecolor": "none", "pad": 1.0} if (x, y) in crossed else None
+        look: dict[str, Any] = {"fontsize": points, "color": readable(color), "bbox": gap}
+        ax.text(x, y, text, ha="center", va="center_baseline", **look)
 
 
-def _scale(ax: Axes, image: Any, plan: _Plan) -> None:
-    """What the colours stand for, beside the cells."""
+def _add_scale(ax: Axes, image: Any, label: str) -> None:
     outer = ink(ax, outside=True)
     place = ax.inset_axes((1.02, 0.0, 0.025, 1.0))
     figure: Any = ax.get_figure()
-    bar = figure.colorbar(image, cax=place)
-    bar.outline.set_visible(False)
+    figure.colorbar(image, cax=place).outline.set_visible(False)
     place.tick_params(color=outer.soft, labelcolor=outer.text, labelsize=8)
-    place.set_ylabel(plan.value.label, color=outer.text, fontsize=9)
+    place.set_ylabel(label, color=outer.text, fontsize=9)

@@ -1,8 +1,7 @@
-"""Titles, legends, and names beside points that cover neither each other nor a point."""
+"""Names beside points that cover neither each other nor a point."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +14,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Annotation
 
-_RADII = (6.5, 13.0, 24.0, 38.0, 55.0, 75.0)  # points from what a name belongs to
-
-_ANGLES = tuple(math.radians(angle) for angle in (20, -20, 160, 200, 90, -90, 50, -50, 130, -130))
-
-_FEW, _NEAR = 12, 3  # names, and how many of the radii more of them than these may use
-
-_FAR = 9.0  # from here on a thin line leads to the name
+_RADII = np.array((6.5, 13.0, 24.0, 38.0, 55.0, 75.0))  # distances of a name from its point, points
+_ANGLES = np.radians((20, -20, 160, 200, 90, -90, 50, -50, 130, -130))
+_FEW, _NEAR = 12, 3  # more names than this use the first three radii alone: long leaders would cross
+_FAR = 9.0  # from this radius on a thin line leads to the name
 
 
 class Labels(Artist):
-    """Places annotations around their points each time the figure is drawn; those without room are not shown.
+    """Places annotations around their points each time the figure is drawn, and hides those without room.
 
-    The earlier ones have the choice. `points` and `lines` (pixels are worked out from data) are kept clear: points if
-    at all possible, lines where it costs nothing. No line that leads to a name goes through another name.
+    Earlier annotations choose first. A name keeps clear of `points` where possible, and of `lines` where that costs
+    nothing; both are in data coordinates. No leader crosses another name.
     """
 
     def __init__(
@@ -38,78 +34,66 @@ class Labels(Artist):
         lines: Sequence[tuple[float, float]] = (),
     ) -> None:
         super().__init__()
-        self.set_zorder(-1)  # before everything that it places
+        self.set_zorder(-1)  # drawn before everything that it places
         self.set_in_layout(False)
         self._notes = list(notes)
         self._points = np.array(points, float).reshape(-1, 2)
         self._lines = np.array(lines, float).reshape(-1, 2)
 
     def draw(self, renderer: Any, *_: Any, **__: Any) -> None:
-        """Nothing of its own: it moves the names."""
+        """Place the annotations."""
         ax = self.axes
         if ax is None or not self._notes:
             return
         scale = renderer.points_to_pixels(1.0)
-        frame = ax.get_window_extent(renderer)
+        frame = ax.get_window_extent(renderer).extents
         transform: Any = ax.transData
         points, lines = transform.transform(self._points), transform.transform(self._lines)
         legend = ax.get_legend()
-        radii = _RADII if len(self._notes) <= _FEW else _RADII[:_NEAR]  # of many, long ways cross each other
-        taken = [legend.get_window_extent(renderer).extents] if legend is not None else []
-        ways: list[tuple[Any, Any]] = []  # of the thin lines, from a point to its name
+        boxes = [legend.get_window_extent(renderer).extents] if legend is not None else []
+        leaders: list[Any] = []  # of the names so far: a point, and the middle of its name
+        radii = _RADII if len(self._notes) <= _FEW else _RADII[:_NEAR]
         for note in self._notes:
             note.set_visible(True)
             note.xyann = (0.0, 0.0)
-            size = note.get_window_extent(renderer) if note.arrow_patch is None else _text_extent(note, renderer)
             at = transform.transform(note.xy)
-            place = self._best(radii, at, size.width, size.height, scale, frame.extents, taken, ways, points, lines)
-            if place is None:
-                note.set_visible(False)
+            corners, candidates, ways = _candidates(at, _text_extent(note, renderer), radii, scale)
+            free = (candidates[:, :2] >= frame[:2]).all(1) & (candidates[:, 2:] <= frame[2:]).all(1)
+            far = np.repeat(radii >= _FAR, len(_ANGLES))
+            free &= ~_overlaps(candidates, boxes).any(1) & ~_crosses(leaders, candidates).any(0)
+            free &= ~(far & _crosses(ways, boxes).any(1))
+            if len(radii) < len(_RADII):
+                free &= _count_inside(points, candidates, 0) == 0
+            cost = 4.0 * _count_inside(points, candidates, 3 * scale) + _count_inside(lines, candidates, 0)
+            chosen = _choose(np.where(free, cost + np.repeat(radii, len(_ANGLES)) / 40, np.inf), radii)
+            note.set_visible(chosen is not None)
+            if chosen is None:
                 continue
-            (x, y), box, way = place
-            note.xyann = ((x - at[0]) / scale, (y - at[1]) / scale)
+            note.xyann = tuple((corners[chosen] - at) / scale)
             if note.arrow_patch is not None:
-                note.arrow_patch.set_visible(way is not None)
-            taken.append(box)
-            ways += [] if way is None else [way]
+                note.arrow_patch.set_visible(bool(far[chosen]))
+            boxes.append(candidates[chosen])
+            leaders += [ways[chosen]] if far[chosen] else []
 
-    @staticmethod
-    def _best(
-        radii: Sequence[float],
-        at: Any,
-        width: float,
-        height: float,
-        scale: float,
-        frame: Any,
-        taken: list[Any],
-        ways: list[tuple[Any, Any]],
-        points: Any,
-        lines: Any,
-    ) -> tuple[tuple[float, float], Any, tuple[Any, Any] | None] | None:
-        """The lower left corner, the box, and the way to it where it is far; None where there is no room."""
-        best: tuple[float, tuple[float, float], Any, tuple[Any, Any] | None] | None = None
-        others = np.array(taken, float).reshape(-1, 4)
-        for radius in radii:
-            for angle in _ANGLES:
-                dx, dy = math.cos(angle), math.sin(angle)
-                x = at[0] + scale * radius * dx - width * (0 if dx > 0.1 else 1 if dx < -0.1 else 0.5)
-                y = at[1] + scale * radius * dy - height * (0.5 - 0.5 * dy)
-                pad = 1.5 * scale
-                box = np.array([x - pad, y - pad, x + width + pad, y + height + pad])
-                if box[0] < frame[0] or box[1] < frame[1] or box[2] > frame[2] or box[3] > frame[3]:
-                    continue
-                way = (at, np.array([x + width / 2, y + height / 2])) if radius >= _FAR else None
-                if _overlaps(others, box) or _crosses(ways, box) or (way and _crosses([way], others)):
-                    continue
-                covered = _inside(points, box, 0)
-                if covered and len(radii) < len(_RADII):
-                    continue
-                cost = 4.0 * _inside(points, box, 3 * scale) + 1.0 * _inside(lines, box, 0) + radius / 40
-                if best is None or cost < best[0]:
-                    best = cost, (x, y), box, way
-            if best is not None and best[0] < radius / 40 + 0.5:
-                break
-        return None if best is None else best[1:]
+
+def _candidates(at: Any, extent: Any, radii: Any, scale: float) -> tuple[Any, Any, Any]:
+    """Return the lower left corners, the padded boxes and the leaders of all places of a name, pixels."""
+    dx, dy = np.cos(_ANGLES), np.sin(_ANGLES)
+    left = np.select((dx > 0.1, dx < -0.1), (0.0, -extent.width), -0.5 * extent.width)
+    steps = scale * radii[:, None, None] * np.stack((dx, dy), 1)
+    size = np.array((extent.width, extent.height))
+    corners = (at + steps + np.stack((left, -extent.height * (0.5 - 0.5 * dy)), 1)).reshape(-1, 2)
+    boxes = np.hstack((corners - 1.5 * scale, corners + size + 1.5 * scale))
+    return corners, boxes, np.stack((np.broadcast_to(at, corners.shape), corners + size / 2), 1)
+
+
+def _choose(cost: Any, radii: Any) -> int | None:
+    """Return the cheapest place within the first radius that has one without a penalty, else of all."""
+    nearest = np.minimum.accumulate(cost.reshape(len(radii), -1).min(axis=1))
+    enough = np.flatnonzero(nearest < radii / 40 + 0.5)
+    last = enough[0] + 1 if len(enough) else len(radii)
+    place = int(np.argmin(cost[: last * len(_ANGLES)]))
+    return place if np.isfinite(cost[place]) else None
 
 
 def _text_extent(note: Annotation, renderer: Any) -> Any:
@@ -119,24 +103,26 @@ def _text_extent(note: Annotation, renderer: Any) -> Any:
     return Text.get_window_extent(note, renderer)
 
 
-def _overlaps(boxes: Any, box: Any) -> bool:
-    hit = (boxes[:, 0] < box[2]) & (boxes[:, 2] > box[0]) & (boxes[:, 1] < box[3]) & (boxes[:, 3] > box[1])
-    return bool(hit.any())
+def _overlaps(boxes: Any, others: Sequence[Any]) -> Any:
+    """Return which boxes overlap which others, (boxes, others)."""
+    one, other = np.asarray(boxes)[:, None], np.array(others, float).reshape(1, -1, 4)
+    return ((other[..., :2] < one[..., 2:]) & (other[..., 2:] > one[..., :2])).all(-1)
 
 
-def _crosses(ways: Sequence[tuple[Any, Any]], boxes: Any) -> bool:
-    """Whether any of the straight ways goes through any of the boxes."""
+def _crosses(ways: Any, boxes: Any) -> Any:
+    """Return which straight ways go through which boxes, (ways, boxes)."""
     ends = np.array(ways, float).reshape(-1, 1, 2, 2)
     start, along = ends[:, :, 0], ends[:, :, 1] - ends[:, :, 0]
-    shares = boxes.reshape(1, -1, 2, 2) - start[:, :, None]  # of the way, where it meets each side
+    shares = np.array(boxes, float).reshape(1, -1, 2, 2) - start[:, :, None]  # of the way, where it meets each side
     shares /= np.where(along, along, 1e-9)[:, :, None]
     enters, leaves = shares.min(axis=2).max(axis=-1), shares.max(axis=2).min(axis=-1)
-    return bool(((enters < leaves) & (enters < 1) & (leaves > 0)).any())
+    return (enters < leaves) & (enters < 1) & (leaves > 0)
 
 
-def _inside(points: Any, box: Any, pad: float) -> float:
-    hit = (points[:, 0] > box[0] - pad) & (points[:, 0] < box[2] + pad)
-    return float((hit & (points[:, 1] > box[1] - pad) & (points[:, 1] < box[3] + pad)).sum())
+def _count_inside(points: Any, boxes: Any, pad: float) -> Any:
+    """Return how many points lie in each box, which is `pad` pixels larger."""
+    one = boxes[:, None]
+    return ((points > one[..., :2] - pad) & (points < one[..., 2:] + pad)).all(-1).sum(1)
 
 
 def name_points(
@@ -163,12 +149,12 @@ def name_points(
             ha="left",
             bbox={"boxstyle": "square,pad=0.08", "facecolor": ground, "edgecolor": "none", "alpha": 0.75},
             arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.4, "shrinkA": 0.0, "shrinkB": 2.0},
+            zorder=2.9,  # below marks, above the lines that its ground covers
         )
         for text, at, color in names
     ]
     for note in notes:
         note.set_in_layout(False)
-        note.set_zorder(2.9)  # below marks, above the lines that its ground covers
-    placed = Labels(notes, points, lines)
-    ax.add_artist(placed)
-    return placed
+    labels = Labels(notes, points, lines)
+    ax.add_artist(labels)
+    return labels

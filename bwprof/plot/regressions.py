@@ -4,66 +4,48 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.plot.canvas import Drawing, Inches, beside, cut, log, save_one
-from bwprof.plot.data import need_columns
-from bwprof.plot.legends import legend_over_lines, make_handle
-from bwprof.plot.styles import Ink, dress, ink
+from bwprof.plot.canvas import Drawing, Inches, check_axes, cut, draws, log, measure_labels, write_figure
+from bwprof.plot.inputs import require_columns
+from bwprof.plot.legends import add_legend, add_legend_over_lines, line_handle
+from bwprof.plot.styles import Ink, finish_axes, ink, styles
 from bwprof.results import schema
-from bwprof.text import formatting
-from bwprof.text.formatting import plural
-from bwprof.text.parsing import measurable
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-
-from collections import Counter
-from datetime import timedelta
-from typing import TYPE_CHECKING
-
-from bwprof.plot.canvas import check_axes, write_panels
-from bwprof.plot.legends import add_legend
-from bwprof.plot.styles import styles
-from bwprof.text.formatting import is_missing
+from bwprof.text.formatting import is_missing, plural
+from bwprof.text.parsing import measurable, measured_or_nan
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, and marks that tell without them.
-_LOOKS = {
+# The colours of Okabe and Ito, and a marker each; without a colour, that of minor text.
+_VERDICTS = {
     "slower": ("#D55E00", "v"),
-    "same": ("", "o"),  # the colour of lesser words
+    "same": ("", "o"),
     "faster": ("#0072B2", "^"),
     "undecided": ("#E69F00", "D"),
     "disturbed": ("#CC79A7", "x"),
 }
+_WIDTH, _AROUND_INCHES, _MARGIN_INCHES, _MOST_INCHES, _LEAST_INCHES = 9.0, 1.05, 1.5, 60.0, 2.6
+_ROW_SIZES = ((80, 0.21, 8.0), (200, 0.165, 7.0), (math.inf, 0.125, 6.0))  # up to this many rows: inches, points
+_LOG_FROM = 1.5  # ratio from which on the axis is logarithmic
 
-_AROUND_INCHES, _MARGIN_INCHES, _MOST_INCHES, _LEAST_INCHES = 1.05, 1.5, 60.0, 2.6
-
-_ROW_INCHES = ((80, 0.21, 8.0), (200, 0.165, 7.0), (math.inf, 0.125, 6.0))  # up to so many rows: height, letters
-
-_LONGEST_NAME = 60
-
-_LOGARITHMIC = 1.5  # a ratio from which on the axis is one of factors
-
-# Factors for an axis, most wanted first.
+# Ticks of a logarithmic axis, the most important ones first.
 _FACTORS = (1, 0.1, 10, 0.01, 100, 0.001, 1000, 0.5, 2, 0.2, 5, 0.3, 3, 0.7, 1.5, 0.05, 20, 0.02, 50)
-
-_APART = 0.07  # of the axis: two of them closer than this would run into each other
-
-_NEEDED = ("case", "precision", "verdict", "ratio", "ratio_lo", "ratio_hi", "threshold_pct")
+_RATIO_COLUMNS = ("case", "precision", "verdict", "ratio", "ratio_lo", "ratio_hi", "threshold_pct")
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _Ratio:
+    """A case: its ratio, new / base, with the interval, and the logarithm of the threshold."""
+
     name: str
     verdict: str
     ratio: float
@@ -72,20 +54,21 @@ class _Line:
     limit: float
 
 
-def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Each case's ratio, new / base, with its 95 % interval, sorted; the band is what the gate takes for noise.
+@draws
+def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Drawing:
+    """Draw each case's ratio, new / base, with its 95 % interval, sorted, over the band of noise.
 
     Parameters
     ----------
     data : pandas.DataFrame
         From `bwprof.compare`.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure of pyplot's, of a fitting size, when left out.
+        Where to draw; by default a new figure of pyplot of a fitting size.
 
     Raises
     ------
     ValueError
-        When it is no comparison, or no case of it was compared.
+        For a frame of another kind, and where no case was compared.
 
     Examples
     --------
@@ -94,177 +77,172 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> bwprof.plot.ratios(bwprof.compare(frame, frame)).get_xlabel()
     'change of the time (%)'
     """
-    return picture(data).on(ax)
+    return build_ratios(data)
 
 
 def save_ratios(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
-    """Write `ratios` into a file, whose ending says the format; returns its path."""
-    return save_one(path, lambda targets: picture(data).write(targets))
+    """Write `ratios` into a file, in the format of its ending; return its path."""
+    return build_ratios(data).write([Path(path)])[0]
 
 
-def picture(data: pd.DataFrame, *, most: int | None = None) -> Drawing:
-    """The same as a picture to be drawn or written, of the `most` largest changes."""
-    data = need_columns(data, *_NEEDED, what="a comparison, which bwprof.compare makes")
-    lines, left_out = _lines(data, most)
-    each, points = _row(len(lines))
-    width, height = 9.0, max(_LEAST_INCHES, _MARGIN_INCHES + len(lines) * each)
-    inner = (width - beside((line.name for line in lines), points), height - _AROUND_INCHES)
-    return Drawing((width, height), inner, lambda ax, room: _draw(ax, lines, left_out, data.attrs, room))
+def build_ratios(data: pd.DataFrame, *, most: int | None = None) -> Drawing:
+    """Return `ratios` as a Drawing, of at most `most` of the largest changes."""
+    data = require_columns(data, *_RATIO_COLUMNS, what="a comparison, which bwprof.compare makes")
+    lines, note = _read_ratios(data, most)
+    each, points = _row_size(len(lines))
+    height = max(_LEAST_INCHES, _MARGIN_INCHES + len(lines) * each)
+    inner = (_WIDTH - measure_labels((line.name for line in lines), points), height - _AROUND_INCHES)
+    return Drawing((_WIDTH, height), inner, lambda ax, room: _draw_ratios(ax, lines, note, data.attrs, room))
 
 
-def _lines(data: pd.DataFrame, wanted: int | None) -> tuple[list[_Line], str]:
-    """What is drawn, the largest ratio first, and what is said of those for which there is no room."""
-    found = []
+def _read_ratios(data: pd.DataFrame, most: int | None) -> tuple[list[_Ratio], str]:
+    """Return the cases to draw, the largest ratio first, and a note on the others."""
+    lines = []
     for record in data.to_dict(orient="records"):
         ratio = measurable(record["ratio"])
-        if ratio is not None and ratio > 0 and record["verdict"] in _LOOKS:
-            told = (record["case"], record["precision"], record.get("parameters"))
-            name = " ".join(str(word) for word in told if not formatting.is_missing(word) and word)
-            low, high = (_number(record[end]) for end in ("ratio_lo", "ratio_hi"))
-            threshold = _number(record["threshold_pct"])
-            limit = abs(math.log1p(threshold / 100)) if threshold > -100 else math.nan
-            found.append(_Line(cut(name, _LONGEST_NAME), record["verdict"], ratio, low, high, limit))
-    if not found:
+        if ratio is None or ratio <= 0 or record["verdict"] not in _VERDICTS:
+            continue
+        words = (record["case"], record["precision"], record.get("parameters"))
+        name = cut(" ".join(str(word) for word in words if not is_missing(word) and word), 60)
+        low, high, threshold = (_as_float(record[column]) for column in ("ratio_lo", "ratio_hi", "threshold_pct"))
+        limit = abs(math.log1p(threshold / 100)) if threshold > -100 else math.nan
+        lines.append(_Ratio(name, record["verdict"], ratio, low, high, limit))
+    if not lines:
         raise ValueError("there is nothing to draw: no case was compared")
-    found.sort(key=lambda line: -line.ratio)
-    apart = len(data) - len(found)
-    words = [f"not drawn: {plural(apart, 'case')} that could not be compared"] if apart else []
-    most = int((_MOST_INCHES - _MARGIN_INCHES) / _ROW_INCHES[-1][1])
-    kept = sorted(found, key=lambda line: -abs(math.log(line.ratio)))[: most if wanted is None else min(most, wanted)]
-    if len(kept) == len(found):
-        return found, ", ".join(words)
-    left_out = f"the {len(kept)} largest changes of {len(found)}"
-    if wanted is None:
-        log.warning("the picture shows %s", left_out)
-    return sorted(kept, key=lambda line: -line.ratio), ", ".join([left_out, *words])
+    apart = len(data) - len(lines)
+    notes = [f"not drawn: {plural(apart, 'case')} that could not be compared"] if apart else []
+    room = int((_MOST_INCHES - _MARGIN_INCHES) / _ROW_SIZES[-1][1])
+    lines.sort(key=lambda line: -line.ratio)
+    largest = sorted(lines, key=lambda line: -abs(math.log(line.ratio)))[: room if most is None else min(room, most)]
+    if len(largest) < len(lines):
+        notes.insert(0, f"the {len(largest)} largest changes of {len(lines)}")
+        if most is None:
+            log.warning("the picture shows %s", notes[0])
+        lines = sorted(largest, key=lambda line: -line.ratio)
+    return lines, ", ".join(notes)
 
 
-def _number(value: Any) -> float:
-    """A number as it is, infinite ones too; NaN for anything else."""
-    return float(value) if isinstance(value, numbers.Real) and not formatting.is_missing(value) else math.nan
+def _as_float(value: Any) -> float:
+    """Return a number, an infinite one too; NaN for anything else."""
+    return float(value) if isinstance(value, numbers.Real) and not is_missing(value) else math.nan
 
 
-def _row(count: int) -> tuple[float, float]:
-    """Inches of a row, and points of its letters."""
-    return next((height, letters) for most, height, letters in _ROW_INCHES if count <= most)
+def _row_size(count: int) -> tuple[float, float]:
+    """Return the height of a row, inches, and the size of its letters, points."""
+    return next((height, points) for most, height, points in _ROW_SIZES if count <= most)
 
 
-def _draw(ax: Axes, lines: Sequence[_Line], left_out: str, attrs: Any, room: Inches) -> None:
+def _draw_ratios(ax: Axes, lines: Sequence[_Ratio], note: str, attrs: Any, room: Inches) -> None:
     colors = ink(ax)
-    height = legend_over_lines(ax, _handles(lines, colors), len(lines), room)
-    letters = min(_row(len(lines))[1], 72 * height * 0.72)
-    low, high, factors = _range(lines)
+    height = add_legend_over_lines(ax, _verdict_handles(lines, colors), len(lines), room)
+    low, high, logarithmic = _range(lines)
 
     def at(ratio: float) -> float:
-        """Where a ratio is drawn: the axis is one of factors, or of percent."""
-        kept = min(max(ratio, low), high)
-        return kept if factors else 100 * (kept - 1)
+        """Return the x of a ratio: the ratio itself, or the change in percent."""
+        ratio = min(max(ratio, low), high)
+        return ratio if logarithmic else 100 * (ratio - 1)
 
-    if factors:
+    if logarithmic:
         ax.set_xscale("log")
     for place, line in enumerate(lines):
-        color, mark = _LOOKS[line.verdict][0] or colors.soft, _LOOKS[line.verdict][1]
-        reach = min(line.limit, 50.0)
-        left, right = at(math.exp(-reach)), at(math.exp(reach))
+        color, mark = _VERDICTS[line.verdict][0] or colors.soft, _VERDICTS[line.verdict][1]
+        limit = min(line.limit, 50.0)
+        left, right = at(math.exp(-limit)), at(math.exp(limit))
         ax.barh(place, right - left, left=left, height=1.0, color=colors.grid, linewidth=0)
         ax.plot([at(line.low), at(line.high)], [place, place], color=color, linewidth=1.4, solid_capstyle="butt")
         size = min(5.5, 24 * height)
         ax.plot([at(line.ratio)], [place], color=color, marker=mark, markersize=size, linestyle="none")
     ax.axvline(at(1.0), color=colors.text, linewidth=0.8)
-    ax.set_yticks(range(len(lines)), [line.name for line in lines], fontsize=letters, parse_math=False)
+    points = min(_row_size(len(lines))[1], 72 * height * 0.72)
+    ax.set_yticks(range(len(lines)), [line.name for line in lines], fontsize=points, parse_math=False)
     ax.set_xlim(at(low), at(high))
-    _axis(ax, attrs, factors=factors)
+    _set_ratio_ticks(ax, str(attrs.get("metric", "time_ms")), logarithmic=logarithmic)
     sides = [cut(str(attrs[name]), 48) for name in ("new", "base") if attrs.get(name)]
-    words = [" against ".join(sides)] if len(sides) == 2 else []
-    ax.set_title("\n".join([*words, *([left_out] if left_out else [])]), loc="left", fontsize=9, parse_math=False)
-    dress(ax, grid="x")
+    title = [" against ".join(sides)] if len(sides) == 2 else []
+    ax.set_title("\n".join([*title, *([note] if note else [])]), loc="left", fontsize=9, parse_math=False)
+    finish_axes(ax, grid="x")
     ax.tick_params(axis="y", length=0)
 
 
-def _range(lines: Sequence[_Line]) -> tuple[float, float, bool]:
-    """The axis: all ratios, and bands and intervals where there is room; whether it is one of factors."""
+def _range(lines: Sequence[_Ratio]) -> tuple[float, float, bool]:
+    """Return the ends of the axis, and whether it is logarithmic.
+
+    It holds all ratios, and bands and intervals up to three times as far.
+    """
     middles = [math.log(line.ratio) for line in lines]
     ends = [math.log(end) for line in lines for end in (line.low, line.high) if 0 < end < math.inf]
-    bands = [sign * line.limit for line in lines if math.isfinite(line.limit) for sign in (-1, 1)]
+    ends += [sign * line.limit for line in lines if math.isfinite(line.limit) for sign in (-1, 1)]
     room = 3 * max(map(abs, middles)) + 0.05
-    wanted = [*middles, *(min(max(end, -room), room) for end in (*ends, *bands)), -0.01, 0.01]
-    low, high = 1.08 * min(wanted), 1.08 * max(wanted)
-    return math.exp(low), math.exp(high), max(-low, high) > math.log(_LOGARITHMIC)
+    values = [*middles, *(min(max(end, -room), room) for end in ends), -0.01, 0.01]
+    low, high = 1.08 * min(values), 1.08 * max(values)
+    return math.exp(low), math.exp(high), max(-low, high) > math.log(_LOG_FROM)
 
 
-def _axis(ax: Axes, attrs: Any, *, factors: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+def _set_ratio_ticks(ax: Axes, metric: str, *, logarithmic: bool) -> None:
+    from matplotlib.ticker import MaxNLocator, NullLocator
 
-    column = schema.column(str(attrs.get("metric", "time_ms")))
+    column = schema.column(metric)
     title = column.title or column.name.replace("_", " ")
-    if factors:
-        ax.set_xlabel(f"{title}, new / base")
-        low, high = ax.get_xlim()
-        steps: list[float] = []
-        for step in _FACTORS:
-            near = any(abs(math.log(step / other)) < _APART * math.log(high / low) for other in steps)
-            steps += [step] if low <= step <= high and not near else []
-        ax.set_xticks(steps, [f"{step:g}x" for step in steps])
-        ax.xaxis.set_minor_locator(NullLocator())
+    if not logarithmic:
+        ax.set_xlabel(f"change of the {title} (%)")
+        ax.xaxis.set_major_locator(MaxNLocator(9))
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:+.3g}" if abs(value) > 1e-9 else "0")
         return
-    ax.set_xlabel(f"change of the {title} (%)")
-    ax.xaxis.set_major_locator(MaxNLocator(9))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+.3g}" if abs(value) > 1e-9 else "0"))
+    ax.set_xlabel(f"{title}, new / base")
+    low, high = ax.get_xlim()
+    apart = 0.07 * math.log(high / low)  # closer ticks would overlap
+    ticks: list[float] = []
+    for factor in _FACTORS:
+        near = any(abs(math.log(factor / other)) < apart for other in ticks)
+        ticks += [factor] if low <= factor <= high and not near else []
+    ax.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
 
 
-def _handles(lines: Sequence[_Line], colors: Ink) -> list[Any]:
-    """The legend's entries."""
+def _verdict_handles(lines: Sequence[_Ratio], colors: Ink) -> list[Any]:
     from matplotlib.patches import Patch
 
-    handles: list[Any] = []
-    for verdict, (color, mark) in _LOOKS.items():
-        count = sum(line.verdict == verdict for line in lines)
-        if count:
-            look: dict[str, Any] = {"color": color or colors.soft, "marker": mark, "linewidth": 1.4}
-            handles.append(make_handle(f"{verdict} ({count})", **look))
+    counts = Counter(line.verdict for line in lines)
+    handles: list[Any] = [
+        line_handle(f"{verdict} ({counts[verdict]})", color=color or colors.soft, marker=mark, linewidth=1.4)
+        for verdict, (color, mark) in _VERDICTS.items()
+        if counts[verdict]
+    ]
     return [*handles, Patch(facecolor=colors.grid, label="taken for noise")]
 
 
 _TREND_COLUMNS = ("case", "precision", "started", "time_ms", "time_ms_lo", "time_ms_hi", "series", "change", "marks")
-
-_WHAT = "a history, which bwprof.history gives"
-
-_MOST_CASES = 24  # panels of a picture
-
-_MOST_LINES = 12  # of a panel's legend
-
-_MOST_MARKS = 12  # words above a panel; marks beyond them are lines without
-
+_MOST_PANELS = 24
+_MOST_LINES = 12  # lines of a panel's legend
+_MOST_MARKS = 12  # texts above a panel: the last marks
 _LONGEST = 28  # letters of a name
-
-_LINE_STYLES = (("full", "-"), ("left", "--"), ("top", "-."), ("right", ":"))  # lines of one precision: marks, dashes
-
-_LEAST_MARK, _ROUND = 3.6, 1.3  # points, and by how many an earlier mark stands out around the later ones
-
+_LINE_STYLES = (("full", "-"), ("left", "--"), ("top", "-."), ("right", ":"))  # of lines of one precision
 _FASTER = "#009E73"
-
-_RAW_UNTIL = 60  # runs of a line that get a marker each
-
-_WIDE = 1.8  # times further apart than this share no axis: each is drawn over its own median
+_MOST_MARKERS = 60  # runs of a line with a marker each
+_FAR_APART = 1.8  # ratio of medians from which on each line is drawn relative to its own
 
 
 def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """One case's times over time: medians with their intervals, a line for each series.
+    """Draw the times of a case over time: medians with their intervals, a line for each series.
 
-    Triangles mark where a time differs from the run's before (upwards: slower), dotted lines where driver, bwprof's
-    version, variant or device changed.
+    Triangles mark runs whose time differs from the run's before; upward ones are slower. Dotted lines mark changes of
+    driver, version of bwprof, variant or device.
 
     Parameters
     ----------
     data : pandas.DataFrame
-        From `bwprof.history`, of one case; of several the first.
+        From `bwprof.history`, of one case; of several the first one is drawn.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure of pyplot's when left out.
+        Where to draw; by default a new figure of pyplot.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
 
     Raises
     ------
     ValueError
-        When it is no history, or has no times.
+        For a frame of another kind, and for one without times.
 
     Examples
     --------
@@ -275,223 +253,192 @@ def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> bwprof.plot.trend(bwprof.history(folder, "decode_gemm_8b")).get_ylabel()
     'time (us)'
     """
-    panels = _panels(data)
+    panels = _read_panels(data)[:1]
     if ax is not None:
         check_axes(ax)
     else:
         import matplotlib.pyplot as plt
 
         ax = plt.figure(figsize=(9.5, 4.2), layout="constrained").add_subplot()
-    _panel(ax, panels[0], relative=_is_relative(panels[:1]), span=_span(panels[:1]), words=True)
+    _draw_panel(ax, panels[0], relative=_is_relative(panels), span=_find_span(panels), marks=True)
     return ax
 
 
 def save_trend(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
-    """Draw every case of a history, a panel each, into a file in the format of its ending; returns its path."""
-    return save_one(path, lambda targets: write_trend(data, targets))
+    """Write every case of a history, a panel each, into a file in the format of its ending; return its path."""
+    return write_trend(data, [Path(path)])[0]
 
 
 def write_trend(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150, dark: bool = False) -> list[Path]:
-    """The same into each of several files; returns them."""
-    data = need_columns(data, *_TREND_COLUMNS, what=_WHAT)
-    panels = _panels(data)
-    shown = panels[:_MOST_CASES]
-    columns = 1 if len(shown) == 1 else 2
-    rows = math.ceil(len(shown) / columns)
+    """Write every case of a history, a panel each, into each target; return the targets."""
+    every = _read_panels(data)
+    panels = every[:_MOST_PANELS]
+    columns = 1 if len(panels) == 1 else 2
+    rows = math.ceil(len(panels) / columns)
 
     def draw(figure: Figure) -> None:
-        relative, span = _is_relative(shown), _span(shown)
-        every = figure.subplots(rows, columns, sharex=True, squeeze=False).flat
-        for place, ax in enumerate(every):
+        relative, span = _is_relative(panels), _find_span(panels)
+        axes = figure.subplots(rows, columns, sharex=True, squeeze=False).flat
+        for place, ax in enumerate(axes):
             ax.set_facecolor(figure.get_facecolor())
-            if place < len(shown):
-                _panel(ax, shown[place], relative=relative, span=span, words=columns == 1 or place < columns)
+            if place < len(panels):
+                _draw_panel(ax, panels[place], relative=relative, span=span, marks=columns == 1 or place < columns)
             else:
                 ax.set_axis_off()
-        _title(figure, data, shown, len(panels), ink(every[0]).text)
+        _add_titles(figure, data, len(panels), len(every), ink(axes[0]).text)
 
     size = (9.5, 4.4) if columns == 1 else (15.0, 0.6 + 2.7 * rows)
-    write_panels(size, draw, targets, dpi=dpi, dark=dark)
-    return list(targets)
+    return write_figure(size, draw, targets, dpi=dpi, dark=dark)
 
 
-def _panels(data: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows of each case, in the order of the first run; ValueError where there is nothing to draw."""
+def _read_panels(data: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the measured rows of each case, in the order of the first run."""
     import pandas as pd
 
-    data = need_columns(data, *_TREND_COLUMNS, what=_WHAT)
-    clean: dict[str, Any] = {name: _times(data[name].tolist()) for name in _TREND_COLUMNS if name.startswith("time_ms")}
-    clean |= {name: _texts(data[name].tolist()) for name in ("case", "precision", "change", "marks")}
-    clean["series"] = _times(data["series"].tolist())
+    data = require_columns(data, *_TREND_COLUMNS, what="a history, which bwprof.history gives")
+    clean: dict[str, Any] = {}
+    for name in _TREND_COLUMNS:
+        values = data[name].tolist()
+        if name.startswith(("time_ms", "series")):
+            clean[name] = list(map(measured_or_nan, values))
+        elif name != "started":
+            clean[name] = ["" if is_missing(value) else str(value) for value in values]
     clean["started"] = pd.to_datetime(data["started"].tolist(), errors="coerce", utc=True)
-    drawn = data.reset_index(drop=True).assign(**clean)
-    drawn = drawn[(drawn["time_ms"] > 0) & drawn["started"].notna() & drawn["series"].notna()]
-    if "status" in drawn:  # what was predicted is no measurement
-        drawn = drawn[drawn["status"] == "ok"]
-    found = [rows for _, rows in drawn.groupby("case", sort=False, observed=True)]
-    if not found:
+    rows = data.reset_index(drop=True).assign(**clean)
+    rows = rows[(rows["time_ms"] > 0) & rows["started"].notna() & rows["series"].notna()]
+    if "status" in rows:
+        rows = rows[rows["status"] == "ok"]
+    if rows.empty:
         raise ValueError("there are no times to draw")
-    return sorted(found, key=lambda rows: int(rows["series"].iloc[0]))
-
-
-def _times(values: Sequence[Any]) -> list[float]:
-    """Numbers that may have been measured; NaN for anything else."""
-    return [math.nan if (found := measurable(value)) is None else found for value in values]
-
-
-def _texts(values: Sequence[Any]) -> list[str]:
-    return ["" if is_missing(value) else str(value) for value in values]
+    panels = [own for _, own in rows.groupby("case", sort=False, observed=True)]
+    return sorted(panels, key=lambda own: int(own["series"].iloc[0]))
 
 
 def _is_relative(panels: Sequence[pd.DataFrame]) -> bool:
-    """Whether lines of one panel lie too far apart for changes of a few percent to be seen, if there are any."""
-    if all(rows["series"].is_unique for rows in panels):
-        return False
-    for rows in panels:
-        medians = rows.groupby("series")["time_ms"].median()
-        if medians.max() > _WIDE * medians.min():
-            return True
-    return False
+    """Return whether the lines of a panel are too far apart for changes of a few percent, and a line has changes."""
+    medians = [rows.groupby("series")["time_ms"].median() for rows in panels]
+    far = any(own.max() > _FAR_APART * own.min() for own in medians)
+    return far and not all(rows["series"].is_unique for rows in panels)
 
 
-def _span(panels: Sequence[pd.DataFrame]) -> tuple[Any, Any]:
-    """The first and the last time; one run alone stands in the middle of a day."""
+def _find_span(panels: Sequence[pd.DataFrame]) -> tuple[Any, Any]:
+    """Return the ends of the time axis; a single run is in the middle of a day."""
     first = min(rows["started"].min() for rows in panels)
     last = max(rows["started"].max() for rows in panels)
     room = max((last - first) * 0.03, timedelta(minutes=1)) if last > first else timedelta(hours=12)
     return first - room, last + room
 
 
-def _panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any], words: bool) -> None:
+def _draw_panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any], marks: bool) -> None:
     scale, unit = (1.0, "ms") if rows["time_ms"].median() >= 1 else (1e3, "us")
     lines = [line for _, line in rows.groupby("series", sort=False)]
     looks = styles(str(line["precision"].iloc[0]) for line in lines)
     drawn: Counter[str] = Counter()
     for place, line in enumerate(lines):
-        middle, precision = float(line["time_ms"].median()), str(line["precision"].iloc[0])
-        label = _label(line, lines, middle * scale, unit) if place < _MOST_LINES else "_"
+        median, precision = float(line["time_ms"].median()), str(line["precision"].iloc[0])
+        label = _label_line(line, lines, median * scale, unit) if place < _MOST_LINES else "_"
         fill, dash = _LINE_STYLES[drawn[precision] % len(_LINE_STYLES)]
-        size = _LEAST_MARK + _ROUND * min(3, len(lines) - 1 - place)
-        marks = {"marker": looks[precision].marker, "fillstyle": fill, "markersize": size}
+        size = 3.6 + 1.3 * min(3, len(lines) - 1 - place)  # an earlier marker is visible around later ones
+        look = {"marker": looks[precision].marker, "fillstyle": fill, "markersize": size}
         drawn[precision] += 1
-        _line(
-            ax, line, 100 / middle if relative else scale, looks[precision].color, {"label": label, "ls": dash}, marks
-        )
-    _vertical(ax, rows, words=words)
+        factor = 100 / median if relative else scale
+        _draw_line(ax, line, factor, looks[precision].color, {"label": label, "ls": dash}, look)
+    _draw_changes(ax, rows, texts=marks)
     ax.set_title(cut(str(rows["case"].iloc[0]), _LONGEST), loc="left", fontsize=9.5, parse_math=False)
     ax.set_ylabel("time (% of median)" if relative else f"time ({unit})", fontsize=8.5)
-    _date_axis(ax)
+    _set_date_ticks(ax)
     ax.set_xlim(*span)
-    _room(ax, least=1.0 if relative else 0.01 * float(rows["time_ms"].median()) * scale)
+    _widen(ax, least=1.0 if relative else 0.01 * float(rows["time_ms"].median()) * scale)
     ax.tick_params(labelsize=8, labelbottom=True)
-    dress(ax, grid="both")
-    beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
-    add_legend(ax, ax.get_legend_handles_labels()[0], fontsize=7.5, **beside)
+    finish_axes(ax, grid="both")
+    right: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
+    add_legend(ax, ax.get_legend_handles_labels()[0], fontsize=7.5, **right)
 
 
-def _date_axis(ax: Axes) -> None:
-    """Date the ticks: what they share stands at the axis' end, the first and the last of it where they differ."""
+def _set_date_ticks(ax: Axes) -> None:
+    """Set ticks of dates, and write the first and the last date at the end of the axis."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
 
     class Dates(ConciseDateFormatter):
         def get_offset(self) -> str:
-            """Name the first and the last run's date, as far as ticks share it; where January hides it, the year."""
-            shared = str(super().get_offset())  # type: ignore[no-untyped-call]
             panels = [one for one in (ax, *ax.get_shared_x_axes().get_siblings(ax)) if one.has_data()]
             limits = [value for one in panels for value in one.dataLim.intervalx]
-            if not limits or all(len(label) == 4 and label.isdigit() for label in self._labels):
-                return shared
-            last = num2date(self._last)  # type: ignore[no-untyped-call]
-            forms = [form for form in self.offset_formats if form and shared and last.strftime(form) == shared]
-            first, last = num2date([min(limits), max(limits)])  # type: ignore[no-untyped-call]
-            ends = [when.strftime((forms or ["%Y"])[0]) for when in (first, last)]
-            return f"{' to '.join(dict.fromkeys(ends))} UTC"
-
-        def format_ticks(self, values: Sequence[float]) -> list[str]:
-            self._labels = super().format_ticks(values)  # type: ignore[no-untyped-call]
-            self._last = values[-1] if len(values) else 0.0
-            return list(map(str, self._labels))
+            ends = num2date([min(limits), max(limits)])  # type: ignore[no-untyped-call]
+            return f"{' to '.join(dict.fromkeys(f'{end:%Y-%m-%d}' for end in ends))} UTC"
 
     locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(Dates(locator))  # type: ignore[no-untyped-call]
 
 
-def _room(ax: Axes, *, least: float) -> None:
-    """Room above for words; and a run that repeats within a fraction of a percent is no mountain."""
+def _widen(ax: Axes, *, least: float) -> None:
+    """Widen the y axis for texts above, and so that changes of a fraction of a percent look small."""
     bottom, top = ax.get_ylim()
     middle, half = (bottom + top) / 2, max((top - bottom) / 2, least)
     ax.set_ylim(middle - half * 1.05, middle + half * 1.3)
     ax.ticklabel_format(axis="y", useOffset=False, style="plain")
 
 
-def _line(ax: Axes, line: pd.DataFrame, scale: float, color: str, look: dict[str, Any], marks: dict[str, Any]) -> None:
-    """Medians as a line, with their intervals; triangles where a time changed, hollow where a row is disturbed."""
+def _draw_line(
+    ax: Axes, line: pd.DataFrame, scale: float, color: str, look: dict[str, Any], marks: dict[str, Any]
+) -> None:
+    import numpy as np
+
     colors = ink(ax)
     when = line["started"].dt.tz_localize(None).to_numpy()
     time, low, high = (line[name].to_numpy() * scale for name in ("time_ms", "time_ms_lo", "time_ms_hi"))
-    few = len(line) <= _RAW_UNTIL
+    # An end of an interval that is not known has no distance.
+    below, above = (np.where(np.isfinite(gap), np.maximum(gap, 0), 0) for gap in (time - low, high - time))
+    few = len(line) <= _MOST_MARKERS
     ax.plot(when, time, color=color, linewidth=1.1, zorder=2, **look, **(marks if few else {}))
     if few:
-        below, above = (_finite(time - low), _finite(high - time))
         ax.errorbar(when, time, [below, above], fmt="none", ecolor=color, elinewidth=0.9, capsize=1.8, zorder=2)
     else:
-        ax.fill_between(
-            when, time - _finite(time - low), time + _finite(high - time), color=color, alpha=0.25, linewidth=0
-        )
-    flags = line["flags"].tolist() if "flags" in line else [""] * len(line)  # a category of nothing has no text
-    doubted = [not is_missing(found) and bool(str(found)) for found in flags]
+        ax.fill_between(when, time - below, time + above, color=color, alpha=0.25, linewidth=0)
+    flags = line["flags"].tolist() if "flags" in line else [""] * len(line)
+    hollow = [not is_missing(flag) and bool(str(flag)) for flag in flags]
     rings = {name: marks[name] for name in ("marker", "markersize")}
-    ax.plot(when[doubted], time[doubted], linewidth=0, color=colors.ground, markeredgecolor=color, zorder=3, **rings)
+    ax.plot(when[hollow], time[hollow], linewidth=0, color=colors.ground, markeredgecolor=color, zorder=3, **rings)
     for word, shape, shade in (("slower", "^", colors.alarm), ("faster", "v", _FASTER)):
         changed = (line["change"] == word).to_numpy()
         ax.plot(when[changed], time[changed], linewidth=0, marker=shape, markersize=7.5, color=shade, zorder=4)
 
 
-def _finite(values: Any) -> Any:
-    """Distances from the median to the ends of its interval; none where an end is not known, or infinite."""
-    import numpy as np
-
-    return np.where(np.isfinite(values), np.maximum(values, 0), 0)
-
-
-def _vertical(ax: Axes, rows: pd.DataFrame, *, words: bool) -> None:
-    """A dotted line for each run in which something beside the time changed, with words for the last of them."""
-    marked = rows[rows["marks"].notna() & (rows["marks"] != "")]
-    # As a list: NumPy 1.24.0 warns where pandas makes text of categories, of which none is NaN.
-    said = marked.assign(marks=marked["marks"].tolist()).groupby("started", sort=True)["marks"].unique()
-    for number, (when, texts) in enumerate(said.items()):
+def _draw_changes(ax: Axes, rows: pd.DataFrame, *, texts: bool) -> None:
+    """Draw a dotted line at each change of driver, version, variant or device, and a text at the last ones."""
+    changes = rows[rows["marks"] != ""].groupby("started", sort=True)["marks"].unique()
+    for number, (when, marks) in enumerate(changes.items()):
         naive = when.tz_localize(None)  # type: ignore[attr-defined]
         ax.axvline(naive, color=ink(ax).soft, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
-        if words and number >= len(said) - _MOST_MARKS:
-            told = "\n".join(cut(_after(part), _LONGEST) for part in dict.fromkeys("; ".join(texts).split("; ")))
-            height = -2 - 9 * (number % 3)  # neighbours' words stand below each other
+        if texts and number >= len(changes) - _MOST_MARKS:
+            text = "\n".join(cut(_after(part), _LONGEST) for part in dict.fromkeys("; ".join(marks).split("; ")))
+            height = -2 - 9 * (number % 3)  # texts of neighbours are below each other
             place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
             look: dict[str, Any] = {"fontsize": 6.5, "color": ink(ax).text, "va": "top", "parse_math": False}
-            ax.annotate(told, (naive, 1.0), xytext=(2, height), **place, **look)
+            ax.annotate(text, (naive, 1.0), xytext=(2, height), **place, **look)
 
 
 def _after(mark: str) -> str:
-    """Of "driver 1 -> 2" what holds from here on: "driver 2"."""
+    """Return "driver 2" of "driver 1 -> 2"."""
     before, arrow, after = mark.partition(" -> ")
     return f"{before.partition(' ')[0]} {after}" if arrow else mark
 
 
-def _label(line: pd.DataFrame, lines: Sequence[pd.DataFrame], middle: float, unit: str) -> str:
-    """The precision with the median of all runs, and what else tells the lines of a panel apart."""
-    first = line.iloc[-1]
-    words = [str(first["precision"]).upper()]
+def _label_line(line: pd.DataFrame, lines: Sequence[pd.DataFrame], median: float, unit: str) -> str:
+    """Return the precision, what distinguishes the line from others of its panel, and the median of all runs."""
+    last = line.iloc[-1]
+    words = [str(last["precision"]).upper()]
     for name in ("variant", "cache", "timer", "M", "device", "hostname", "device_uuid"):
         if name in line and len({str(other[name].iloc[-1]) for other in lines}) > 1:
-            words.append(str(first[name]))
-    return f"{cut(' '.join(words), _LONGEST)}\n{middle:.4g} {unit}"
+            words.append(str(last[name]))
+    return f"{cut(' '.join(words), _LONGEST)}\n{median:.4g} {unit}"
 
 
-def _title(figure: Figure, data: pd.DataFrame, shown: Sequence[pd.DataFrame], count: int, color: str) -> None:
+def _add_titles(figure: Figure, data: pd.DataFrame, drawn: int, count: int, color: str) -> None:
     devices = list(dict.fromkeys(str(name) for name in data["device"].dropna())) if "device" in data else []
     words = ["Time of a launch, median and 95 % interval"]
     words += [cut(devices[0], _LONGEST)] if len(devices) == 1 else [f"{len(devices)} devices"] if devices else []
-    words += [f"the first {len(shown)} of {count} cases"] if len(shown) < count else []
+    words += [f"the first {drawn} of {count} cases"] if drawn < count else []
     figure.suptitle(", ".join(words), x=0.01, ha="left", fontsize=11, parse_math=False, color=color)
-    told = "\u25b2 slower, \u25bc faster than the run before; hollow: see flags; dotted: driver, version, variant or"
-    figure.supxlabel(f"{told} device changed", fontsize=8, color=color)
+    legend = "\u25b2 slower, \u25bc faster than the run before; hollow: see flags; dotted: driver, version, variant or"
+    figure.supxlabel(f"{legend} device changed", fontsize=8, color=color)

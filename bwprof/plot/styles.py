@@ -1,4 +1,4 @@
-"""The look of a precision, the same in every picture, and of whatever else is drawn on a light or a dark ground."""
+"""Colours, hatches and markers of precisions, and colours of text on a light or a dark ground."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A precision's look, the same in every picture: readable without colour too."""
+    """The colour, hatch and marker of a precision in every picture."""
 
     color: str
     hatch: str
     marker: str
 
 
-# Okabe and Ito's colours, and a violet: people with colour-blindness tell them apart, on light and on dark grounds.
+# The colours of Okabe and Ito, and a violet: they differ for people with colour-blindness too.
 _STYLES = {
     "fp32": Style("#0072B2", "", "o"),
     "fp16": Style("#E69F00", "////", "s"),
@@ -32,7 +32,7 @@ _STYLES = {
     "q4_0": Style("#6B4EE6", "++++", "X"),
 }
 
-# Of precisions that are a caller's own.
+# Styles of precisions that the registry does not know.
 _SPARE = (
     Style("#AA3377", "||||", "<"),
     Style("#7A4B00", "oooo", ">"),
@@ -40,7 +40,7 @@ _SPARE = (
     Style("#9A2D4F", "\\\\..", "*"),
 )
 
-# Of parts of a whole, in their order: Paul Tol's bright colours, with a hatch each.
+# Parts of a whole: Paul Tol's bright colours, with a hatch each.
 _PARTS = (
     ("#4477AA", ""),
     ("#EE6677", "////"),
@@ -53,29 +53,31 @@ _PARTS = (
 
 
 def style(precision: str) -> Style:
-    """The look of a precision, however it is spelt."""
+    """Return the style of a precision, in any spelling."""
     return _STYLES.get(registry.precision_name(precision)) or _SPARE[sum(map(ord, precision)) % len(_SPARE)]
 
 
 def styles(precisions: Iterable[str]) -> dict[str, Style]:
-    """The looks of precisions that stand in one picture: two of a caller's own differ as long as there are looks."""
-    found: dict[str, Style] = {}
+    """Return the styles of the precisions of one picture; unknown ones differ while there are spare styles."""
+    chosen: dict[str, Style] = {}
     for name in dict.fromkeys(precisions):
-        first = _SPARE.index(style(name)) if style(name) in _SPARE else 0
-        spare = [_SPARE[(first + step) % len(_SPARE)] for step in range(len(_SPARE))]
-        free = [look for look in spare if look not in found.values()]
-        found[name] = (free or spare)[0] if style(name) in _SPARE else style(name)
-    return found
+        own = style(name)
+        if own in _SPARE:
+            first = _SPARE.index(own)
+            spare = (*_SPARE[first:], *_SPARE[:first])
+            own = next((free for free in spare if free not in chosen.values()), own)
+        chosen[name] = own
+    return chosen
 
 
-def part_look(place: int) -> tuple[str, str]:
-    """Colour and hatch of the part of a whole at a place."""
+def part_style(place: int) -> tuple[str, str]:
+    """Return the colour and the hatch of a part of a whole."""
     return _PARTS[place % len(_PARTS)]
 
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """Colours that can be read on a ground: words, lesser words, lines behind the data, a warning, the ground."""
+    """Colours that are readable on a ground: text, minor text, grid lines, warnings, and the ground itself."""
 
     text: str
     soft: str
@@ -85,56 +87,43 @@ class Ink:
 
 
 _ON_LIGHT = ("#222222", "#555555", "#DDDDDD", "#B00020")
-
 _ON_DARK = ("#EEEEEE", "#BBBBBB", "#444444", "#FF8A80")
-
 DARK = "#14171A"
 
-# What a picture's inks on white paper are on a dark ground; white letters stand on bars, and stay.
+# The colour on a dark ground of each colour on white paper; white letters on bars stay white.
 ON_DARK = {**dict(zip(_ON_LIGHT, _ON_DARK, strict=True)), "#FFFFFF": DARK}
 
 
 def ink(ax: Axes, *, outside: bool = False) -> Ink:
-    """What to write with on some axes, or `outside` them, on their figure."""
-    from matplotlib.colors import to_hex
+    """Return the colours for text on axes, or `outside` them on their figure."""
+    from matplotlib.colors import to_hex, to_rgba
 
-    ground = _ground(ax, outside=outside)
+    figure: Any = ax.figure
+    layers = [getattr(figure, "figure", figure).get_facecolor(), figure.get_facecolor()]
+    layers += [] if outside else [ax.get_facecolor()]
+    ground = (1.0, 1.0, 1.0)  # white paper below everything that is transparent
+    for layer in layers:
+        *parts, alpha = to_rgba(layer)
+        red, green, blue = (alpha * part + (1 - alpha) * under for part, under in zip(parts, ground, strict=True))
+        ground = red, green, blue
     return Ink(*(_ON_DARK if luminance(ground) < 0.18 else _ON_LIGHT), to_hex(ground))
 
 
 def readable(color: Any) -> str:
-    """Black or white: what can be read on a colour."""
-    return "#FFFFFF" if luminance(color) <= 0.1833 else "#000000"  # white while that is 4.5 times as bright
+    """Return white where it is readable on a colour, with a contrast of 4.5; else black."""
+    return "#FFFFFF" if luminance(color) <= 0.1833 else "#000000"
 
 
 def luminance(color: Any) -> float:
-    """A colour's relative luminance, 0 to 1, as WCAG 2 defines it."""
+    """Return a colour's relative luminance, 0 to 1, as WCAG 2 defines it."""
     from matplotlib.colors import to_rgb
 
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color))
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _ground(ax: Axes, *, outside: bool) -> tuple[float, float, float]:
-    """What is seen behind: the axes' own colour over the figure's, over white paper."""
-    from matplotlib.colors import to_rgba
-
-    figure: Any = ax.figure
-    layers = [] if outside else [ax.get_facecolor()]
-    layers += [figure.get_facecolor(), getattr(figure, "figure", figure).get_facecolor()]
-    seen = (1.0, 1.0, 1.0)
-    for layer in reversed(layers):
-        *parts, alpha = to_rgba(layer)
-        red, green, blue = (alpha * part + (1 - alpha) * under for part, under in zip(parts, seen, strict=True))
-        seen = red, green, blue
-    return seen
-
-
-Grid = Literal["x", "y", "both", ""]
-
-
-def dress(ax: Axes, *, grid: Grid = "") -> None:
-    """What all pictures share, when all is drawn: a frame of two sides, lines behind, words that can be read."""
+def finish_axes(ax: Axes, *, grid: Literal["x", "y", "both", ""] = "") -> None:
+    """Set frame, grid and text colours of finished axes."""
     inner, outer = ink(ax), ink(ax, outside=True)
     ax.spines[["top", "right"]].set_visible(False)
     for side in ("left", "bottom"):

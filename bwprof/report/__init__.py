@@ -1,1 +1,1 @@
-"""Reports: runs as one HTML page, or as Markdown. ``python -m bwprof.report`` is the command."""
+"""Reports of runs as HTML or Markdown. ``python -m bwprof.report`` is the command."""

@@ -1,4 +1,4 @@
-"""What one run was: on what, under which conditions, how it was measured, and how to do it again."""
+"""Sections on one run: its device, its conditions, its method, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -13,187 +13,12 @@ from bwprof.analysis.gains import roofs_of
 from bwprof.report.run import ReportRun
 from bwprof.results.columns import FLAGS
 from bwprof.results.reader import unfinished
-from bwprof.text.document import Block, Code, Section, facts, items, section, table, words
+from bwprof.text.document import Code, Section, facts, items, section, table, words
 from bwprof.text.formatting import bytes_text, figure_text, is_missing, plural, seconds_text
 from bwprof.text.parsing import measurable
 
-_MOST_NAMED = 12  # rows that a line names; more are counted
-
-
-def measured(run: ReportRun) -> Section | None:
-    """What was measured on what."""
-    rows, device = run.rows, run.part("facts")
-    states = Counter(str(row["status"]) for row in rows)
-    cases = len({(row["case"], row["operation"]) for row in rows})
-    told = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    memory, caches = measurable(device.get("memory_bytes")), measurable(device.get("cache_bytes"))
-    return section(
-        "measured",
-        "What was measured on what",
-        facts(
-            [
-                ("Device", ", ".join(run.each("device")) or run.told.get("device")),
-                ("Memory", None if memory is None else f"{bytes_text(memory)}, {_peak(run)}".removesuffix(", ")),
-                ("Memory's peak", _peak(run) if memory is None else None),
-                ("Measured ceilings", _ceilings(run)),
-                ("Arithmetic peaks", _arithmetic(run)),
-                ("Caches", bytes_text(caches) if caches else None),
-                ("Driver", ", ".join(run.each("driver"))),
-                ("Host", _host(run)),
-                ("Rows", f"{plural(len(rows), 'row')} of {plural(cases, 'case')}: {told}"),
-                ("Status", unfinished(run.told)),
-                ("Operations", _few(run.each("operation"))),
-                ("Precisions", ", ".join(run.each("precision"))),
-                ("Suite", run.told.get("suite")),
-                ("When", _when(run)),
-                ("Run", ", ".join(run.each("run_id")) or run.told.get("run_id")),
-                ("Read from", run.source),
-            ]
-        ),
-    )
-
-
-def _few(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _peak(run: ReportRun) -> str:
-    rows = [row for row in run.rows if measurable(row.get("peak_gb_s"))]
-    peaks = sorted({row["peak_gb_s"] for row in rows if row["status"] == "ok"} or {row["peak_gb_s"] for row in rows})
-    if not peaks:
-        return ""
-    peak = figure_text(peaks[0], whole_from=100)
-    said = f"{peak} GB/s in theory" if len(peaks) == 1 else f"{len(peaks)} theoretical peaks"
-    source = run.part("facts").get("peak_source")
-    return f"{said} ({source})" if source and len(peaks) == 1 else said
-
-
-def _ceilings(run: ReportRun) -> str:
-    found = roofs_of(run.data)
-    points = [] if found is None else found.ceilings()
-    return ", ".join(f"{point.stream} {figure_text(point.gb_s, whole_from=100)} GB/s" for point in points)
-
-
-def _arithmetic(run: ReportRun) -> str:
-    peaks = run.part("facts").get("peak_tflops")
-    known = peaks.items() if isinstance(peaks, Mapping) else ()
-    said = ", ".join(f"{name} {value:.4g}" for name, value in known if measurable(value))
-    return f"{said} TFLOP/s, dense" if said else ""
-
-
-def _host(run: ReportRun) -> str:
-    host = run.part("host")
-    names = ", ".join(run.each("hostname")) or host.get("name")
-    count = host.get("cpu_count")
-    return ", ".join(str(part) for part in (names, host.get("platform"), f"{count} CPUs" if count else "") if part)
-
-
-def _when(run: ReportRun) -> str:
-    times = sorted(run.each("timestamp"))
-    ends = [str(run.told.get(name) or "") for name in ("started", "finished")]
-    ends = [end or time for end, time in zip(ends, (times[0], times[-1]) if times else ("", ""), strict=True)]
-    told = [moment(end) for end in dict.fromkeys(ends) if end]
-    day = told[0][:11] if told else ""
-    return " to ".join([*told[:1], *(other.removeprefix(day) for other in told[1:])])
-
-
-def moment(text: str) -> str:
-    """A time as people read it: '2026-11-22 09:55:50 UTC' of '2026-11-22T09:55:50.123+00:00'; any other text as it is.
-
-    Examples
-    --------
-    >>> moment("2026-11-22T09:55:50.123+00:00"), moment("yesterday")
-    ('2026-11-22 09:55:50 UTC', 'yesterday')
-    """
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    return f"{found:%Y-%m-%d %H:%M:%S}" + (" UTC" if found.utcoffset() == timedelta() else "")
-
-
-# ---- conditions ----
-
-
-def conditions(run: ReportRun) -> Section | None:
-    """Clocks, temperature, noise; what should be doubted; what has no figures and why."""
-    rows = [row for row in run.rows if row["time_ms"] is not None]
-    flagged: dict[str, list[str]] = {}
-    for row in rows:
-        for flag in filter(None, str(row["flags"] or "").split(";")):
-            flagged.setdefault(flag, []).append(_label(row))
-    broken: dict[tuple[str, str], list[str]] = {}
-    for row in run.rows:
-        if row["status"] != "ok":
-            why = _SHARE.sub("", str(row["reason"] or "no reason is given"))
-            broken.setdefault((row["status"], why), []).append(_label(row))
-    held = [
-        (flag, FLAGS.get(flag, "not one of bwprof's"), _describe_held(names, len(rows)))
-        for flag, names in flagged.items()
-    ]
-    lost = [(state, reason, _describe_held(names, len(run.rows))) for (state, reason), names in broken.items()]
-    none = f"No row has a flag: nothing that bwprof looks for makes one of {len(rows)} doubtful." if rows else ""
-    return section(
-        "conditions",
-        "Conditions and flags",
-        facts(
-            [
-                ("Multiprocessor clock", _range(rows, "sm_clock_mhz", "MHz")),
-                ("Memory clock", _range(rows, "mem_clock_mhz", "MHz")),
-                ("Temperature, at most", _range(rows, "temperature_c", "°C")),
-                ("Power", _range(rows, "power_w", "W")),
-                ("Clocks held down", _throttled(rows)),
-                ("Spread of the samples", _range(rows, "noise", "%", scale=100)),
-                ("Hardware counters", _counters(run)),
-            ]
-        ),
-        table(("flag", "what it says", "rows"), held, caption="Flags: what should be doubted", wordy=True)
-        or words(none),
-        table(("status", "why", "rows"), lost, caption="Rows without a time that was measured", wordy=True),
-    )
-
-
-# In the reason of each predicted row; the table of all rows has its share.
-_SHARE = re.compile(r", \d+ ?% of the nearer roof$")
-
-
-def _label(row: Mapping[str, Any]) -> str:
-    return " ".join(str(row[name]) for name in ("case", "precision", "variant") if row.get(name))
-
-
-def _describe_held(names: Sequence[str], total: int) -> str:
-    return f"all {total}" if len(names) == total > 1 else _few(names)
-
-
-def _numbers(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
-    return sorted(value for row in rows if (value := measurable(row.get(name))) is not None)
-
-
-def _range(rows: Sequence[Mapping[str, Any]], name: str, unit: str, *, scale: float = 1.0) -> str:
-    found = [scale * value for value in _numbers(rows, name)]
-    if not found:
-        return ""
-    low, middle, high = found[0], found[len(found) // 2], found[-1]
-    if f"{low:.3g}" == f"{high:.3g}":
-        return f"{middle:.4g} {unit}"
-    spec = ".3g" if high < 1e3 else ".0f"
-    return f"{low:{spec}} to {high:{spec}} {unit}, middle {middle:{spec}}"
-
-
-def _throttled(rows: Sequence[Mapping[str, Any]]) -> str:
-    found = Counter(str(row["throttle"]) for row in rows if row["throttle"] not in (None, "", "none"))
-    never = "never" if any(row["throttle"] == "none" for row in rows) else ""
-    return ", ".join(f"{why} ({count} rows)" for why, count in found.most_common()) or never
-
-
-def _counters(run: ReportRun) -> str:
-    found = Counter(str(row["counters_status"]) for row in run.rows if row["counters_status"])
-    return "; ".join(f"{said} ({count} rows)" for said, count in found.most_common(3))
-
-
-# ---- method ----
-
+_MOST_NAMED = 12  # rows that a line names
+_SHARE = re.compile(r", \d+ ?% of the nearer roof$")  # of a prediction; the table of all rows has it
 _TIMERS = {
     "graph": "a CUDA graph of many launches between two events",
     "events": "a pair of events around the launches",
@@ -202,95 +27,230 @@ _TIMERS = {
 }
 
 
-def method(run: ReportRun) -> Section | None:
-    """How it was measured, in sentences about this run."""
+def describe_device(run: ReportRun) -> Section | None:
+    """Return the section on what was measured, and on which device."""
+    rows, device = run.rows, run.part("facts")
+    states = Counter(str(row["status"]) for row in rows)
+    cases = len({(row["case"], row["operation"]) for row in rows})
+    counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    memory, caches = measurable(device.get("memory_bytes")), measurable(device.get("cache_bytes"))
+    peak = _peak(run)
+    pairs = [
+        ("Device", run.joined("device") or run.metadata.get("device")),
+        ("Memory", None if memory is None else f"{bytes_text(memory)}, {peak}".removesuffix(", ")),
+        ("Memory's peak", peak if memory is None else None),
+        ("Measured ceilings", _ceilings(run)),
+        ("Arithmetic peaks", _arithmetic(run)),
+        ("Caches", bytes_text(caches) if caches else None),
+        ("Driver", run.joined("driver")),
+        ("Host", _host(run)),
+        ("Rows", f"{plural(len(rows), 'row')} of {plural(cases, 'case')}: {counts}"),
+        ("Status", unfinished(run.metadata)),
+        ("Operations", _first_names(run.values("operation"))),
+        ("Precisions", run.joined("precision")),
+        ("Suite", run.metadata.get("suite")),
+        ("When", _when(run)),
+        ("Run", run.joined("run_id") or run.metadata.get("run_id")),
+        ("Read from", run.source),
+    ]
+    return section("measured", "What was measured on what", facts(pairs))
+
+
+def _first_names(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _peak(run: ReportRun) -> str:
+    """Return the theoretical peak of measured rows, else of all, and its source."""
+    rows = [row for row in run.rows if measurable(row.get("peak_gb_s"))]
+    peaks = {row["peak_gb_s"] for row in rows if row["status"] == "ok"} or {row["peak_gb_s"] for row in rows}
+    if len(peaks) != 1:
+        return f"{len(peaks)} theoretical peaks" if peaks else ""
+    source = run.part("facts").get("peak_source")
+    return f"{figure_text(peaks.pop(), whole_from=100)} GB/s in theory" + (f" ({source})" if source else "")
+
+
+def _ceilings(run: ReportRun) -> str:
+    roofs = roofs_of(run.data)
+    points = [] if roofs is None else roofs.ceilings()
+    return ", ".join(f"{point.stream} {figure_text(point.gb_s, whole_from=100)} GB/s" for point in points)
+
+
+def _arithmetic(run: ReportRun) -> str:
+    peaks = run.part("facts").get("peak_tflops")
+    known = peaks.items() if isinstance(peaks, Mapping) else ()
+    text = ", ".join(f"{name} {value:.4g}" for name, value in known if measurable(value))
+    return f"{text} TFLOP/s, dense" if text else ""
+
+
+def _host(run: ReportRun) -> str:
+    host = run.part("host")
+    count = host.get("cpu_count")
+    parts = (run.joined("hostname") or host.get("name"), host.get("platform"), f"{count} CPUs" if count else "")
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _when(run: ReportRun) -> str:
+    times = sorted(run.values("timestamp")) or [""]
+    ends = [str(run.metadata.get(name) or time) for name, time in (("started", times[0]), ("finished", times[-1]))]
+    moments = [format_time(end) for end in dict.fromkeys(ends) if end]
+    return " to ".join([*moments[:1], *(last.removeprefix(moments[0][:11]) for last in moments[1:])])
+
+
+def format_time(text: str) -> str:
+    """Return a time of ISO 8601 for people; any other text as it is.
+
+    Examples
+    --------
+    >>> format_time("2026-11-22T09:55:50.123+00:00"), format_time("yesterday")
+    ('2026-11-22 09:55:50 UTC', 'yesterday')
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{time:%Y-%m-%d %H:%M:%S}" + (" UTC" if time.utcoffset() == timedelta() else "")
+
+
+def describe_conditions(run: ReportRun) -> Section | None:
+    """Return the section on clocks, temperature and noise, on flags, and on rows without a time."""
+    rows = [row for row in run.rows if row["time_ms"] is not None]
+    flagged: dict[str, list[str]] = {}
+    failed: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for flag in filter(None, str(row["flags"] or "").split(";")):
+            flagged.setdefault(flag, []).append(_label(row))
+    for row in (row for row in run.rows if row["status"] != "ok"):
+        reason = _SHARE.sub("", str(row["reason"] or "no reason is given"))
+        failed.setdefault((row["status"], reason), []).append(_label(row))
+    flags = [(flag, FLAGS.get(flag, "not one of bwprof's"), _name_rows(own, rows)) for flag, own in flagged.items()]
+    reasons = [(status, reason, _name_rows(own, run.rows)) for (status, reason), own in failed.items()]
+    none = f"No row has a flag: nothing that bwprof looks for makes one of {len(rows)} doubtful." if rows else ""
+    pairs = [
+        ("Multiprocessor clock", _range(rows, "sm_clock_mhz", "MHz")),
+        ("Memory clock", _range(rows, "mem_clock_mhz", "MHz")),
+        ("Temperature, at most", _range(rows, "temperature_c", "°C")),
+        ("Power", _range(rows, "power_w", "W")),
+        ("Clocks held down", _throttled(rows)),
+        ("Spread of the samples", _range(rows, "noise", "%", scale=100)),
+        ("Hardware counters", "; ".join(_count_rows(run.rows, "counters_status")[:3])),
+    ]
+    caption = "Flags: what should be doubted"
+    return section(
+        "conditions",
+        "Conditions and flags",
+        facts(pairs),
+        table(("flag", "what it says", "rows"), flags, caption=caption, wordy=True) or words(none),
+        table(("status", "why", "rows"), reasons, caption="Rows without a time that was measured", wordy=True),
+    )
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    return " ".join(str(row[name]) for name in ("case", "precision", "variant") if row.get(name))
+
+
+def _name_rows(names: Sequence[str], rows: Sequence[object]) -> str:
+    return f"all {len(rows)}" if len(names) == len(rows) > 1 else _first_names(names)
+
+
+def _numbers(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    return sorted(value for row in rows if (value := measurable(row.get(name))) is not None)
+
+
+def _range(rows: Sequence[Mapping[str, Any]], name: str, unit: str, *, scale: float = 1.0) -> str:
+    """Return the smallest, the largest and the middle value of a column."""
+    numbers = [scale * value for value in _numbers(rows, name)]
+    if not numbers:
+        return ""
+    low, middle, high = numbers[0], numbers[len(numbers) // 2], numbers[-1]
+    if f"{low:.3g}" == f"{high:.3g}":
+        return f"{middle:.4g} {unit}"
+    spec = ".3g" if high < 1e3 else ".0f"
+    return f"{low:{spec}} to {high:{spec}} {unit}, middle {middle:{spec}}"
+
+
+def _count_rows(rows: Iterable[Mapping[str, Any]], name: str) -> list[str]:
+    """Return the values of a column with their numbers of rows, the most frequent first."""
+    counts = Counter(str(row[name]) for row in rows if row[name])
+    return [f"{value} ({count} rows)" for value, count in counts.most_common()]
+
+
+def _throttled(rows: Sequence[Mapping[str, Any]]) -> str:
+    reasons = _count_rows([row for row in rows if row["throttle"] != "none"], "throttle")
+    return ", ".join(reasons) or ("never" if any(row["throttle"] == "none" for row in rows) else "")
+
+
+def describe_method(run: ReportRun) -> Section | None:
+    """Return the section on how the rows were measured."""
     rows = [row for row in run.rows if row["status"] == "ok"]
-    timers = [f"{name} ({_TIMERS[name]})" if name in _TIMERS else name for name in run.each("timer")]
-    caches = run.each("cache")
-    said = [
+    timers = [f"{name} ({_TIMERS[name]})" if name in _TIMERS else name for name in run.values("timer")]
+    caches, samples = run.values("cache"), _numbers(rows, "samples")
+    lines = [
         "Time is the median of the samples; its interval holds it 95 times in 100. Bandwidth is effective: the bytes "
         "that must move (each operand once) over the time."
     ]
-    if timers:
-        said.append(f"Timer: {', '.join(timers)}.")
-    samples = _numbers(rows, "samples")
+    lines += [f"Timer: {', '.join(timers)}."] if timers else []
     if samples:
         converged = sum(row["converged"] is True for row in rows)
-        said.append(
-            f"{samples[0]:.0f} to {samples[-1]:.0f} samples a row; sampling stops when the interval is as narrow as "
-            f"asked, which {converged} of {len(rows)} rows reached."
+        lines.append(
+            f"{samples[0]:.0f} to {samples[-1]:.0f} samples a row; sampling stops when the interval is narrow enough, "
+            f"as in {converged} of {len(rows)} rows."
         )
     if "cold" in caches:
-        said.append(
+        lines.append(
             "Cold rows find their inputs outside the cache: launches walk over sets of buffers, or the cache is "
             "flushed by reading."
         )
     if "hot" in caches:
-        said.append("Hot rows use one set of buffers; they are not held against memory.")
-    checked = [row for row in rows if row["verified"] is True]
-    if checked:
-        said.append(
-            f"{len(checked)} of {len(rows)} results agreed with a float64 reference before and after the timing."
-        )
-    said += _about_roofs(run, rows)
-    return section("method", "Method", items(said))
+        lines.append("Hot rows use one set of buffers; they are not compared with memory.")
+    if checked := sum(row["verified"] is True for row in rows):
+        lines.append(f"{checked} of {len(rows)} results agreed with a float64 reference before and after the timing.")
+    return section("method", "Method", items([*lines, *_describe_roofs(run, rows)]))
 
 
-def _about_roofs(run: ReportRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _describe_roofs(run: ReportRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not any(row.get("attainable_gb_s") for row in rows):
         return ["No roofs are beside the rows: what they could have reached is not known."] if rows else []
-    found = roofs_of(run.data)
-    said = [
+    lines = [
         "The limit of a row is the nearer of two roofs: what a plain stream of the same bytes and mix reaches on the "
         "same device (attainable), and the best arithmetic rate. Below half of both, the kernel limits."
     ]
-    if found is not None:
-        floor = f"; an empty launch takes {seconds_text(found.floor_seconds)}" if found.floor_seconds else ""
+    roofs = roofs_of(run.data)
+    if roofs is not None:
         checks = run.part("roofs").get("checks")
-        again = (
-            f"; {len(checks)} of them measured again for this run" if isinstance(checks, Sequence) and checks else ""
+        parts = [f"Roofs: {len(roofs.points)} streams, measured {format_time(roofs.measured or 'at an unknown time')}"]
+        parts += (
+            [f"{len(checks)} of them measured again for this run"] if isinstance(checks, Sequence) and checks else []
         )
-        when = moment(found.measured) if found.measured else "at a time not known"
-        said.append(f"Roofs: {len(found.points)} streams, measured {when}{again}{floor}.")
-    return said
+        parts += [f"an empty launch takes {seconds_text(roofs.floor_seconds)}"] if roofs.floor_seconds else []
+        lines.append(f"{'; '.join(parts)}.")
+    return lines
 
 
-# ---- again ----
-
-
-def again(run: ReportRun) -> Section | None:
-    """How to do it again: the command, versions, environment."""
-    told = run.told
-    command = _command(run)
-    build, host = run.part("build"), run.part("environment")
+def describe_command(run: ReportRun) -> Section | None:
+    """Return the section on how to repeat a run: the command, versions, environment."""
+    metadata, environment, roofs = run.metadata, run.part("environment"), run.metadata.get("roofs_choice")
     versions = {**run.part("versions")}
-    versions.setdefault("bwprof", ", ".join(run.each("bwprof_version")))
-    set_ = [f"{name}={value}" for name, value in host.items() if not is_missing(value)]
-    rest = facts(
-        [
-            ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items() if version)),
-            ("Commit of the working directory", told.get("git_commit")),
-            ("Commit of bwprof", told.get("commit")),
-            ("Build", ", ".join(f"{name} {value}" for name, value in build.items() if value not in (None, ""))),
-            ("Environment", ", ".join(set_) or ("no variable that changes what is measured" if host else None)),
-            ("Seed of the inputs", told.get("seed")),
-            ("Roofs", "none (--no-roofs)" if told.get("roofs_choice") is False else told.get("roofs_choice")),
-        ]
-    )
-    first: list[Block | None] = [Code(command)] if command else [words(_unknown_command(run))]
-    return section("again", "How to reproduce it", *first, rest)
+    versions.setdefault("bwprof", run.joined("bwprof_version"))
+    variables = [f"{name}={value}" for name, value in environment.items() if not is_missing(value)]
+    pairs = [
+        ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items() if version)),
+        ("Commit of the working directory", metadata.get("git_commit")),
+        ("Commit of bwprof", metadata.get("commit")),
+        ("Build", ", ".join(f"{name} {value}" for name, value in run.part("build").items() if value not in (None, ""))),
+        ("Environment", ", ".join(variables) or ("no variable that changes what is measured" if environment else None)),
+        ("Seed of the inputs", metadata.get("seed")),
+        ("Roofs", "none (--no-roofs)" if roofs is False else roofs),
+    ]
+    return section("again", "How to reproduce it", _command(run), facts(pairs))
 
 
-def _command(run: ReportRun) -> str:
-    argv = run.told.get("argv")
-    if not isinstance(argv, Sequence) or isinstance(argv, str):
-        return ""
-    name = "model" if run.told.get("model") is not None else "sweep"
-    return " ".join(["bwprof", name, *(shlex.quote(str(word)) for word in argv)])
-
-
-def _unknown_command(run: ReportRun) -> str:
-    suite = run.told.get("suite")
+def _command(run: ReportRun) -> Any:
+    argv, suite = run.metadata.get("argv"), run.metadata.get("suite")
+    if isinstance(argv, Sequence) and not isinstance(argv, str):
+        name = "model" if run.metadata.get("model") is not None else "sweep"
+        return Code(" ".join(["bwprof", name, *(shlex.quote(str(word)) for word in argv)]))
     if suite:
-        return f"The command is not recorded; the suite is {suite}: bwprof sweep --suite {suite}."
-    return "The command is not recorded: the rows were measured by a function of Python's, or came as a table."
+        return words(f"The command is not recorded; the suite is {suite}: bwprof sweep --suite {suite}.")
+    return words("The command is not recorded: the rows were measured by a function of Python's, or came as a table.")

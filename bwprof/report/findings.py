@@ -1,4 +1,4 @@
-"""The findings of a report: of one run, of a model's step, of several runs beside each other."""
+"""Sections on the findings of one run, and on the changes between several."""
 
 from __future__ import annotations
 
@@ -14,18 +14,7 @@ from bwprof.report.run import ReportRun
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.results.frame import to_rows
 from bwprof.roofs.limiter import graded
-from bwprof.text.document import (
-    Block,
-    DocumentTable,
-    FactList,
-    Paragraph,
-    Section,
-    items,
-    of_frame,
-    section,
-    table,
-    words,
-)
+from bwprof.text.document import Block, FactList, Paragraph, Section, items, of_frame, section, table, words
 from bwprof.text.formatting import figure_text, plural, short
 from bwprof.text.parsing import finite_number
 
@@ -34,272 +23,236 @@ if TYPE_CHECKING:
 
     from bwprof.results.schema import RowDict
 
-_LONGEST_REMARK = 110  # letters: the whole of it stands among the conditions, or in the file
-
-_LONGEST_LIST = 500
-
-_MANY = 12  # cases, of which a grid tells more than bars
-
+_LONGEST_REMARK, _LONGEST_LIST = 110, 500  # letters
+_MANY = 12  # rows from which on a heatmap is clearer than bars
+_MOST_CHANGES = 20  # of the picture; more would leave no room on a page for text
 _NUMBERS = ("time, ms", "GB/s", "% of limit", "launches")
+_CHANGE_NUMBERS = ("ms before", "ms now", "speed-up", "GB/s before", "GB/s now", "change, %")
 
 
-def answer(run: ReportRun) -> Section | None:
-    """What it all says in a few sentences, and the figures that tell how far to trust it."""
+def summarize(run: ReportRun) -> Section | None:
+    """Return the section with the answer in sentences, and the figures that show how reliable it is."""
     lines = run.answer.lines()
-    timed = _timed(run)
-    if sum(bool(row["flags"]) for row in timed) > len(timed) / 2:  # how sure all of it is before all else
+    timed = [row for row in to_rows(run.answer.usable) if row["time_ms"] is not None and row["status"] == "ok"]
+    if sum(bool(row["flags"]) for row in timed) > len(timed) / 2:  # the reliability comes first
         lines = [*lines[-1:], *lines[:-1]]
-    if run.told.get("model") is not None:
-        lines = [*answer_model(run), *lines]
-    told = [Paragraph(sentence(line), lead=True) for line in lines]
-    return section("answer", "The answer", *told, _figures(run, timed))
+    if run.step is not None:
+        lines.insert(0, run.step.answer)
+    sentences = [Paragraph(as_sentence(line), lead=True) for line in lines]
+    return section("answer", "The answer", *sentences, _figures(run, timed))
 
 
-def _timed(run: ReportRun) -> list[RowDict]:
-    """What was measured, a shape that stands in several of a model's steps once."""
-    return [row for row in to_rows(run.answer.usable) if row["time_ms"] is not None and row["status"] == "ok"]
-
-
-def sentence(line: str) -> str:
-    """A line as a sentence: names and figures at its start stay as they are.
+def as_sentence(line: str) -> str:
+    """Return a line as a sentence; names and figures at its start stay as they are.
 
     Examples
     --------
-    >>> sentence("none of 3 rows has a time"), sentence("fp16 instead of fp32: 2x")
+    >>> as_sentence("none of 3 rows has a time"), as_sentence("fp16 instead of fp32: 2x")
     ('None of 3 rows has a time.', 'fp16 instead of fp32: 2x.')
     """
-    first = line.partition(" ")[0]
-    begun = line[:1].upper() + line[1:] if first.isalpha() else line
-    return begun if begun.endswith((".", "!", "?")) else f"{begun}."
+    text = line[:1].upper() + line[1:] if line.partition(" ")[0].isalpha() else line
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _figures(run: ReportRun, timed: Sequence[RowDict]) -> FactList | None:
     if not timed:
         return None
     cases = len({(row["case"], row["operation"]) for row in run.rows})
-    whole = len(timed) + sum(
-        row["status"] not in ("ok", "predicted") for row in to_rows(drop_repeated_shapes(run.data))
-    )
+    failed = [row for row in to_rows(drop_repeated_shapes(run.data)) if row["status"] not in ("ok", "predicted")]
     limits = run.answer.limits
-    high = int(at_a_roof(run.answer.usable, limits).sum())
-    checked = sum(row["verified"] is True for row in timed)
-    flagged = sum(bool(row["flags"]) for row in timed)
-    best = max((row for row in timed if row["bandwidth_gb_s"] and row["cache"] != "hot"), key=_speed, default=None)
-    pairs = [
-        (f"measured, of {plural(cases, 'case')}", f"{len(timed)} of {whole}"),
-        *([(f"at {AT_ROOF:.0f} % or more of what the device allows", str(high))] if (limits.limiter > 0).any() else []),
+    pairs = [(f"measured, of {plural(cases, 'case')}", f"{len(timed)} of {len(timed) + len(failed)}")]
+    if cold := [row for row in timed if row["bandwidth_gb_s"] and row["cache"] != "hot"]:
+        best = max(cold, key=lambda row: float(row["bandwidth_gb_s"]))
+        name = f"GB/s at most: {best['case']} {best['precision']}"
+        pairs.append((name, figure_text(float(best["bandwidth_gb_s"]), whole_from=100)))
+    if (limits.limiter > 0).any():
+        high = int(at_a_roof(run.answer.usable, limits).sum())
+        pairs.append((f"at {AT_ROOF:.0f} % or more of what the device allows", str(high)))
+    checked, flagged = sum(row["verified"] is True for row in timed), sum(bool(row["flags"]) for row in timed)
+    pairs += [
         ("verified against float64", f"{checked} of {len(timed)}"),
         ("flagged: to be read with care", str(flagged)),
     ]
-    if best is not None:
-        name = f"GB/s at most: {best['case']} {best['precision']}"
-        pairs.insert(1, (name, figure_text(_speed(best), whole_from=100)))
     return FactList(tuple(pairs), lead=True)
 
 
-def _speed(row: RowDict) -> float:
-    return float(row["bandwidth_gb_s"])
-
-
-def _comparison(run: ReportRun) -> Block | None:
-    """The bandwidths; of one operation over one parameter as lines, over two as a heatmap."""
-    from bwprof.plot.series import varying
+def _draw_bandwidths(run: ReportRun) -> Block | None:
+    """Return lines of a sweep of one operation over one parameter, a heatmap over two, else bars."""
+    from bwprof.plot.series import count_values
 
     data = run.answer.usable
-    parameters = len(varying(run.rows)) if data["operation"].nunique() == 1 else 0
+    parameters = len(count_values(run.rows)) if data["operation"].nunique() == 1 else 0
     if parameters == 1:
-        return pictures.of_kind("lines", data, "Lines: the bandwidth over the parameter that was swept")
+        return pictures.draw_kind("lines", data, "Lines: the bandwidth over the parameter that was swept")
     if parameters == 2 and data["precision"].nunique() == 1 and len(data) > _MANY:
-        return pictures.of_kind("heatmap", data, "Heatmap: the bandwidth over the two parameters that were swept")
+        return pictures.draw_kind("heatmap", data, "Heatmap: the bandwidth over the two parameters that were swept")
     text = "The bandwidth of each case in each precision, beside the roof that applies"
-    return pictures.of_kind("comparison", data, text)
+    return pictures.draw_kind("comparison", data, text)
 
 
-def narrower(run: ReportRun) -> Section | None:
-    """Two precisions side by side, and all of them as bars."""
-    found: list[Block | None] = [_comparison(run)]
+def compare_precisions(run: ReportRun) -> Section | None:
+    """Return the section with all bandwidths, and the gain of a narrower precision."""
+    blocks: list[Block | None] = [_draw_bandwidths(run)]
     there = precisions_of(run.answer.usable) if set(CLASSIC_NAMES) <= set(run.data.columns) else []
-    pair = PAIR if set(PAIR) <= set(there) else tuple(there[:2])
-    if len(pair) == 2:
-        data = improvement_table(run.data, from_=pair[0], to=pair[1]) if _known(pair) else None
-        if data is not None and len(data):
-            numbers = list(data.columns)[1:]
+    wide, narrow = PAIR if set(PAIR) <= set(there) else (*there[:2], "", "")[:2]
+    if narrow and _are_known(wide, narrow):
+        data = improvement_table(run.data, from_=wide, to=narrow)
+        if len(data):
             text = "What the narrower precision gains in time: the ratio of bytes times that of the bandwidths"
-            found.append(pictures.of_kind("speedup", run.answer.usable, text))
-            both = " and ".join(name.upper() for name in pair)
+            both = f"{wide.upper()} and {narrow.upper()}"
             caption = f"{both}: Improvement is of the GB/s; time speed-up = Improvement x Bytes ratio"
-            found.append(of_frame(data, numbers=numbers, caption=caption, tools=len(data) > 20))
-            found.append(words(why_the_same(run.data, from_=pair[0], to=pair[1])))
-    title = "What a narrower precision brings" if len(found) > 1 else "How fast"
-    return section("precisions", title, *found)
+            blocks += [
+                pictures.draw_kind("speedup", run.answer.usable, text),
+                of_frame(data, numbers=list(data.columns)[1:], caption=caption, tools=len(data) > 20),
+                words(why_the_same(run.data, from_=wide, to=narrow)),
+            ]
+    title = "What a narrower precision brings" if len(blocks) > 1 else "How fast"
+    return section("precisions", title, *blocks)
 
 
-def _known(names: Sequence[str]) -> bool:
+def _are_known(*precisions: str) -> bool:
     from bwprof.registry import check_precision
 
     try:
-        return all(check_precision(name) for name in names)
+        return all(map(check_precision, precisions))
     except ValueError:
         return False
 
 
-def roofline(run: ReportRun) -> Section | None:
-    """Where the rows stand below the roofs."""
+def draw_roofline(run: ReportRun) -> Section | None:
+    """Return the section with the roofline."""
     text = "Roofline: the arithmetic rate of each row over its intensity, below the roofs of memory and arithmetic"
-    return section("roofline", "Roofline", pictures.of_kind("roofline", run.answer.usable, text))
+    return section("roofline", "Roofline", pictures.draw_kind("roofline", run.answer.usable, text))
 
 
-def losses(run: ReportRun) -> Section | None:
-    """Where time is lost, why, and what helps; and what is fine as it is."""
+def list_losses(run: ReportRun) -> Section | None:
+    """Return the section on lost time, its causes and fixes, and on rows that need no work."""
     from bwprof.analysis.answer import grouped_strengths
 
-    data = run.answer.bottlenecks()
-    lost = of_frame(data, wordy=True)
-    strong = items(
+    strengths = items(
         line if len(line) <= _LONGEST_LIST else f"{line[:_LONGEST_LIST].rpartition(', ')[0]} and more"
         for line in grouped_strengths(run.answer.measured)
     )
     none = "Not known: no roofs are beside the rows."
     if (run.answer.limits.limiter > 0).any():
         none = "No row falls short of its roof by a twentieth or more."
-    strengths = section("strengths", "What needs no work", strong)
-    return section("bottlenecks", "Where time is lost, and what helps", lost or words(none), strengths)
+    lost = of_frame(run.answer.bottlenecks(), wordy=True) or words(none)
+    strong = section("strengths", "What needs no work", strengths)
+    return section("bottlenecks", "Where time is lost, and what helps", lost, strong)
 
 
-def every_row(run: ReportRun) -> Section | None:
-    """All rows, in few columns; more are in the file."""
+def list_rows(run: ReportRun) -> Section | None:
+    """Return the section with all rows, and those columns that differ between them."""
     rows = run.rows
-    several = [name for name in ("device", "cache", "hostname") if len(run.each(name)) > 1]
-    own = [name for name in ("weights", "kv") if any(row.get(name) for row in rows)]
-    counted = ["count"] if any(row.get("count") is not None for row in rows) else []
-    headings = ["case", "precision", *several, *own, "variant", "time, ms", "GB/s", "% of limit", "limiter"]
-    state = ["status"] if any(row["status"] != "ok" for row in rows) else []
-    headings += [*("launches" for _ in counted), *state, "remarks"]
+    names = [name for name in ("device", "cache", "hostname") if len(run.values(name)) > 1]
+    names += [name for name in ("weights", "kv") if any(row.get(name) for row in rows)]
+    last = ["count"] if any(row.get("count") is not None for row in rows) else []
+    last += ["status"] if any(row["status"] != "ok" for row in rows) else []
     lines = []
     for row in rows:
         grade = graded(row)
-        line = [row["case"], row["precision"], *(row.get(name) for name in (*several, *own)), row["variant"]]
-        line += [
-            _time(row["time_ms"]),
-            number_text(row["bandwidth_gb_s"]),
-            None if grade is None else short(grade[0], ".0f"),
-        ]
-        lines.append([*line, row["limiter"], *(row[name] for name in (*counted, *state)), _remarks(row)])
-    return section("rows", "All rows", table(headings, lines, numbers=_NUMBERS, tools=True))
+        share = None if grade is None else short(grade[0], ".0f")
+        figures = [row["variant"], _format_time(row["time_ms"]), format_figure(row["bandwidth_gb_s"]), share]
+        lines.append([*map(row.get, ("case", "precision", *names)), *figures, row["limiter"], *map(row.get, last)])
+        lines[-1].append(_remarks(row))
+    headings = ["case", "precision", *names, "variant", "time, ms", "GB/s", "% of limit", "limiter"]
+    headings += ["launches" if name == "count" else name for name in last]
+    return section("rows", "All rows", table([*headings, "remarks"], lines, numbers=_NUMBERS, tools=True))
 
 
 def _remarks(row: RowDict) -> str:
-    said = [str(row["flags"]).replace(";", ", ")] if row["flags"] else []
-    reason = str(row["reason"] or "") if row["status"] != "predicted" else ""  # of many, which stands below
-    said += [reason if len(reason) <= _LONGEST_REMARK else f"{reason[:_LONGEST_REMARK]}\u2026"] if reason else []
-    return ": ".join(said)
+    """Return the flags of a row, and why it has no time; many predictions have their reason below the table."""
+    reason = str(row["reason"] or "") if row["status"] != "predicted" else ""
+    reason = reason if len(reason) <= _LONGEST_REMARK else f"{reason[:_LONGEST_REMARK]}\u2026"
+    return ": ".join(filter(None, [str(row["flags"] or "").replace(";", ", "), reason]))
 
 
-def _time(value: float | None) -> str | None:
+def _format_time(value: float | None) -> str | None:
     return None if value is None else f"{value:.4g}" if 1e-3 <= value < 1e4 else f"{value:.3g}"
 
 
-def number_text(value: float | None) -> str | None:
-    """A number in a table; None where there is none."""
+def format_figure(value: float | None) -> str | None:
+    """Return a number of a table; None for None."""
     return None if value is None else figure_text(value, whole_from=100)
 
 
-def answer_model(run: ReportRun) -> list[str]:
-    """What limits a step of the model, and how fast it is; [] where the rows do not say."""
-    found = run.step
-    return [] if found is None else [found.answer]
-
-
-def of_model(run: ReportRun) -> Section | None:
-    """The steps, their operations, formats, what fits, and what all of that assumes."""
-    found = run.step
-    if found is None:
+def describe_model(run: ReportRun) -> Section | None:
+    """Return the section on the steps of a model; None for other runs."""
+    step = run.step
+    if step is None:
         return None
-    picture = pictures.of_kind("model", run.data, "The time per token, or of a step, by operation")
-    title = f"Model: {found.model.name}"
-    return section("model", title, picture, *map(_table, found.tables()), items(found.notes()))
+    picture = pictures.draw_kind("model", run.data, "The time per token, or of a step, by operation")
+    return section("model", f"Model: {step.model.name}", picture, *map(_table, step.tables()), items(step.notes()))
 
 
-def _table(found: tuple[str, list[dict[str, str]]]) -> DocumentTable | None:
+def _table(part: tuple[str, list[dict[str, str]]]) -> Block | None:
     from bwprof.llm.sections import WORDS
 
-    title, lines = found
+    title, lines = part
     headings = [name.replace("\n", " ") for name in lines[0]] if lines else []
     numbers = [name for name in headings if name not in WORDS]
     return table(headings, [list(line.values()) for line in lines], numbers=numbers, caption=title)
 
 
-_MOST_DRAWN = 20  # changes, the largest; the table below has all. So many leave room on a page for what is said of them
-
-_CHANGE_NUMBERS = ("ms before", "ms now", "speed-up", "GB/s before", "GB/s now", "change, %")
-
-
-def in_short(runs: Sequence[ReportRun]) -> Section | None:
-    """A line for each run."""
-    lines = [
-        (run.name, ", ".join(run.each("device")), str(len(run.rows)), "; ".join(run.answer.lines()[:1])) for run in runs
-    ]
+def list_runs(runs: Sequence[ReportRun]) -> Section | None:
+    """Return the section with a line for each run."""
+    lines = [(run.name, run.joined("device"), len(run.rows), "; ".join(run.answer.lines()[:1])) for run in runs]
     return section("runs", "The runs", table(("run", "device", "rows", "answer"), lines, wordy=True))
 
 
-def against_first(runs: Sequence[ReportRun]) -> list[Section | None]:
-    """Each later run beside the first, case by case."""
-    return [against(runs[0], run, number) for number, run in enumerate(runs[1:], 2)]
-
-
-def against(base: ReportRun, new: ReportRun, number: int) -> Section | None:
-    """One run beside another, case by case; `number` tells it from others of the report."""
+def compare_runs(base: ReportRun, new: ReportRun, number: int) -> Section | None:
+    """Return the section with one run beside another, case by case; `number` makes its name unique."""
     from bwprof.records.regression.comparison import compared
     from bwprof.records.regression.report import details, in_order, on_both, summary
     from bwprof.records.regression.verdicts import ONE_SIDED
     from bwprof.records.source import side
 
-    devices = [set(run.each("device")) for run in (base, new)]
+    devices = [set(run.values("device")) for run in (base, new)]
     apart = all(devices) and not devices[0] & devices[1]
-    found = compared(side(base.data, name=base.name), side(new.data, name=new.name), across=apart)
-    data = found.frame()
-    both = data[~data["verdict"].isin(ONE_SIDED)]
-    lines = [_line(row) for row in both.to_dict(orient="records")]
-    told = in_order(found, everything=False)
-    on_both_sides = on_both(found, told)
-    one_sided = [place for place in told if place not in on_both_sides]
+    comparison = compared(side(base.data, name=base.name), side(new.data, name=new.name), across=apart)
+    data = comparison.frame()
+    lines = [_change(row) for row in data[~data["verdict"].isin(ONE_SIDED)].to_dict(orient="records")]
+    places = in_order(comparison, everything=False)
+    both = on_both(comparison, places)
+    headings = ["case", "precision", "variant", "verdict", *_CHANGE_NUMBERS]
     return section(
         f"change{number}",
         f"{new.name} against {base.name}",
-        words(sentence(summary(found))),
+        words(as_sentence(summary(comparison))),
         words("The runs are of other devices: what differs is theirs, not a change of the code." if apart else ""),
-        *(words(sentence(note)) for note in found.notes),
-        _ratios(data, number),
-        items(details(found, on_both_sides, causes=not apart)),  # sentences, for which no column has room
-        table(
-            ["case", "precision", "variant", "verdict", *_CHANGE_NUMBERS], lines, numbers=_CHANGE_NUMBERS, tools=True
+        *(words(as_sentence(note)) for note in comparison.notes),
+        _draw_ratios(data, number),
+        items(details(comparison, both, causes=not apart)),  # sentences, for which no column has room
+        table(headings, lines, numbers=_CHANGE_NUMBERS, tools=True),
+        items(
+            details(comparison, [place for place in places if place not in both], whole="among the rows of that run")
         ),
-        items(details(found, one_sided, whole="among the rows of that run")),
     )
 
 
-def _line(row: Mapping[Hashable, Any]) -> list[object]:
-    found = {name: finite_number(row[name]) for name in ("base_ms", "new_ms", "speedup", "base_gb_s", "new_gb_s")}
-    times = [_format_optional(found[name], ".4g") for name in ("base_ms", "new_ms")]
-    speeds = [number_text(found[name]) for name in ("base_gb_s", "new_gb_s")]
-    ratio = None if found["speedup"] is None else f"{short(found['speedup'], '.2f')}x"
-    change = _format_optional(finite_number(row["change_pct"]), "+.1f")
-    named = " ".join(str(row[name]) for name in ("case", "parameters") if isinstance(row[name], str) and row[name])
-    verdict = str(row["verdict"]).replace("_", " ")
-    return [named, row["precision"], row["variant"], verdict, *times, ratio, *speeds, change]
+def _change(row: Mapping[Hashable, Any]) -> list[object]:
+    columns = ("base_ms", "new_ms", "speedup", "base_gb_s", "new_gb_s", "change_pct")
+    base_ms, new_ms, speedup, base_gb_s, new_gb_s, change = (finite_number(row[name]) for name in columns)
+    name = " ".join(str(row[name]) for name in ("case", "parameters") if isinstance(row[name], str) and row[name])
+    return [
+        name,
+        row["precision"],
+        row["variant"],
+        str(row["verdict"]).replace("_", " "),
+        *(None if value is None else short(value, ".4g") for value in (base_ms, new_ms)),
+        None if speedup is None else f"{short(speedup, '.2f')}x",
+        *map(format_figure, (base_gb_s, new_gb_s)),
+        None if change is None else short(change, "+.1f"),
+    ]
 
 
-def _format_optional(value: float | None, spec: str) -> str | None:
-    return None if value is None else short(value, spec)
-
-
-def _ratios(data: pd.DataFrame, number: int) -> Block | None:
+def _draw_ratios(data: pd.DataFrame, number: int) -> Block | None:
     from bwprof.plot import regressions
 
     if not data["verdict"].isin(["slower", "faster", "same", "undecided", "disturbed"]).any():
         return None
-    return pictures.drawn(
+    return pictures.draw_svg(
         f"change{number}",
-        lambda target: regressions.picture(data, most=_MOST_DRAWN).write([target]),
+        lambda target: regressions.build_ratios(data, most=_MOST_CHANGES).write([target]),
         "Each case's new time over its old one, with its interval and what is taken for noise",
     )

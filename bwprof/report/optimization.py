@@ -1,63 +1,37 @@
-"""The report of an optimisation: from the first run through each change to the last, and the goals that it had."""
+"""The report of an optimization: from the first run through each change to the last, and its goals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.bottleneck import tabulate_findings
 from bwprof.report import findings
-from bwprof.report.optimization_steps import (
-    FIXED,
-    SPEEDUP,
-    VERIFIED,
-    VS_TORCH,
-    Goal,
-    OptimizationStep,
-    Story,
-    number_of,
-    read_goals,
-    story_of,
-    variants_of,
-)
+from bwprof.report.optimization_steps import Goal, OptimizationStep, Story, find_variants, read_goals, read_story
 from bwprof.report.run import ReportRun
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
-from bwprof.text.document import Block, Document, Section, facts, items, of_frame, section, table, there, words
+from bwprof.text.document import Document, Section, facts, items, of_frame, section, table, there, words
 from bwprof.text.formatting import bytes_text, figure_text, is_missing, plural, seconds_text, short
-from bwprof.text.parsing import measurable
+from bwprof.text.parsing import measurable, measured_or_nan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from os import PathLike
 
 _NOT = "not measured"
-
-_TOP = 3
-
-_NO_PEER = "no run has a row of PyTorch's of the same bytes (a variant, case or operation called torch...)"
-
-# What measures the columns of a group.
-_NEEDS = {
-    "counters": "--counters measures it",
-    "metrics": "--metrics all measures it",
-    "roofs": "measure without --no-roofs",
-}
-
-# Columns that rows may have beside the schema's (of Nsight Compute, say): what a kernel takes of a multiprocessor.
+# A kernel's columns in rows of a profiler.
 _KERNEL = {
     "tile": "tile",
     "block_threads": "threads a block",
     "shared_bytes": "bytes of shared memory a block",
     "registers": "registers a thread",
 }
+_LEARNT = {"faster": "it helped", "slower": "it made it slower", "same": "no difference beyond noise"}
 
-_THEORY = "theoretical_occupancy_pct"
 
-
-def document_of(
+def build_optimization(
     runs: Sequence[ReportRun],
     *,
     goals: str | PathLike[str] | Mapping[str, Any] | None = None,
@@ -65,347 +39,254 @@ def document_of(
     case: str | None = None,
     precision: str | None = None,
 ) -> tuple[Document, tuple[Goal, ...]]:
-    """The report, and the goals with what was found of each."""
-    wanted = read_goals(goals)
-    story = story_of(runs, case=case, precision=precision)
-    judged = tuple(replace(goal, found=value, why=why) for goal in wanted for value, why in [_found(goal.name, story)])
+    """Return the report, and the goals with their values."""
+    targets = read_goals(goals)
+    story = read_story(runs, case=case, precision=precision)
+    results = tuple(map(story.measure, targets))
     sections = (
-        _objective(story, judged),
-        _initial(story),
+        _objective(story, results),
+        _initial_state(story),
         _methodology(story),
         _bottlenecks(story),
         _fixes(story),
-        _final(story, judged),
+        _final_results(story, results),
         _learnings(story),
         _references(story),
     )
     subtitle = f"{story.track.name} on {story.first.get('device') or 'a device that is not named'}, {len(runs)} runs"
-    return Document(title or f"Optimization report: {story.track.name}", subtitle, there(sections)), judged
+    return Document(title or f"Optimization report: {story.track.name}", subtitle, there(sections)), results
 
 
-# ---- goals ----
-
-
-def _found(name: str, story: Story) -> tuple[float, str]:
-    """What was found of a goal's figure; NaN, and what would measure it, where nothing was."""
-    if name == SPEEDUP:
-        return float(story.first["time_ms"]) / float(story.last["time_ms"]), ""
-    if name == VS_TORCH:
-        return story.vs_torch(story.last), _NO_PEER
-    if name == FIXED:
-        found, gone = story.fixed(_TOP)
-        return (float(len(gone)) if found else math.nan), "no row of the first run has a roof that it falls short of"
-    if name == VERIFIED:
-        checked = [row["verified"] for row in story.runs[-1].rows if row["time_ms"] is not None]
-        known = [one for one in checked if one is not None]
-        return (float(all(checked)) if known else math.nan), "no row of the last run says whether it was verified"
-    value = measurable(story.last.get(name))
-    return (math.nan if value is None else value), _NEEDS.get(schema.column(name).group, "")
-
-
-def _goals(goals: Sequence[Goal], *, judged: bool) -> Block | None:
-    if judged:
-        lines = [(goal.name, goal.said, goal.figure, goal.result) for goal in goals]
-        return table(("Goal", "Wanted", "Found", "Result"), lines, caption="Goals")
-    return items(f"{goal.name}: {goal.said}" for goal in goals)
-
-
-# ---- sections ----
+def _speedup(story: Story, row: RowDict) -> float:
+    return float(story.first["time_ms"]) / float(row["time_ms"])
 
 
 def _objective(story: Story, goals: Sequence[Goal]) -> Section | None:
     first = story.first
-    share = number_of(first, "pct_limit")
+    share = measured_or_nan(first.get("pct_limit"))
     if math.isnan(share):
-        allowed = " What its roof allows is not known: no roofs are beside the rows."
+        allowed = "What its roof allows is not known: no roofs are beside the rows."
     elif share >= 100:
-        allowed = " It is at the roof that applies to it, or above."
+        allowed = "It is at the roof that applies to it, or above."
     else:
-        allowed = f" The roof that applies to it allows {seconds_text(float(first['time_ms']) * share / 1e5)}."
-    aim = (
-        f"Make {story.track.name} faster on {first.get('device') or 'its device'}: {_ms(first)} at the start.{allowed}"
-    )
+        allowed = f"The roof that applies to it allows {seconds_text(float(first['time_ms']) * share / 1e5)}."
+    aim = f"Make {story.track.name} faster on {first.get('device') or 'its device'}: {_ms(first)} at the start."
     none = words("" if goals else "No goals were given: --goals names a file of them.")
-    return section("objective", "Objective", words(aim), _goals(goals, judged=False), none)
+    lines = items(f"{goal.name}: {goal.target}" for goal in goals)
+    return section("objective", "Objective", words(f"{aim} {allowed}"), lines, none)
 
 
-def _initial(story: Story) -> Section | None:
+def _initial_state(story: Story) -> Section | None:
     row, run = story.first, story.runs[0]
-    return section(
-        "initial",
-        "Initial State",
-        words(_performance(story, row)),
-        facts(
-            [
-                ("Run", run.name),
-                ("Hardware", _hardware(run, row)),
-                ("Shape", _shape(row)),
-                ("Variant", _variant(row)),
-                ("Kernel", _kernel(row)),
-                ("Memory bandwidth", _bandwidth(row)),
-                ("Occupancy", _occupancy(row)),
-                ("Limited by", row.get("limiter") or "not known"),
-            ]
-        ),
-    )
+    known = [f"{text}: {row[name]}" for name, text in _KERNEL.items() if not is_missing(row.get(name))]
+    text, variant = _variant_text(row), str(row.get("variant") or "not known")
+    pairs = [
+        ("Run", run.name),
+        ("Hardware", _hardware(run, row)),
+        ("Shape", _shape(row)),
+        ("Variant", f"{variant}: {text}" if text else variant),
+        ("Kernel", ", ".join(known) or f"tile, threads and shared memory: {_NOT} (bwprof variants shows them)"),
+        ("Memory bandwidth", _bandwidth(row)),
+        ("Occupancy", _occupancy(row)),
+        ("Limited by", row.get("limiter") or "not known"),
+    ]
+    return section("initial", "Initial State", words(_performance(story, row)), facts(pairs))
 
 
 def _methodology(story: Story) -> Section | None:
     method = [
-        "Profile: every row is measured, verified and held against the roofs of its device.",
-        f"Rank: the {_TOP} rows that lose the most time against their roof, each with its cause; this one is among "
-        "them, if it loses any.",
+        "Profile: every row is measured, verified and compared with the roofs of its device.",
+        "Rank: the 3 rows that lose the most time against their roof, each with its cause; this one is among them, if "
+        "it loses any.",
         "Change one thing at a time.",
         "Measure again after each change: times differ when their 95 % intervals are apart, and by more than the gate.",
     ]
-    several_changed = [step for step in story.steps if len({name for name, _, _ in step.changes} - {"driver"}) > 1]
-    said = [f"Runs: {', '.join(_dated(run) for run in story.runs)}."]
-    timers = dict.fromkeys(str(row.get("timer")) for row in story.track.rows if row is not None and row.get("timer"))
-    said += [f"Timer: {', '.join(timers)}."] if timers else []
-    said += [
-        f"From {step.base.name} to {step.new.name} several things changed: {', '.join(n for n, _, _ in step.changes)}."
-        for step in several_changed
-    ]
-    return section("methodology", "Methodology", items(method, numbered=True), items(said))
+    lines = [f"Runs: {', '.join(map(_dated, story.runs))}."]
+    timers = dict.fromkeys(str(row["timer"]) for row in story.track.rows if row is not None and row.get("timer"))
+    lines += [f"Timer: {', '.join(timers)}."] if timers else []
+    for step in story.steps:
+        names = [name for name, _, _ in step.changes]
+        if len({*names} - {"driver"}) > 1:
+            lines.append(f"From {step.base.name} to {step.new.name} several things changed: {', '.join(names)}.")
+    return section("methodology", "Methodology", items(method, numbered=True), items(lines))
 
 
 def _bottlenecks(story: Story) -> Section | None:
-    found = of_frame(tabulate_findings(story.fixed(_TOP)[0]), wordy=True)
-    return section(
-        "bottlenecks",
-        "Bottlenecks Identified",
-        found or words("None: no row of the first run falls short of a roof that is known."),
-    )
+    found = of_frame(tabulate_findings(story.fixed()[0]), wordy=True)
+    none = words("None: no row of the first run falls short of a roof that is known.")
+    return section("bottlenecks", "Bottlenecks Identified", found or none)
 
 
 def _fixes(story: Story) -> Section | None:
-    lines = []
-    for step in story.steps:
-        figure = step.figure
-        before, after = figure.text(figure.before), figure.text(figure.after)
-        lines.append((step.name, figure.name, before, after, _times(step.speedup)))
+    fixes, versions = [], []
+    for run, row, step in zip(story.runs, story.track.rows, (None, *story.steps), strict=True):
+        assert row is not None
+        occupancy = measured_or_nan(row.get("occupancy_pct"))
+        percent = _NOT if math.isnan(occupancy) else f"{short(occupancy, '.0f')} %"
+        figures = (_times(story.vs_torch(row)), _speed(row), percent)
+        name = "Baseline" if step is None else row.get("variant") or run.name
+        change = "original" if step is None else _key_change(step)
+        versions.append((name, *figures, change, _times(_speedup(story, row))))
+        if step is not None:
+            figure = step.figure
+            before, after = figure.text(figure.before), figure.text(figure.after)
+            fixes.append((step.name, figure.name, before, after, _times(step.speedup)))
+    headings = ("Version", "Speedup vs PyTorch", "Memory BW", "Occupancy", "Key Change", "Speedup vs baseline")
     return section(
         "fixes",
         "Fixes Applied",
-        table(("Fix", "Metric Improved", "Before", "After", "Speedup"), lines),
-        _ablation(story),
-        *(_fix(step) for step in story.steps),
+        table(("Fix", "Metric Improved", "Before", "After", "Speedup"), fixes),
+        table(headings, versions, caption="The versions"),
+        *map(_fix, story.steps),
     )
 
 
-def _ablation(story: Story) -> Block | None:
-    """The versions one after the other."""
-    lines = []
-    for run, row, step in zip(story.runs, story.track.rows, (None, *story.steps), strict=True):
-        assert row is not None
-        change = "original" if step is None else _key_change(step)
-        occupancy = number_of(row, "occupancy_pct")
-        cells = (
-            _x(story.vs_torch(row)),
-            _speed(row),
-            _NOT if math.isnan(occupancy) else f"{short(occupancy, '.0f')} %",
-        )
-        name = "Baseline" if step is None else str(row.get("variant") or run.name)
-        lines.append((name, *cells, change, _times(float(story.first["time_ms"]) / float(row["time_ms"]))))
-    headings = ("Version", "Speedup vs PyTorch", "Memory BW", "Occupancy", "Key Change", "Speedup vs baseline")
-    return table(headings, lines, caption="The versions")
+def _changes(step: OptimizationStep, separator: str) -> str:
+    return separator.join(f"{name}: {before} to {after}" for name, before, after in step.changes)
 
 
 def _key_change(step: OptimizationStep) -> str:
-    if step.rung.get("changes"):
-        return str(step.rung["changes"])
-    return (
-        ", ".join(f"{name}: {before} to {after}" for name, before, after in step.changes)
-        or f"{step.new.name} (not recorded)"
-    )
+    return str(step.variant.get("changes") or _changes(step, ", ") or f"{step.new.name} (not recorded)")
 
 
 def _fix(step: OptimizationStep) -> Section | None:
     figure, finding = step.figure, step.finding
-    gap = f", gap {short(figure.gap_pct, '.0f')} %" if not math.isnan(figure.gap_pct) and figure.gap_pct else ""
+    before, after = figure.text(figure.before), figure.text(figure.after)
+    gap = f", gap {short(figure.gap_pct, '.0f')} %" if figure.gap_pct > 0 else ""
     cause = "not known: its roof is reached, or not known"
     if finding is not None:
         cause = f"{finding.issue}. Evidence: {finding.evidence}"
-    changed = "; ".join(f"{name}: {before} to {after}" for name, before, after in step.changes)
-    text = _variant_text(step.after) if step.before.get("variant") != step.after.get("variant") else ""
-    made = f"{changed}{f'. {text}' if text else ''}"
-    if not changed:
-        made = "not recorded: variant, commit and version are the same in both runs"
-    return section(
-        f"fix{step.number}",
-        f"Fix {step.number}: {step.name}",
-        facts(
-            [
-                ("Identify", f"{figure.name} = {figure.text(figure.before)}, target {figure.wanted}{gap}"),
-                ("Hypothesize", f"{cause}. {_predicted(step)}"),
-                ("Implement", made),
-                (
-                    "Validate",
-                    f"{figure.name} {figure.text(figure.before)} to {figure.text(figure.after)}; {_validated(step)}",
-                ),
-                ("Document", _documented(step)),
-            ]
-        ),
-    )
+    change = _changes(step, "; ") or "not recorded: variant, commit and version are the same in both runs"
+    if step.before.get("variant") != step.after.get("variant") and (text := _variant_text(step.after)):
+        change += f". {text}"
+    flags = str(step.after.get("flags") or "").replace(";", ", ")
+    doubts = f"flags {flags}: to be read with care" if flags else "no flags"
+    pairs = [
+        ("Identify", f"{figure.name} = {before}, target {figure.target}{gap}"),
+        ("Hypothesize", f"{cause}. {_prediction(step)}"),
+        ("Implement", change),
+        ("Validate", f"{figure.name} {before} to {after}; {_validation(step)}; {_correctness(step.after)}"),
+        ("Document", f"{_dated(step.base)} against {_dated(step.new)}; {doubts}"),
+    ]
+    return section(f"fix{step.number}", f"Fix {step.number}: {step.name}", facts(pairs))
 
 
-def _validated(step: OptimizationStep) -> str:
-    """The speed-up, how sure it is, and whether the result is right."""
-    low, high = step.comparison.interval(step.judged)
-    sure = "" if math.isnan(low) or low <= 0 else f" (95 %: {_times(1 / high)} to {_times(1 / low)})"
-    reason = f": {step.judged.reason}" if step.judged.reason else ""
-    said = (
-        f"{_ms(step.before)} to {_ms(step.after)}, speed-up {_times(step.speedup)}{sure}, {step.judged.verdict}{reason}"
-    )
-    return f"{said}; {_correct(step.after)}"
+def _prediction(step: OptimizationStep) -> str:
+    roof = f"up to {_times(step.by_roof)} at the roof"
+    if not step.by_roof > 1:
+        roof = "nothing, as no roof is known or it is reached"
+    fewer = "" if math.isnan(step.by_bytes) or step.by_bytes == 1 else f"; {_times(step.by_bytes)} by fewer bytes"
+    return f"Predicted: {roof}{fewer}"
 
 
-def _correct(row: RowDict) -> str:
+def _validation(step: OptimizationStep) -> str:
+    verdict = step.verdict
+    low, high = step.comparison.interval(verdict)
+    interval = f" (95 %: {_times(1 / high)} to {_times(1 / low)})" if low > 0 else ""
+    reason = f": {verdict.reason}" if verdict.reason else ""
+    times = f"{_ms(step.before)} to {_ms(step.after)}"
+    return f"{times}, speed-up {_times(step.speedup)}{interval}, {verdict.verdict}{reason}"
+
+
+def _correctness(row: RowDict) -> str:
     if row.get("verified") is None:
         return "whether the result is right was not checked"
     if not row["verified"]:
         return "the result is wrong, or was not checked to the end"
     counts = [row.get(name) for name in ("rows_checked", "rows_total")]
     rows = f", {counts[0]} of {counts[1]} rows" if all(counts) else ""
-    error, limit = number_of(row, "max_error"), number_of(row, "tolerance")
-    beside = f", error {error:.2g} of the {limit:.2g} allowed" if not math.isnan(error + limit) else ""
+    error, limit = (measured_or_nan(row.get(name)) for name in ("max_error", "tolerance"))
+    beside = "" if math.isnan(error + limit) else f", error {error:.2g} of the {limit:.2g} allowed"
     return f"verified against float64{rows}{beside}"
 
 
-def _documented(step: OptimizationStep) -> str:
-    flags = str(step.after.get("flags") or "")
-    read = f"; flags {flags.replace(';', ', ')}: to be read with care" if flags else "; no flags"
-    return f"{_dated(step.base)} against {_dated(step.new)}{read}"
-
-
-def _final(story: Story, goals: Sequence[Goal]) -> Section | None:
+def _final_results(story: Story, goals: Sequence[Goal]) -> Section | None:
     last = story.last
-    found, gone = story.fixed(_TOP)
-    fixed = (
-        f"Of the {plural(len(found), 'bottleneck')} named above, {len(gone) or 'none'} "
-        f"{'costs' if len(gone) < 2 else 'cost'} less than half of that time now."
-        if found
-        else ""
-    )
-    cases = sum(track.whole for track in story.tracks)
+    found, fixed = story.fixed()
+    count = f"{len(fixed) or 'none'} {'costs' if len(fixed) < 2 else 'cost'} less than half of that time now."
+    lines = [
+        _performance(story, last),
+        f"Memory bandwidth: {_bandwidth(last)}",
+        f"Occupancy: {_occupancy(last)}",
+        f"Speed-up over the first run: {_times(_speedup(story, last))}",
+        f"Correctness: {_correctness(last)}",
+    ]
+    results = [(goal.name, goal.target, goal.figure, goal.result) for goal in goals]
+    several = sum(track.complete for track in story.tracks) > 1
     return section(
         "final",
         "Final Results",
-        items(
-            [
-                _performance(story, last),
-                f"Memory bandwidth: {_bandwidth(last)}",
-                f"Occupancy: {_occupancy(last)}",
-                f"Speed-up over the first run: {_times(float(story.first['time_ms']) / float(last['time_ms']))}",
-                f"Correctness: {_correct(last)}",
-            ]
-        ),
-        words(fixed),
-        _goals(goals, judged=True),
-        findings.against(story.runs[0], story.runs[-1], 1) if cases > 1 else None,
+        items(lines),
+        words(f"Of the {plural(len(found), 'bottleneck')} named above, {count}" if found else ""),
+        table(("Goal", "Wanted", "Found", "Result"), results, caption="Goals"),
+        findings.compare_runs(story.runs[0], story.runs[-1], 1) if several else None,
     )
 
 
 def _learnings(story: Story) -> Section | None:
     lines = []
     for step in story.steps:
-        by_bytes = "the same bytes" if step.same_bytes else _x(step.by_bytes)
-        before = (_foretold(step), _x(step.possible, most=True), by_bytes)
-        lines.append((step.name, *before, _times(step.speedup), _learnt(step)))
+        shape = f" at {step.variant['at']}" if step.variant.get("predicted") and step.variant.get("at") else ""
+        predicted = "-" if math.isnan(step.predicted) else f"{_times(step.predicted)}{shape}"
+        roof = _NOT if math.isnan(step.by_roof) else f"up to {_times(step.by_roof)}"
+        by_bytes = "the same bytes" if step.by_bytes == 1 else _times(step.by_bytes)
+        verdict = step.verdict.verdict
+        learnt = _LEARNT.get(verdict, f"nothing: {verdict.replace('_', ' ')}")
+        if verdict == "faster" and step.by_roof > 1:
+            share = 100 * (1 - 1 / step.speedup) / (1 - 1 / step.by_roof)
+            learnt += f": {short(min(share, 999), '.0f')} % of the time that was lost is won back"
+        lines.append((step.name, predicted, roof, by_bytes, _times(step.speedup), learnt))
     headings = ("Fix", "Predicted before", "Predicted by the roof", "Predicted by bytes", "Measured", "Learnt")
     return section("learnings", "Key Learnings", table(headings, lines, wordy=True))
 
 
-def _foretold(step: OptimizationStep) -> str:
-    """What was written down before anything was measured, and for which shape."""
-    at = f" at {step.rung['at']}" if step.rung.get("predicted") and step.rung.get("at") else ""
-    return "-" if math.isnan(step.foretold) else f"{_times(step.foretold)}{at}"
-
-
-def _learnt(step: OptimizationStep) -> str:
-    """What a step's figures say; nothing that they do not."""
-    verdict = step.judged.verdict
-    words = {"faster": "it helped", "slower": "it made it slower", "same": "no difference beyond noise"}
-    said = words.get(verdict, f"nothing: {verdict.replace('_', ' ')}")
-    if verdict == "faster" and step.possible > 1:
-        part = 100 * (1 - 1 / step.speedup) / (1 - 1 / step.possible)
-        said += f": {short(min(part, 999), '.0f')} % of the time that was lost is won back"
-    return said
-
-
 def _references(story: Story) -> Section | None:
-    lines = []
+    lines, files = [], []
     for run in story.runs:
-        versions = ", ".join(run.each("bwprof_version"))
-        commit = run.told.get("git_commit") or run.told.get("commit")
-        lines.append((run.name, ", ".join(run.each("run_id")), run.minute, versions, commit, run.source))
+        commit = run.metadata.get("git_commit") or run.metadata.get("commit")
+        lines.append((run.name, run.joined("run_id"), run.minute, run.joined("bwprof_version"), commit, run.source))
+        files += sorted(Path(run.source).glob("artifacts/*")) if run.source else []
     headings = ("Run", "Run id", "When", "bwprof", "Commit", "File")
-    return section("references", "References", table(headings, lines, wordy=True), _profiles(story))
-
-
-def _profiles(story: Story) -> Block | None:
-    """Profilers' files that stand in the runs' folders."""
-    from pathlib import Path
-
-    files = [path for run in story.runs if run.source for path in sorted(Path(run.source).glob("artifacts/*"))]
-    return items(f"Profiler file: {path}" for path in files) or words(
-        "No profilers' files are in the runs' folders (artifacts/)."
-    )
-
-
-# ---- words ----
+    none = words("No profilers' files are in the runs' folders (artifacts/).")
+    profiles = items(f"Profiler file: {path}" for path in files) or none
+    return section("references", "References", table(headings, lines, wordy=True), profiles)
 
 
 def _performance(story: Story, row: RowDict) -> str:
-    ratio = story.vs_torch(row)
-    beside = f"{_NOT} vs PyTorch" if math.isnan(ratio) else f"{_times(ratio)} vs PyTorch"
-    return f"Performance: {_ms(row)} @ {_short_shape(row)} ({beside})"
+    length = next((row[name] for name in ("seq_len", "kv_len") if (row.get(name) or 0) > 1), None)
+    shape = _shape(row) if length is None else f"S={length}"
+    return f"Performance: {_ms(row)} @ {shape} ({_times(story.vs_torch(row))} vs PyTorch)"
 
 
 def _ms(row: RowDict) -> str:
     return f"{float(row['time_ms']):.4g} ms"
 
 
-def _short_shape(row: RowDict) -> str:
-    """S= of what has a length, else all sizes."""
-    length = next((row[name] for name in ("seq_len", "kv_len") if (row.get(name) or 0) > 1), None)
-    return f"S={length}" if length is not None else _shape(row)
-
-
 def _shape(row: RowDict) -> str:
-    names = [*schema.all_param_names()]
-    return " ".join(f"{name}={row[name]}" for name in names if row.get(name) is not None) or str(row.get("case"))
+    sizes = (f"{name}={row[name]}" for name in schema.all_param_names() if row.get(name) is not None)
+    return " ".join(sizes) or str(row.get("case"))
 
 
 def _hardware(run: ReportRun, row: RowDict) -> str:
     memory = measurable(run.part("facts").get("memory_bytes"))
-    peak, rate = number_of(row, "peak_gb_s"), number_of(row, "peak_tflops")
-    said = [row.get("device"), bytes_text(memory) if memory else ""]
-    said += [
+    peak, rate = (measured_or_nan(row.get(name)) for name in ("peak_gb_s", "peak_tflops"))
+    parts = (
+        row.get("device"),
+        bytes_text(memory) if memory else "",
         f"{short(peak, '.0f')} GB/s peak" if peak > 0 else "",
         f"{short(rate, '.4g')} TFLOP/s {row.get('precision')}" if rate > 0 else "",
-    ]
-    said += [f"driver {row['driver']}" if row.get("driver") else ""]
-    return ", ".join(str(part) for part in said if part)
-
-
-def _variant(row: RowDict) -> str:
-    text = _variant_text(row)
-    return f"{row['variant']}{f': {text}' if text else ''}" if row.get("variant") else "not known"
+        f"driver {row['driver']}" if row.get("driver") else "",
+    )
+    return ", ".join(str(part) for part in parts if part)
 
 
 def _variant_text(row: RowDict) -> str:
-    """A variant's own words; "" for one that the registry does not know."""
-    return next((str(found["text"]) for found in variants_of(row) if found["name"] == row.get("variant")), "")
-
-
-def _kernel(row: RowDict) -> str:
-    known = [f"{said}: {row[name]}" for name, said in _KERNEL.items() if not is_missing(row.get(name))]
-    return ", ".join(known) or f"tile, threads and shared memory: {_NOT} (bwprof variants tells them on the device)"
+    """Return the registry's text on a variant; "" for an unknown one."""
+    return next((str(known["text"]) for known in find_variants(row) if known["name"] == row.get("variant")), "")
 
 
 def _bandwidth(row: RowDict) -> str:
-    speed, peak = number_of(row, "bandwidth_gb_s"), number_of(row, "peak_gb_s")
+    speed, peak = (measured_or_nan(row.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s"))
     if math.isnan(speed):
         return _NOT
     if row.get("cache") == "hot":
@@ -415,32 +296,20 @@ def _bandwidth(row: RowDict) -> str:
 
 
 def _speed(row: RowDict) -> str:
-    speed = number_of(row, "bandwidth_gb_s")
+    speed = measured_or_nan(row.get("bandwidth_gb_s"))
     return _NOT if math.isnan(speed) else f"{figure_text(speed, whole_from=100)} GB/s"
 
 
 def _occupancy(row: RowDict) -> str:
-    achieved, theory = number_of(row, "occupancy_pct"), number_of(row, _THEORY)
+    achieved, theory = (measured_or_nan(row.get(name)) for name in ("occupancy_pct", "theoretical_occupancy_pct"))
     if math.isnan(achieved):
         return f"{_NOT} (--metrics occupancy)"
     share = f"{short(100 * achieved / theory, '.0f')}% of theoretical" if theory > 0 else f"theoretical {_NOT}"
     return f"{short(achieved, '.0f')}% ({share})"
 
 
-def _predicted(step: OptimizationStep) -> str:
-    said = f"up to {_times(step.possible)} at the roof"
-    if not step.possible > 1:
-        said = "nothing, as no roof is known or it is reached"
-    fewer = "" if math.isnan(step.by_bytes) else f"; {_times(step.by_bytes)} by fewer bytes"
-    return f"Predicted: {said}{fewer}"
-
-
-def _x(value: float, *, most: bool = False) -> str:
-    return _NOT if math.isnan(value) else f"{'up to ' if most else ''}{_times(value)}"
-
-
 def _times(value: float) -> str:
-    return f"{short(value, '.3f' if value < 0.1 else '.2f')}x"
+    return _NOT if math.isnan(value) else f"{short(value, '.3f' if value < 0.1 else '.2f')}x"
 
 
 def _dated(run: ReportRun) -> str:

@@ -1,4 +1,4 @@
-"""The steps of an optimization: a case's row in each run, what changed, and whether the goals are met."""
+"""The steps of an optimization: the row of a case in each run, what changed, and the goals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import operator
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from os import PathLike
@@ -28,7 +28,6 @@ from bwprof.text.formatting import figure_text, short
 from bwprof.text.parsing import (
     finite_number,
     is_truth,
-    measurable,
     measured_or_nan,
     path_of,
     quote_text,
@@ -40,10 +39,17 @@ from bwprof.text.parsing import (
 if TYPE_CHECKING:
     from bwprof.records.regression.verdicts import CaseVerdict
 
-# Beside the columns of numbers.
+# Figures of goals beside the columns of numbers.
 SPEEDUP, VS_TORCH, FIXED, VERIFIED = "speedup", "speedup_vs_torch", "bottlenecks_fixed", "verified"
+_OWN_FIGURES = {SPEEDUP: "x", VS_TORCH: "x", FIXED: "", VERIFIED: ""}  # with their units
+NO_PEER = "no run has a row of PyTorch's of the same bytes (a variant, case or operation called torch...)"
 
-OWN = (SPEEDUP, VS_TORCH, FIXED, VERIFIED)
+# What measures the columns of a group.
+_NEEDS = {
+    "counters": "--counters measures it",
+    "metrics": "--metrics all measures it",
+    "roofs": "measure without --no-roofs",
+}
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -52,121 +58,109 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "==": operator.eq,
 }
-
-_WANTED = re.compile(r"\s*(>=|<=|==|>|<)\s*([^\s%x]+)\s*(%|x)?\s*")
+_COMPARISON = re.compile(r"\s*(>=|<=|==|>|<)\s*([^\s%x]+)\s*(%|x)?\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One goal: a figure's name, what it should be, and what it is; NaN where that was not measured.
-
-    `why` says what would measure it.
-    """
+    """A goal: a figure, its limit, and its value; NaN where it was not measured, and `why`: what would measure it."""
 
     name: str
     compare: str
-    wanted: float
-    found: float = math.nan
+    limit: float
+    value: float = math.nan
     why: str = ""
 
     @property
-    def measured(self) -> bool:
-        """Whether the figure is known."""
-        return not math.isnan(self.found)
-
-    @property
     def passed(self) -> bool:
-        """Whether it is reached; what was not measured is not."""
-        return self.measured and _COMPARE[self.compare](self.found, self.wanted)
+        """Whether it is reached; a value that was not measured is not."""
+        return not math.isnan(self.value) and _COMPARE[self.compare](self.value, self.limit)
 
     @property
     def result(self) -> str:
-        """In a word."""
         return "pass" if self.passed else "fail"
 
     @property
-    def said(self) -> str:
-        """What is wanted."""
+    def target(self) -> str:
         if self.name == VERIFIED:
-            return "all results verified" if self.wanted else "results not verified"
-        return f"{self.compare} {self.wanted:g}{self._unit()}"
+            return "all results verified" if self.limit else "results not verified"
+        return f"{self.compare} {self.limit:g}{self._unit}"
 
     @property
     def figure(self) -> str:
-        """What was found."""
-        if not self.measured:
-            return f"not measured{f': {self.why}' if self.why else ''}"
+        value = self.value
+        if math.isnan(value):
+            return f"not measured: {self.why}" if self.why else "not measured"
         if self.name == VERIFIED:
-            return "yes" if self.found else "no"
+            return "yes" if value else "no"
         if self.name == FIXED:
-            return f"{self.found:.0f}"
-        return f"{_digits(self.found)}{self._unit()}"
+            return f"{value:.0f}"
+        number = figure_text(value, whole_from=1000) if 0.1 <= value < 1e9 else short(value, ".4g")
+        return f"{number}{self._unit}"
 
+    @property
     def _unit(self) -> str:
-        if self.name in OWN:
-            return "x" if self.name in (SPEEDUP, VS_TORCH) else ""
+        if self.name in _OWN_FIGURES:
+            return _OWN_FIGURES[self.name]
         unit = schema.column(self.name).unit
         return f" {unit}" if unit else ""
 
 
-def _digits(value: float) -> str:
-    return figure_text(value, whole_from=1000) if 0.1 <= value < 1e9 else short(value, ".4g")
-
-
-def read_goals(given: str | PathLike[str] | Mapping[str, Any] | None) -> list[Goal]:
-    """Goals of a mapping from names to what is wanted, or of a TOML file of such lines; none for None.
+def read_goals(goals: str | PathLike[str] | Mapping[str, Any] | None) -> list[Goal]:
+    """Read goals from a mapping of figures to comparisons, or from a TOML file of such lines.
 
     Raises
     ------
     ValueError
-        For an unknown figure, and for what is not wanted of one.
+        For an unknown figure, and for text that is no comparison.
 
     Examples
     --------
-    >>> [goal.said for goal in read_goals({"bandwidth_gb_s": ">200", "verified": True})]
+    >>> [goal.target for goal in read_goals({"bandwidth_gb_s": ">200", "verified": True})]
     ['> 200 GB/s', 'all results verified']
     """
-    if given is None:
+    if goals is None:
         return []
-    if isinstance(given, Mapping):
-        wanted, where = given, "goals"
+    if isinstance(goals, Mapping):
+        table, where = goals, "goals"
     else:
-        where = str(path_of(given, "goals"))
+        path = path_of(goals, "goals")
+        where = quote_text(path)
         try:
-            wanted = tomllib.loads(read_text(path_of(given, "goals")))
+            table = tomllib.loads(read_text(path))
         except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise ValueError(f"{quote_text(where)} is not a TOML file: {error}") from None
-    inner = wanted.get("goals")
-    if isinstance(inner, Mapping):
-        for name in (name for name in wanted if name != "goals"):
+            raise ValueError(f"{where} is not a TOML file: {error}") from None
+    if isinstance(inner := table.get("goals"), Mapping):
+        for name in (name for name in table if name != "goals"):
             raise ValueError(
-                f"{quote_text(where)}: {quote_text(name)} stands outside goals, and would be ignored: put it into them"
+                f"{where}: {quote_text(name)} stands outside goals, and would be ignored: put it into them"
             )
-        wanted = inner
-    if not wanted:
-        raise ValueError(f'{quote_text(where)} holds no goals: lines such as bandwidth_gb_s = ">200" are needed')
-    return [_goal(str(name), value, quote_text(where)) for name, value in wanted.items()]
+        table = inner
+    if not table:
+        raise ValueError(f'{where} holds no goals: lines such as bandwidth_gb_s = ">200" are needed')
+    return [_read_goal(str(name), value, where) for name, value in table.items()]
 
 
-def _goal(name: str, wanted: Any, where: str) -> Goal:
-    figures = [*OWN, *(column.name for column in columns.columns() if column.kind in ("number", "integer"))]
+def _read_goal(name: str, text: Any, where: str) -> Goal:
+    figures = [*_OWN_FIGURES, *(column.name for column in columns.columns() if column.kind in ("number", "integer"))]
     if name not in figures:
-        raise ValueError(unknown("goal", name, figures, where=where, see="bwprof columns, and " + ", ".join(OWN)))
+        see = "bwprof columns, and " + ", ".join(_OWN_FIGURES)
+        raise ValueError(unknown("goal", name, figures, where=where, see=see))
     if name == VERIFIED:
-        if not is_truth(wanted):
-            raise ValueError(f"{where}: {name} is {repr_short(wanted)}: true is needed")
-        return Goal(name, "==", float(bool(wanted)))
-    found = _WANTED.fullmatch(wanted) if isinstance(wanted, str) else None
-    value = finite_number(read_number(found[2])) if found is not None else None
-    if found is None or value is None:
+        if not is_truth(text):
+            raise ValueError(f"{where}: {name} is {repr_short(text)}: true is needed")
+        return Goal(name, "==", float(bool(text)))
+    parts = _COMPARISON.fullmatch(text) if isinstance(text, str) else None
+    limit = finite_number(read_number(parts[2])) if parts is not None else None
+    if parts is None or limit is None:
         raise ValueError(
-            f'{where}: {name} is {repr_short(wanted)}: a comparison is needed, as ">=0.5" ({", ".join(_COMPARE)})'
+            f'{where}: {name} is {repr_short(text)}: a comparison is needed, as ">=0.5" ({", ".join(_COMPARE)})'
         )
-    return Goal(name, found[1], value)
+    return Goal(name, parts[1], limit)
 
 
-# Of a rule the figure that tells whether its fix helped: its name and unit. A rule that is not here says yes or no,
-# or doubts the row: of those the share of the roof tells it.
+# The figure of each rule, and its unit. Rules that are not here say yes or no, or doubt the row: the share of the roof
+# is their figure.
 FIGURES = {
     "spills": ("local-memory sectors", ""),
     "host_bound": ("share of the time that kernels run", " %"),
@@ -179,70 +173,63 @@ FIGURES = {
     "narrow_slower": ("bandwidth over FP32's", "x"),
     "slower_than_predicted": ("time over the predicted", "x"),
 }
-
-PART_GONE = 0.5  # of the time that a row lost: a bottleneck of which less is left is gone
-
-_OTHER_SIDE = {"<": ">=", ">": "<=", ">=": "<"}
-
-_PEERS = ("torch", "pytorch")  # what a row's variant, case or operation begins with that is PyTorch's
+_FIXED_SHARE = 0.5  # of lost time: a bottleneck with less than this left is fixed
+_OPPOSITE = {"<": ">=", ">": "<=", ">=": "<"}
+_PEERS = ("torch", "pytorch")  # how a variant, case or operation of PyTorch's begins
 
 
 @dataclass(frozen=True)
 class Track:
-    """One case in every run; None where a run lacks it."""
+    """The row of one case in every run; None where a run lacks it."""
 
     rows: tuple[RowDict | None, ...]
 
     @property
     def first(self) -> RowDict:
-        """The row of the first run."""
-        row = self.rows[0]
-        assert row is not None
-        return row
+        return self.rows[0] or {}
 
     @property
     def name(self) -> str:
-        """Case and precision."""
         return " ".join(str(self.first[name]) for name in ("case", "precision") if self.first.get(name))
 
     @property
-    def whole(self) -> bool:
-        """Whether every run has a time of it."""
-        return all(row is not None and _timed(row) for row in self.rows)
+    def complete(self) -> bool:
+        return all(row is not None and _is_timed(row) for row in self.rows)
 
 
 @dataclass(frozen=True)
-class Figure:
-    """What a fix is held against: a figure's name, before and after (NaN: not measured), its target and side."""
+class FixFigure:
+    """The figure of a fix: before and after (NaN: not measured), and its target."""
 
     name: str
     unit: str
     before: float
     after: float
-    target: float
     compare: str
+    limit: float
 
     @property
     def gap_pct(self) -> float:
-        """How far the figure before was from the target, in percent of it; 0 where it was reached."""
-        beyond = self.before >= self.target if self.compare in (">", ">=") else self.before <= self.target
-        if beyond:
+        """The distance of the figure before from its target, percent of the target; 0 where it was reached."""
+        if self.before >= self.limit if self.compare in (">", ">=") else self.before <= self.limit:
             return 0.0
-        return 100 * abs(self.before - self.target) / abs(self.target) if self.target else math.nan
-
-    def text(self, value: float) -> str:
-        """A value with its unit."""
-        return "not measured" if math.isnan(value) else f"{_format_change(value)}{self.unit}"
+        return 100 * abs(self.before - self.limit) / abs(self.limit) if self.limit else math.nan
 
     @property
-    def wanted(self) -> str:
-        """The target in words."""
-        return f"{self.compare} {_format_change(self.target)}{self.unit}"
+    def target(self) -> str:
+        return f"{self.compare} {self.text(self.limit)}"
+
+    def text(self, value: float) -> str:
+        if math.isnan(value):
+            return "not measured"
+        if value == round(value):
+            return f"{short(value, '.0f')}{self.unit}"
+        return f"{figure_text(value, whole_from=1000) if value > 0.01 else f'{value:.3g}'}{self.unit}"
 
 
 @dataclass(frozen=True)
 class OptimizationStep:
-    """From one run to the next: the row before and after, what was wrong before, how sure the difference is."""
+    """The change from one run to the next: the row before and after, and their comparison."""
 
     number: int
     base: ReportRun
@@ -253,92 +240,75 @@ class OptimizationStep:
 
     @cached_property
     def finding(self) -> Finding | None:
-        """What was wrong with the row before; None where no roof tells."""
-        return next(iter(ranked(as_frame([self.before]), 1)), None)
+        """The bottleneck of the row before; None without a roof."""
+        return _find_loss(self.before)
 
     @property
-    def speedup(self) -> float:
-        """Time before over time after."""
-        return float(self.before["time_ms"]) / float(self.after["time_ms"])
-
-    @property
-    def possible(self) -> float:
-        """The speed-up that the roof allowed before; NaN where no roof is known."""
-        found = self.finding
-        if found is None:
-            return math.nan
-        rest = found.time_ms - found.lost_ms
-        return found.time_ms / rest if rest > 0 else math.nan
-
-    @property
-    def by_bytes(self) -> float:
-        """The speed-up that fewer bytes alone promise; NaN where both kernels move as many."""
-        before, after = (_stored(row) for row in (self.before, self.after))
-        return before / after if before > 0 and after > 0 and before != after else math.nan
-
-    @cached_property
-    def rung(self) -> Mapping[str, Any]:
-        """The variant after, as the registry has it, if the one before is the rung below it; {} where it is not."""
-        row, ladder = self.after, variants_of(self.after)
-        names = [variant["name"] for variant in ladder]
-        place = names.index(row["variant"]) if row.get("variant") in names else 0
-        below = place > 0 and names[place - 1] == self.before.get("variant")
-        return ladder[place] if below else {}
-
-    @property
-    def foretold(self) -> float:
-        """The speed-up that was predicted before anything was measured: of the rows, or of the ladder; else NaN."""
-        own, rung = number_of(self.after, "predicted_gain"), finite_number(self.rung.get("predicted"))
-        return own if not math.isnan(own) or rung is None else rung
-
-    @property
-    def same_bytes(self) -> bool:
-        """Whether both kernels are known to move as many."""
-        before, after = (_stored(row) for row in (self.before, self.after))
-        return before > 0 and before == after
-
-    @property
-    def judged(self) -> CaseVerdict:
-        """How sure the difference is."""
+    def verdict(self) -> CaseVerdict:
         return self.comparison.lines[0]
 
     @property
+    def speedup(self) -> float:
+        return float(self.before["time_ms"]) / float(self.after["time_ms"])
+
+    @property
+    def by_roof(self) -> float:
+        """The speed-up that the roof allowed before; NaN without a roof."""
+        rest = self.finding.time_ms - self.finding.lost_ms if self.finding else 0.0
+        return self.finding.time_ms / rest if self.finding and rest > 0 else math.nan
+
+    @property
+    def by_bytes(self) -> float:
+        """The speed-up by fewer bytes alone; 1 for equal bytes, NaN for unknown ones."""
+        before, after = map(_stored_bytes, (self.before, self.after))
+        return before / after if before > 0 and after > 0 else math.nan
+
+    @cached_property
+    def variant(self) -> Mapping[str, Any]:
+        """The variant after in the registry, if the one before precedes it there; else {}."""
+        variants = find_variants(self.after)
+        pair = (self.before.get("variant"), self.after.get("variant"))
+        return next((new for old, new in pairwise(variants) if (old["name"], new["name"]) == pair), {})
+
+    @property
+    def predicted(self) -> float:
+        """The speed-up that the row, or the registry, predicts; else NaN."""
+        own, known = measured_or_nan(self.after.get("predicted_gain")), finite_number(self.variant.get("predicted"))
+        return known if math.isnan(own) and known is not None else own
+
+    @property
     def changes(self) -> list[tuple[str, str, str]]:
-        """What is known to differ: name, before, after."""
+        """The differences: name, before, after."""
+        names = (("git_commit", "commit"), ("bwprof_version", "driver"))
         pairs: list[tuple[str, Any, Any]] = [("variant", self.before.get("variant"), self.after.get("variant"))]
-        for name in ("git_commit", "commit"):
-            pairs.append((name.replace("_", " "), self.base.told.get(name), self.new.told.get(name)))
-        for name in ("bwprof_version", "driver"):
-            pairs.append((name.replace("_", " "), self.before.get(name), self.after.get(name)))
-        return [(name, str(one), str(other)) for name, one, other in pairs if one != other and one and other]
+        pairs += [(name, self.base.metadata.get(name), self.new.metadata.get(name)) for name in names[0]]
+        pairs += [(name, self.before.get(name), self.after.get(name)) for name in names[1]]
+        return [(name.replace("_", " "), str(a), str(b)) for name, a, b in pairs if a != b and a and b]
 
     @property
     def name(self) -> str:
-        """What the fix is called: its variant where that is another one, else its run."""
+        """The two variants, if they differ; else the run's name."""
         before, after = self.before.get("variant"), self.after.get("variant")
         return f"{before} to {after}" if before and after and before != after else self.new.name
 
     @cached_property
-    def figure(self) -> Figure:
-        """The figure of what was wrong; the share of the roof, or the bandwidth, where that is no figure."""
-        rules = [] if self.finding is None else self.finding.causes
-        rule = next((rule for rule in rules if rule.id in FIGURES), None)
-        if rule is not None and rules[0] is rule:
-            name, unit = FIGURES[rule.id]
-            before, after = (
-                float(rule.applies(RuleInputs(as_frame([row])))[1][0]) for row in (self.before, self.after)
-            )
-            return Figure(name, unit, before, after, rule.threshold, _OTHER_SIDE[rule.compare])
-        shares = [number_of(row, "pct_limit") for row in (self.before, self.after)]
-        if not math.isnan(shares[0]):
-            return Figure("share of the roof", " %", shares[0], shares[1], AT_ROOF, ">=")
-        speeds = [number_of(row, "bandwidth_gb_s") for row in (self.before, self.after)]
-        return Figure("bandwidth", " GB/s", speeds[0], speeds[1], speeds[0], ">")
+    def figure(self) -> FixFigure:
+        """The figure of the first cause; the share of the roof, or the bandwidth, where the cause has none."""
+        both = (self.before, self.after)
+        rule = next(iter(self.finding.causes), None) if self.finding else None
+        if rule is not None and rule.id in FIGURES:
+            before, after = (float(rule.applies(RuleInputs(as_frame([row])))[1][0]) for row in both)
+            return FixFigure(*FIGURES[rule.id], before, after, _OPPOSITE[rule.compare], rule.threshold)
+        before, after = (measured_or_nan(row.get("pct_limit")) for row in both)
+        if not math.isnan(before):
+            return FixFigure("share of the roof", " %", before, after, ">=", AT_ROOF)
+        before, after = (measured_or_nan(row.get("bandwidth_gb_s")) for row in both)
+        return FixFigure("bandwidth", " GB/s", before, after, ">", before)
 
 
 @dataclass(frozen=True)
 class Story:
-    """An optimisation: its runs, the cases that all of them have, the one that it is about, the steps between."""
+    """An optimization: its runs, the cases of the first run, the one that it is about, and the steps between runs."""
 
     runs: tuple[ReportRun, ...]
     tracks: tuple[Track, ...]
@@ -347,152 +317,147 @@ class Story:
 
     @property
     def first(self) -> RowDict:
-        """The row before anything was changed."""
         return self.track.first
 
     @property
     def last(self) -> RowDict:
-        """The row after everything."""
-        row = self.track.rows[-1]
-        assert row is not None
-        return row
+        return self.track.rows[-1] or {}
 
     def vs_torch(self, row: RowDict) -> float:
-        """How fast PyTorch is beside a row of this case: its time over the row's; NaN where no run measured it."""
-        own = number_of(row, "speedup_vs_torch")
+        """Return PyTorch's time over a row's; NaN where no run measured it."""
+        own = measured_or_nan(row.get("speedup_vs_torch"))
         if not math.isnan(own):
             return own
-        peers = [number_of(other, "time_ms") for run in self.runs for other in run.rows if _is_peer(other, row)]
-        times = [time for time in peers if time > 0]
+        times = [float(other["time_ms"]) for run in self.runs for other in run.rows if _is_peer(other, row)]
         return min(times) / float(row["time_ms"]) if times else math.nan
 
-    def fixed(self, top: int = 3) -> tuple[list[Finding], list[Finding]]:
-        """What lost the most time in the first run, and what of that is gone in the last: less than half is left.
+    def measure(self, goal: Goal) -> Goal:
+        """Return a goal with the value of its figure, or with what would measure it."""
+        if goal.name == SPEEDUP:
+            return replace(goal, value=float(self.first["time_ms"]) / float(self.last["time_ms"]))
+        if goal.name == VS_TORCH:
+            return replace(goal, value=self.vs_torch(self.last), why=NO_PEER)
+        if goal.name == FIXED:
+            found, fixed = self.fixed()
+            why = "no row of the first run has a roof that it falls short of"
+            return replace(goal, value=len(fixed) if found else math.nan, why=why)
+        if goal.name == VERIFIED:
+            checked = [row["verified"] for row in self.runs[-1].rows if row["time_ms"] is not None]
+            known = any(value is not None for value in checked)
+            why = "no row of the last run says whether it was verified"
+            return replace(goal, value=float(all(checked)) if known else math.nan, why=why)
+        why = _NEEDS.get(schema.column(goal.name).group, "")
+        return replace(goal, value=measured_or_nan(self.last.get(goal.name)), why=why)
 
-        The row that all is about is among them, the first one where others lost more.
+    def fixed(self, top: int = 3) -> tuple[list[Finding], list[Finding]]:
+        """Return the rows that lost the most time in the first run, and those that lose less than half of it now.
+
+        The row of the optimization is among them, first where others lost more.
         """
-        held = [track for track in self.tracks if track.first["status"] == "ok"] or list(self.tracks)
-        every = ranked(as_frame([track.first for track in held]), None)
+        tracks = [track for track in self.tracks if track.first["status"] == "ok"] or list(self.tracks)
+        every = ranked(as_frame([track.first for track in tracks]), None)
         found = every[:top]
-        own = next((finding for finding in every if held[finding.place] is self.track), None)
+        own = next((finding for finding in every if tracks[finding.place] is self.track), None)
         if own is not None and own not in found:
             found = [own, *found[: top - 1]]
-        return found, [finding for finding in found if _is_gone(finding, held[finding.place].rows[-1])]
+        return found, [finding for finding in found if _is_fixed(finding, tracks[finding.place].rows[-1])]
 
 
-def _is_gone(finding: Finding, last: RowDict | None) -> bool:
-    if last is None or not _timed(last):
+def _find_loss(row: RowDict) -> Finding | None:
+    return next(iter(ranked(as_frame([row]), 1)), None)
+
+
+def _is_fixed(finding: Finding, last: RowDict | None) -> bool:
+    if last is None or not _is_timed(last):
         return False
-    now = next(iter(ranked(as_frame([last]), 1)), None)
-    return now is None or now.lost_ms < PART_GONE * finding.lost_ms
+    now = _find_loss(last)
+    return now is None or now.lost_ms < _FIXED_SHARE * finding.lost_ms
 
 
-def story_of(runs: Sequence[ReportRun], *, case: str | None = None, precision: str | None = None) -> Story:
-    """The optimisation that some runs tell.
+def read_story(runs: Sequence[ReportRun], *, case: str | None = None, precision: str | None = None) -> Story:
+    """Read the optimization that runs are the steps of.
 
     Raises
     ------
     ValueError
-        For a single run, runs of different devices, runs that have no case in common, and one asked for that they do
-        not have.
+        For a single run, runs of different devices, and runs without a case in common, or without the one named.
     """
     if len(runs) < 2:
         raise ValueError("an optimisation has two runs at least: the one before, and one for each change")
-    sides = [side(run.data, name=run.name) for run in runs]
-    tracks = _tracks(sides)
-    whole = [track for track in tracks if track.whole]
-    if not whole:
+    tracks = _join_runs([side(run.data, name=run.name) for run in runs])
+    complete = [track for track in tracks if track.complete]
+    if not complete:
         raise ValueError(
             f"the runs have no case in common that each has a time of: {', '.join(run.name for run in runs)}"
         )
-    track = _about(whole, case, precision)
-    _check_device(runs, track)
-    steps = []
-    for number, (base, new) in enumerate(pairwise(runs), 1):
-        before, after = track.rows[number - 1], track.rows[number]
-        assert before is not None
-        assert after is not None
-        found = compared(_alone(base, before), _alone(new, after))
-        steps.append(OptimizationStep(number, base, new, before, after, found))
+    track = _choose_track(complete, case, precision)
+    rows = [row for row in track.rows if row is not None]
+    _check_devices(runs, rows)
+    sources = [Source(run.name, [row], [None], run.metadata, [()]) for run, row in zip(runs, rows, strict=True)]
+    steps = [
+        OptimizationStep(number, base, new, before, after, compared(*both))
+        for number, ((base, new), (before, after), both) in enumerate(
+            zip(pairwise(runs), pairwise(rows), pairwise(sources), strict=True), 1
+        )
+    ]
     return Story(tuple(runs), tuple(tracks), track, tuple(steps))
 
 
-def _check_device(runs: Sequence[ReportRun], track: Track) -> None:
-    """ValueError where a time changed because the device did."""
-    told = [
-        (run.name, str(row["device"])) for run, row in zip(runs, track.rows, strict=True) if row and row.get("device")
-    ]
-    if len({device for _, device in told}) > 1:
-        names = ", ".join(f"{quote_text(name)}: {quote_text(device)}" for name, device in told)
+def _check_devices(runs: Sequence[ReportRun], rows: Sequence[RowDict]) -> None:
+    devices = [(run.name, str(row["device"])) for run, row in zip(runs, rows, strict=True) if row.get("device")]
+    if len({device for _, device in devices}) > 1:
+        names = ", ".join(f"{quote_text(name)}: {quote_text(device)}" for name, device in devices)
         raise ValueError(
-            f"the runs are of different devices ({names}): an optimisation is told of one device; a report of another "
-            "kind (--kind run) sets devices beside each other"
+            f"the runs are of different devices ({names}): an optimisation needs one; --kind run compares several"
         )
 
 
-def _alone(run: ReportRun, row: RowDict) -> Source:
-    return Source(run.name, [row], [None], run.told, [()])
+def _join_runs(sources: Sequence[Source]) -> list[Track]:
+    """Return every row of the first run with its counterparts in the others."""
+    tracks: list[list[RowDict | None]] = [[row] for row in sources[0].rows]
+    for other in sources[1:]:
+        partners = {id(pair.base): pair.new for pair in join(sources[0], other) if pair.base is not None}
+        for rows in tracks:
+            rows.append(partners.get(id(rows[0])))
+    return [Track(tuple(rows)) for rows in tracks]
 
 
-def _tracks(sides: Sequence[Source]) -> list[Track]:
-    """Every row of the first run, and what stands for it in the others."""
-    found: list[list[RowDict | None]] = [[row] for row in sides[0].rows]
-    for other in sides[1:]:
-        partner = {id(pair.base): pair.new for pair in join(sides[0], other) if pair.base is not None}
-        for rows in found:
-            rows.append(partner.get(id(rows[0])))
-    return [Track(tuple(rows)) for rows in found]
-
-
-def _about(tracks: Sequence[Track], case: str | None, precision: str | None) -> Track:
-    """The track that was asked for, or the one that lost the most time at first, or took the most."""
-    held = list(tracks)
-    for name, wanted in (("case", case), ("precision", precision)):
-        if wanted is not None:
-            there = dict.fromkeys(str(track.first.get(name)) for track in held)
-            names = (wanted, registry.precision_name(wanted) if name == "precision" else wanted)
-            held = [track for track in held if str(track.first.get(name)) in names]
-            if not held:
+def _choose_track(tracks: Sequence[Track], case: str | None, precision: str | None) -> Track:
+    """Return the track of a case and a precision; by default the one that lost, or took, the most time at first."""
+    for name, value in (("case", case), ("precision", precision)):
+        if value is not None:
+            there = dict.fromkeys(str(track.first.get(name)) for track in tracks)
+            names = (value, registry.precision_name(value) if name == "precision" else value)
+            tracks = [track for track in tracks if str(track.first.get(name)) in names]
+            if not tracks:
                 raise ValueError(
-                    f"no {name} '{quote_text(wanted)}' is in all runs: there are {', '.join(map(quote_text, there))}"
+                    f"no {name} '{quote_text(value)}' is in all runs: there are {', '.join(map(quote_text, there))}"
                 )
-    findings = ranked(as_frame([track.first for track in held]), 1)
-    if findings:
-        return held[findings[0].place]
-    return max(held, key=lambda track: float(track.first["time_ms"]))
+    findings = ranked(as_frame([track.first for track in tracks]), 1)
+    longest = max(range(len(tracks)), key=lambda place: float(tracks[place].first["time_ms"]))
+    return tracks[findings[0].place if findings else longest]
 
 
-def _timed(row: RowDict) -> bool:
-    time = measurable(row.get("time_ms"))
-    return row.get("status") in ("ok", "predicted") and time is not None and time > 0
+def _is_timed(row: RowDict) -> bool:
+    return row.get("status") in ("ok", "predicted") and measured_or_nan(row.get("time_ms")) > 0
 
 
-def variants_of(row: RowDict) -> Sequence[Mapping[str, Any]]:
-    """List the variants that the registry has of a row's operation; none of a function of the caller's."""
+def find_variants(row: RowDict) -> Sequence[Mapping[str, Any]]:
+    """Return the registry's variants of a row's operation; none for a function of the caller."""
     try:
-        found: Mapping[str, Any] = registry.operation(str(row.get("operation")))["variants"]
+        variants: Mapping[str, Any] = registry.operation(str(row.get("operation")))["variants"]
     except ValueError:
         return []
-    return found.get(str(row.get("backend")), [])  # type: ignore[no-any-return]
+    return variants.get(str(row.get("backend")), [])  # type: ignore[no-any-return]
 
 
-def number_of(row: RowDict, name: str) -> float:
-    """A number that may have been measured; NaN for anything else."""
-    return measured_or_nan(row.get(name))
-
-
-def _stored(row: RowDict) -> float:
-    return number_of(row, "algorithmic_bytes_read") + number_of(row, "algorithmic_bytes_written")
+def _stored_bytes(row: RowDict) -> float:
+    names = ("algorithmic_bytes_read", "algorithmic_bytes_written")
+    return sum(measured_or_nan(row.get(name)) for name in names)
 
 
 def _is_peer(other: RowDict, row: RowDict) -> bool:
-    """Whether a row is PyTorch's of the same work: the same bytes in the same precision."""
+    """Return whether a row is PyTorch's of the same work: the same bytes in the same precision."""
     named = any(str(other.get(name) or "").lower().startswith(_PEERS) for name in ("variant", "case", "operation"))
     same = all(other.get(name) == row.get(name) for name in ("precision", "bytes_read", "bytes_written", "cache"))
-    return named and same and _timed(other) and bool(row.get("bytes_read"))
-
-
-def _format_change(value: float) -> str:
-    if value == round(value):
-        return short(value, ".0f")
-    return figure_text(value, whole_from=1000) if value > 0.01 else f"{value:.3g}"
+    return named and same and _is_timed(other) and bool(row.get("bytes_read"))

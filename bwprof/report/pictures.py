@@ -1,4 +1,4 @@
-"""The pictures of a report, drawn of a frame's rows."""
+"""Pictures of a report."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from bwprof.text.document import Block, Paragraph, SvgPicture
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_CASES = 60  # of a picture: nobody reads more
-
+_MOST_CASES = 60
 _log = logging.getLogger("bwprof.report")
 
 
-def drawn(name: str, write: Callable[[Path], object], text: str, caption: str = "") -> Block:
-    """A picture that `write` puts into a file, its letters as letters; without matplotlib words that say so.
+def draw_svg(name: str, write: Callable[[Path], object], text: str, caption: str = "") -> Block:
+    """Return the picture that `write` puts into a file; without matplotlib a paragraph instead.
 
     Parameters
     ----------
     name : str
-        What its file is called beside a report in Markdown.
+        The name of its file beside a report in Markdown.
+    write : function
+        Writes an SVG file.
     text : str
-        What it shows, for those who cannot see it.
+        A description for readers who cannot see it.
+    caption : str
+        A line below it.
     """
     try:
         import matplotlib
@@ -35,33 +38,30 @@ def drawn(name: str, write: Callable[[Path], object], text: str, caption: str = 
         return Paragraph(f"The picture is left out ({text}): {error}.")
     with tempfile.TemporaryDirectory(prefix="bwprof-report-") as folder:
         target = Path(folder) / "picture.svg"
-        # Letters, not their outlines: they can be searched, and read aloud; ids that are the same each time.
+        # Letters can be searched and read aloud, which outlines cannot; the salt makes ids the same each time.
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
             write(target)
         return SvgPicture(name, target.read_text(encoding="utf-8"), text, caption)
 
 
-def of_kind(kind: str, data: pd.DataFrame, text: str) -> Block | None:
-    """A picture of a kind of `bwprof.plot`, of so many cases as can be read; None where the rows make none.
-
-    `text` says what it shows.
-    """
+def draw_kind(kind: str, data: pd.DataFrame, text: str) -> Block | None:
+    """Return a picture of a kind of `bwprof.plot`, of at most 60 cases; None where the rows do not fit it."""
     from bwprof import plot
 
-    few, count = _first_cases(data, MOST_CASES)
+    few, count = _first_cases(data, _MOST_CASES)
     try:
-        made = plot.KINDS[kind].picture(few)
-    except ValueError:  # there is nothing to draw: no roofs, no FLOPs, one precision
+        picture = plot.KINDS[kind].picture(few)
+    except ValueError:
         return None
-    said = f"The first {MOST_CASES} of {count} cases; the table of all rows has the others."
-    return drawn(kind, lambda target: made.write([target]), text, said if count > MOST_CASES else "")
+    caption = f"The first {_MOST_CASES} of {count} cases; the table of all rows has the others."
+    return draw_svg(kind, lambda target: picture.write([target]), text, caption if count > _MOST_CASES else "")
 
 
 def _first_cases(data: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:
-    """The rows of the first cases, and how many there are."""
+    """Return the rows of the first cases, and the number of cases."""
     from bwprof.analysis import values
 
     case = values.words(data, "case").astype(str)
     names = case.where(case != "", values.words(data, "operation").astype(str))
-    kept = list(dict.fromkeys(names))
-    return data[names.isin(kept[:most])], len(kept)
+    cases = names.unique()
+    return data[names.isin(cases[:most])], len(cases)

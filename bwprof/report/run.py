@@ -1,9 +1,10 @@
-"""What a report is about: runs, each with a name, its rows as a frame, and what it wrote down about itself."""
+"""Runs of a report: their names, rows and metadata."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -21,12 +22,10 @@ if TYPE_CHECKING:
     from bwprof.llm.result import ModelStep
     from bwprof.results.schema import RowDict
 
-MOST_BOTTLENECKS = 5
-
 
 @dataclass(frozen=True)
 class ReportRun:
-    """One run: `source` is the file or folder that it was read from, "" of a frame."""
+    """A run, and the file or folder that it comes from; "" for a frame."""
 
     name: str
     data: pd.DataFrame
@@ -37,18 +36,18 @@ class ReportRun:
         """What its rows say."""
         from bwprof.analysis.answer import Answer
 
-        return Answer(self.data, top=MOST_BOTTLENECKS)
+        return Answer(self.data, top=5)
 
     @cached_property
     def step(self) -> ModelStep | None:
-        """The steps of a model's run; None of any other, and where not all of what was asked is there."""
+        """The steps of a model's run; None for other runs, and for damaged rows."""
         from bwprof.llm.result import ModelStep
 
-        if self.told.get("model") is None:
+        if self.metadata.get("model") is None:
             return None
         try:
             return ModelStep.from_frame(self.data)
-        except (AttributeError, KeyError, TypeError, ValueError):  # damaged: it has rows all the same
+        except (AttributeError, KeyError, TypeError, ValueError):
             return None
 
     @cached_property
@@ -59,66 +58,70 @@ class ReportRun:
         return frame.compared_rows(self.data)
 
     @property
-    def told(self) -> Mapping[str, Any]:
-        """What the run wrote down about itself; {} where nothing is known."""
-        found = self.data.attrs.get("run")
-        return found if isinstance(found, Mapping) else {}
+    def metadata(self) -> Mapping[str, Any]:
+        """What the run recorded about itself; {} where there is nothing."""
+        run = self.data.attrs.get("run")
+        return run if isinstance(run, Mapping) else {}
 
     @property
     def minute(self) -> str:
-        """The minute in which it began; "" where that is not known."""
-        return min(self.each("timestamp"), default=str(self.told.get("started") or ""))[:16].replace("T", " ")
+        """The minute of its start; "" where that is unknown."""
+        return min(self.values("timestamp"), default=str(self.metadata.get("started") or ""))[:16].replace("T", " ")
 
     def part(self, name: str) -> Mapping[str, Any]:
-        """A part of that which is a mapping; {} where there is none."""
-        found = self.told.get(name)
-        return found if isinstance(found, Mapping) else {}
+        """Return a mapping of the metadata; {} where there is none."""
+        value = self.metadata.get(name)
+        return value if isinstance(value, Mapping) else {}
 
-    def each(self, name: str) -> list[str]:
-        """What a column holds, each once, in its order."""
+    def values(self, name: str) -> list[str]:
+        """Return the values of a column in their order, each once."""
         return list(dict.fromkeys(str(row[name]) for row in self.rows if row.get(name) not in (None, "")))
 
+    def joined(self, name: str) -> str:
+        """Return the values of a column as one text."""
+        return ", ".join(self.values(name))
 
-def runs_of(given: Any) -> list[ReportRun]:
-    """Runs of a path, a frame, or several of them.
+
+def read_runs(runs: Any) -> list[ReportRun]:
+    """Read the runs of a path, a frame, or a list of them, and give each a name of its own.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        When one cannot be read, or there is none.
+        For a path that cannot be read, and for no runs.
     TypeError
         For anything else.
     """
     import pandas as pd
 
-    given = as_pandas(given)
-    if isinstance(given, (str, PathLike, pd.DataFrame)):
-        given = [given]
-    if not isinstance(given, Sequence):
+    runs = as_pandas(runs)
+    if isinstance(runs, (str, PathLike, pd.DataFrame)):
+        runs = [runs]
+    if not isinstance(runs, Sequence):
         raise TypeError(
-            f"runs is {repr_short(given)}: a run's folder, a file of results or a frame is needed, or a list"
+            f"runs is {repr_short(runs)}: a run's folder, a file of results or a frame is needed, or a list"
         )
-    if not given:
+    if not runs:
         raise ValueError("runs is empty: at least one is needed")
-    found = [_run(one) for one in given]
-    names = [run.name for run in found]
-    for place, run in enumerate(found):
-        if names.count(run.name) > 1:
-            found[place] = ReportRun(f"{run.name} ({place + 1})", run.data, run.source)
-    return found
+    found = [_read_run(run) for run in runs]
+    names = Counter(run.name for run in found)
+    return [
+        replace(run, name=f"{run.name} ({number})") if names[run.name] > 1 else run
+        for number, run in enumerate(found, 1)
+    ]
 
 
-def _run(given: Any) -> ReportRun:
-    if isinstance(given, (str, PathLike)):
-        path = run_in(path_of(given, "runs"))
-        data, source = load(path), str(path)
+def _read_run(run: Any) -> ReportRun:
+    import pandas as pd
+
+    if isinstance(run, (str, PathLike)):
+        path = run_in(path_of(run, "runs"))
         name = path.name if path.is_dir() else path.stem
-        return ReportRun(name or str(Path(path).resolve().name), with_limits(data), source)
-    given = as_pandas(given)
-    if type(given).__name__ == "DataFrame" or hasattr(given, "attrs"):
-        run = given.attrs.get("run")
-        told = run if isinstance(run, Mapping) else {}
-        check_frame(given, "runs")
-        ids = list(given["run_id"].dropna().unique()) if "run_id" in given.columns else []
-        return ReportRun(str(told.get("run_id") or (ids[0] if len(ids) == 1 else "frame")), with_limits(given))
-    raise TypeError(f"runs holds {repr_short(given)}: a run's folder, a file of results or a frame is needed")
+        return ReportRun(name or str(Path(path).resolve().name), with_limits(load(path)), str(path))
+    data = as_pandas(run)
+    if not isinstance(data, pd.DataFrame):
+        raise TypeError(f"runs holds {repr_short(data)}: a run's folder, a file of results or a frame is needed")
+    check_frame(data, "runs")
+    frame = ReportRun("frame", with_limits(data))
+    ids = list(data["run_id"].dropna().unique()) if "run_id" in data.columns else []
+    return replace(frame, name=str(frame.metadata.get("run_id") or (ids[0] if len(ids) == 1 else "frame")))

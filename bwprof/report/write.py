@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from bwprof.report import conditions, findings
 from bwprof.report.html import page
-from bwprof.report.run import ReportRun, runs_of
+from bwprof.report.run import ReportRun, read_runs
 from bwprof.results.atomic import atomic_write, holds_something
 from bwprof.text.document import Document, Section, SvgPicture, markdown, section, there
 from bwprof.text.parsing import parse_bool, parse_name, path_of, quote_text, repr_short, unknown
@@ -21,18 +21,13 @@ from bwprof.text.parsing import parse_bool, parse_name, path_of, quote_text, rep
 if TYPE_CHECKING:
     from bwprof.report.optimization_steps import Goal
 
-KINDS = ("run", "optimisation")
-
-ENDINGS = (".html", ".htm", ".md", ".markdown")
-
-_NAMED_SO = "optimisation_report"  # a file that is called so is one
-
+_HTML, _MARKDOWN = (".html", ".htm"), (".md", ".markdown")
 ReportKind = Literal["run", "optimisation"]
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenReport:
-    """What `bwprof.write_report` wrote; as a path it is the report itself.
+    """What `bwprof.write_report` wrote; as a path it is the report.
 
     Attributes
     ----------
@@ -41,7 +36,7 @@ class WrittenReport:
     pictures : tuple of pathlib.Path
         The files beside a report in Markdown.
     goals : tuple
-        Each goal of an optimisation with its figure, and whether it is reached.
+        The goals of an optimisation, with their values.
     """
 
     path: Path
@@ -53,7 +48,7 @@ class WrittenReport:
 
     @property
     def passed(self) -> bool:
-        """Whether all goals are reached; True where there are none."""
+        """Whether all goals are reached; True without goals."""
         return all(goal.passed for goal in self.goals)
 
 
@@ -70,8 +65,8 @@ def write_report(
 ) -> WrittenReport:
     """Write a report of one run, or of several.
 
-    An .html file is one page that needs nothing else: pictures, tables that are sorted and searched, light and dark,
-    for paper, too. An .md file is the same in Markdown, its pictures are .svg files beside it.
+    An .html file is one page with its pictures, for light and dark screens and for paper; its tables can be sorted and
+    searched. An .md file is the same in Markdown, with .svg files beside it.
 
     Parameters
     ----------
@@ -80,32 +75,32 @@ def write_report(
     path : path
         The file, ending in .html or .md.
     kind : {"run", "optimisation"}, optional
-        "optimisation": from the first run, through one for each change, to the last. When left out, a file that is
-        called optimisation_report (optimization_report) is one, and all others are of runs.
+        "optimisation" goes from the first run, through one for each change, to the last. By default a file with the
+        name optimisation_report (or optimization_report) is one, and all others are of runs.
     title : str, optional
-        What stands above it.
+        The title.
     goals : path or mapping, optional
-        Of an optimisation: what the last run should reach, as {"bandwidth_gb_s": ">200"}, or a TOML file of such lines.
+        The goals of an optimisation, as {"bandwidth_gb_s": ">200"}, or a TOML file of such lines.
     case, precision : str, optional
-        Of an optimisation: the row that it is about; what lost the most time in the first run, when left out.
+        The row of an optimisation; by default the one that lost the most time in the first run.
     force : bool
-        Replace files that are there.
+        Replace existing files.
 
     Returns
     -------
-    Report
+    WrittenReport
         Its path, pictures and goals.
 
     Raises
     ------
     FileNotFoundError
-        When there are no such results.
+        For a path without results.
     FileExistsError
-        When a file would be replaced, and `force` was not given.
+        For an existing file without `force`.
     TypeError, ValueError
-        For what are no runs, no goals, another ending; runs that have no case in common, where that is needed.
+        For wrong runs, goals or endings, and for an optimisation whose runs have no case in common.
     OSError
-        When it cannot be written; what can be known of that is said before the work. An older file is then untouched.
+        When the file cannot be written, if possible before the work; an older file stays.
 
     Examples
     --------
@@ -118,123 +113,118 @@ def write_report(
     target = path_of(path, "path")
     check_ending(target)
     if not parse_bool(force, "force"):
-        check_free(target)
-    check_folder(target)
-    chosen = check_kind(kind, target)
+        _check_free(target)
+    _check_folder(target)
+    chosen = choose_kind(kind, target)
     if title is not None:
         parse_name(title, "title")
-    found = runs_of(runs)
-    judged: tuple[Goal, ...] = ()
+    read = read_runs(runs)
+    results: tuple[Goal, ...] = ()
     if chosen == "optimisation":
-        from bwprof.report.optimization import document_of
+        from bwprof.report.optimization import build_optimization
 
-        document, judged = document_of(found, goals=goals, title=title, case=case, precision=precision)
+        document, results = build_optimization(read, goals=goals, title=title, case=case, precision=precision)
     else:
-        for name, given in (("goals", goals), ("case", case), ("precision", precision)):
-            if given is not None:
+        for name, value in (("goals", goals), ("case", case), ("precision", precision)):
+            if value is not None:
                 raise ValueError(f"{name} is of an optimisation: kind='optimisation' is needed, or leave it out")
-        document = document_of_runs(found, title)
-    return WrittenReport(target, _write(document, target, force=force), judged)
+        document = build_document(read, title)
+    return WrittenReport(target, _write(document, target, force=force), results)
 
 
 def check_ending(target: Path) -> None:
-    """ValueError for a file that is neither a page nor Markdown by its ending."""
-    if target.suffix.lower() not in ENDINGS:
-        said = unknown("ending of a report", target.suffix or target.name, (".html", ".md"))
-        raise ValueError(f"{quote_text(target)}: {said}")
+    """Raise ValueError for a file that is neither HTML nor Markdown by its ending."""
+    if target.suffix.lower() not in (*_HTML, *_MARKDOWN):
+        problem = unknown("ending of a report", target.suffix or target.name, (".html", ".md"))
+        raise ValueError(f"{quote_text(target)}: {problem}")
 
 
-def check_free(target: Path) -> None:
-    """FileExistsError for a file that is there."""
+def _check_free(target: Path) -> None:
     if holds_something(target):
         raise FileExistsError(
             f"{quote_text(target)} exists already: name another file, or replace it (force=True, --force in a shell)"
         )
 
 
-def check_folder(target: Path) -> None:
-    """OSError for a file whose folder is not there or cannot be written to, and for what is a folder itself."""
+def _check_folder(target: Path) -> None:
+    """Raise OSError for a folder, and for a file whose folder is missing or cannot be written to."""
     folder = Path(os.path.realpath(target)).parent
-    wrong = 0
+    code = 0
     if target.is_dir():
-        wrong = errno.EISDIR
+        code = errno.EISDIR
     elif not folder.is_dir():
-        wrong = errno.ENOTDIR if folder.exists() else errno.ENOENT
+        code = errno.ENOTDIR if folder.exists() else errno.ENOENT
     elif not os.access(folder, os.W_OK):
-        wrong = errno.EACCES
-    if wrong:
-        raise OSError(wrong, os.strerror(wrong), str(target))
+        code = errno.EACCES
+    if code:
+        raise OSError(code, os.strerror(code), str(target))
 
 
-def check_kind(kind: str | None, target: Path) -> ReportKind:
-    """What kind of report it is: as it was said, else as the file is called."""
+def choose_kind(kind: str | None, target: Path) -> ReportKind:
+    """Return the kind of report, by default by the name of its file."""
     if kind is None:
-        called = target.stem.lower().replace("optimization", "optimisation")
-        return "optimisation" if called == _NAMED_SO else "run"
+        name = target.stem.lower().replace("optimization", "optimisation")
+        return "optimisation" if name == "optimisation_report" else "run"
     if not isinstance(kind, str):
-        raise TypeError(f"kind is {repr_short(kind)}: allowed are {', '.join(KINDS)}")
-    if kind not in (*KINDS, "optimization"):
-        raise ValueError(unknown("kind", kind, KINDS))
+        raise TypeError(f"kind is {repr_short(kind)}: allowed are run, optimisation")
+    if kind not in ("run", "optimisation", "optimization"):
+        raise ValueError(unknown("kind", kind, ("run", "optimisation")))
     return "run" if kind == "run" else "optimisation"
 
 
-def document_of_runs(runs: Sequence[ReportRun], title: str | None = None) -> Document:
-    """The report of a run, or of several: each in its section, after how the later ones differ from the first."""
-    devices = list(dict.fromkeys(name for run in runs for name in run.each("device")))
+def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Document:
+    """Return the report of a run, or of several: the later ones beside the first, then a section for each."""
+    devices = list(dict.fromkeys(name for run in runs for name in run.values("device")))
     on = f" on {', '.join(devices[:3])}" if devices else ""
     if len(runs) == 1:
-        run = runs[0]
-        model = run.part("model").get("architecture")
+        model = runs[0].part("model").get("architecture")
         name = model.get("name") if isinstance(model, Mapping) else ""
-        return Document(title or f"{name or 'Memory bandwidth'}{on}", _subtitle(run), there(_sections(run)))
-    sections = [findings.in_short(runs), *findings.against_first(runs)]
+        return Document(title or f"{name or 'Memory bandwidth'}{on}", _subtitle(runs[0]), there(_sections(runs[0])))
+    sections = [findings.list_runs(runs)]
+    sections += [findings.compare_runs(runs[0], run, number) for number, run in enumerate(runs[1:], 2)]
     for number, run in enumerate(runs, 1):
-        parts = (_renamed(part, f"run{number}-") for part in there(_sections(run)))
-        sections.append(section(f"run{number}", f"{run.name}: {', '.join(run.each('device')) or 'its rows'}", *parts))
+        parts = (_add_prefix(part, f"run{number}-") for part in there(_sections(run)))
+        sections.append(section(f"run{number}", f"{run.name}: {run.joined('device') or 'its rows'}", *parts))
     names = ", ".join(run.name for run in runs)
     return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", there(sections))
 
 
 def _subtitle(run: ReportRun) -> str:
-    said = [run.name, *([f"{run.minute} UTC"] if run.minute else [])]
-    version = ", ".join(run.each("bwprof_version")) or run.part("versions").get("bwprof")
-    said += [f"measured by bwprof {version}"] if version else []
-    return " · ".join(said)
+    version = run.joined("bwprof_version") or run.part("versions").get("bwprof")
+    words = (run.name, run.minute and f"{run.minute} UTC", version and f"measured by bwprof {version}")
+    return " · ".join(word for word in words if word)
 
 
 def _sections(run: ReportRun) -> list[Section | None]:
     return [
-        findings.answer(run),
-        conditions.measured(run),
-        findings.narrower(run),
-        findings.roofline(run),
-        findings.losses(run),
-        findings.of_model(run),
-        findings.every_row(run),
-        conditions.conditions(run),
-        conditions.method(run),
-        conditions.again(run),
+        findings.summarize(run),
+        conditions.describe_device(run),
+        findings.compare_precisions(run),
+        findings.draw_roofline(run),
+        findings.list_losses(run),
+        findings.describe_model(run),
+        findings.list_rows(run),
+        conditions.describe_conditions(run),
+        conditions.describe_method(run),
+        conditions.describe_command(run),
     ]
 
 
-def _renamed(block: Any, prefix: str) -> Any:
-    """The same with names that no other run's sections have."""
+def _add_prefix(block: Any, prefix: str) -> Any:
+    """Return a block whose names, and those of the blocks in it, begin with a prefix."""
     if isinstance(block, Section):
-        block = replace(block, blocks=tuple(_renamed(part, prefix) for part in block.blocks))
+        block = replace(block, blocks=tuple(_add_prefix(part, prefix) for part in block.blocks))
     return replace(block, name=f"{prefix}{block.name}") if isinstance(block, (Section, SvgPicture)) else block
 
 
 def _write(document: Document, target: Path, *, force: bool) -> tuple[Path, ...]:
-    """The file, each picture of Markdown first; returns those."""
-    if target.suffix.lower() in (".html", ".htm"):
+    if target.suffix.lower() in _HTML:
         atomic_write(target, page(document))
         return ()
-    found = document.pictures()
-    files = [target.with_name(f"{target.stem}-{picture.name}.svg") for picture in found]
-    for path in files if not force else ():
-        check_free(path)
-    for path, picture in zip(files, found, strict=True):
-        atomic_write(path, picture.svg)
-    names = {id(picture): quote(path.name) for path, picture in zip(files, found, strict=True)}
-    atomic_write(target, markdown(document, lambda picture: names[id(picture)]))
-    return tuple(files)
+    files = {id(picture): target.with_name(f"{target.stem}-{picture.name}.svg") for picture in document.pictures()}
+    for path in files.values() if not force else ():
+        _check_free(path)
+    for picture in document.pictures():
+        atomic_write(files[id(picture)], picture.svg)
+    atomic_write(target, markdown(document, lambda picture: quote(files[id(picture)].name)))
+    return tuple(files.values())

@@ -119,7 +119,7 @@ def _draw(options: argparse.Namespace) -> int:
             from bwprof.plot import bars
 
             for target in targets:
-                bars.write(means(data)[0], target, dpi=dpi)
+                bars.save_panels(means(data)[0], target, dpi=dpi)
         else:
             chosen.picture(data, **given).write(targets, dpi=dpi, dark=options.dark)
         if kind == COMPARISON:
@@ -254,7 +254,7 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> in
     """A file for each kind that fits, and a word on those that do not."""
     from bwprof import plot
 
-    found = list(plot.fitting(_frame(files, options.only)))
+    found = list(plot.draw_kinds(_frame(files, options.only)))
     endings = _made(options)
     named = {
         name: [Path(options.output_dir, f"{_NAMES.get(name, name)}.{ending}") for ending in endings]
@@ -280,15 +280,15 @@ def _draw_other(
             raise ValueError(f"ablation draws one ladder, and there are {len(files)} files: name one")
         from bwprof.plot import ablations
 
-        ablations.picture(files[0]).write(targets, dpi=dpi, dark=options.dark)
+        ablations.build_ablation(files[0]).write(targets, dpi=dpi, dark=options.dark)
         return
     if kind == "compare":
         if len(files) != 2:
             raise ValueError(f"compare needs BASE and NEW, and there are {len(files)}: bwprof plot compare BASE NEW")
         from bwprof import compare
-        from bwprof.plot.regressions import picture
+        from bwprof.plot.regressions import build_ratios
 
-        picture(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
+        build_ratios(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
         return
     from bwprof.plot.regressions import write_trend
     from bwprof.records.history.query import history

@@ -107,7 +107,7 @@ def _write(options: argparse.Namespace) -> int:
     beside = f", with {plural(len(found.pictures), 'picture')} beside it" if found.pictures else ""
     sys.stderr.write(f"bwprof: the report is {path_text(found.path)}{beside}\n")
     if found.goals:
-        rows = [(goal.name, goal.said, goal.figure, goal.result) for goal in found.goals]
+        rows = [(goal.name, goal.target, goal.figure, goal.result) for goal in found.goals]
         print_table(console(sys.stdout), ["goal", "wanted", "found", "result"], rows)
     return OK if found.passed else GATE_FAILED
 
