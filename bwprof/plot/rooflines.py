@@ -104,7 +104,7 @@ def roofline(data: Any, ax: Axes | None = None) -> Drawing:
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.roofline(bwprof.load_example("h200")).get_xlabel()
+    >>> bwprof.plot.rooflines.roofline(bwprof.load_example("h200")).get_xlabel()
     'arithmetic intensity (FLOP/B)'
     """
     content = _read_content(read_rows(data)[0])

@@ -78,7 +78,7 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.speedup(bwprof.load_example("h200")).get_xlabel()
+    >>> bwprof.plot.stacked.speedup(bwprof.load_example("h200")).get_xlabel()
     'time gain of FP16 over FP32 (x)'
     """
     frame = inputs.read_frame(data)
@@ -222,7 +222,7 @@ def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> can
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.model(bwprof.load_example("h200_llama")).get_xlabel()
+    >>> bwprof.plot.stacked.model(bwprof.load_example("h200_llama")).get_xlabel()
     'time per token (ms)'
     """
     frame = inputs.read_frame(data)

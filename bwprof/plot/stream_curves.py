@@ -59,7 +59,7 @@ def roofs(data: Any, ax: Axes | None = None) -> Drawing:
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.roofs(bwprof.load_example("h200")).get_ylabel()
+    >>> bwprof.plot.stream_curves.roofs(bwprof.load_example("h200")).get_ylabel()
     'bandwidth (GB/s)'
     """
     found, facts = _read_roofs(data)
@@ -173,7 +173,7 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.ridge().get_ylabel()
+    >>> bwprof.plot.stream_curves.ridge().get_ylabel()
     'ridge (FLOP/B)'
     """
     from bwprof.analysis.prediction import catalogue

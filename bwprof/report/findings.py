@@ -202,30 +202,34 @@ def list_runs(runs: Sequence[ReportRun]) -> Section | None:
 
 def compare_runs(base: ReportRun, new: ReportRun, number: int) -> Section | None:
     """Return the section with one run beside another, case by case; `number` makes its name unique."""
-    from bwprof.records.regression.comparison import compared
-    from bwprof.records.regression.report import details, in_order, on_both, summary
+    from bwprof.records.regression.comparison import compare_sources
+    from bwprof.records.regression.report import detail_lines, format_summary, sort_lines, two_sided
     from bwprof.records.regression.verdicts import ONE_SIDED
-    from bwprof.records.source import side
+    from bwprof.records.source import load_source
 
     devices = [set(run.values("device")) for run in (base, new)]
     apart = all(devices) and not devices[0] & devices[1]
-    comparison = compared(side(base.data, name=base.name), side(new.data, name=new.name), across=apart)
+    comparison = compare_sources(
+        load_source(base.data, name=base.name), load_source(new.data, name=new.name), across=apart
+    )
     data = comparison.frame()
     lines = [_change(row) for row in data[~data["verdict"].isin(ONE_SIDED)].to_dict(orient="records")]
-    places = in_order(comparison, everything=False)
-    both = on_both(comparison, places)
+    places = sort_lines(comparison, everything=False)
+    both = two_sided(comparison, places)
     headings = ["case", "precision", "variant", "verdict", *_CHANGE_NUMBERS]
     return section(
         f"change{number}",
         f"{new.name} against {base.name}",
-        words(as_sentence(summary(comparison))),
+        words(as_sentence(format_summary(comparison))),
         words("The runs are of other devices: what differs is theirs, not a change of the code." if apart else ""),
         *(words(as_sentence(note)) for note in comparison.notes),
         _draw_ratios(data, number),
-        items(details(comparison, both, causes=not apart)),  # sentences, for which no column has room
+        items(detail_lines(comparison, both, causes=not apart)),  # sentences, for which no column has room
         table(headings, lines, numbers=_CHANGE_NUMBERS, tools=True),
         items(
-            details(comparison, [place for place in places if place not in both], whole="among the rows of that run")
+            detail_lines(
+                comparison, [place for place in places if place not in both], whole="among the rows of that run"
+            )
         ),
     )
 

@@ -17,9 +17,9 @@ from bwprof import registry
 from bwprof.analysis.bottleneck import Finding, ranked
 from bwprof.analysis.rules import AT_ROOF, RuleInputs
 from bwprof.analysis.values import as_frame
-from bwprof.records.regression.comparison import Comparison, compared
-from bwprof.records.regression.verdicts import join
-from bwprof.records.source import Source, side
+from bwprof.records.regression.comparison import Comparison, compare_sources
+from bwprof.records.regression.verdicts import pair_cases
+from bwprof.records.source import Source, load_source
 from bwprof.report.run import ReportRun
 from bwprof.results import columns, schema
 from bwprof.results.atomic import read_text
@@ -384,7 +384,7 @@ def read_story(runs: Sequence[ReportRun], *, case: str | None = None, precision:
     """
     if len(runs) < 2:
         raise ValueError("an optimisation has two runs at least: the one before, and one for each change")
-    tracks = _join_runs([side(run.data, name=run.name) for run in runs])
+    tracks = _join_runs([load_source(run.data, name=run.name) for run in runs])
     complete = [track for track in tracks if track.complete]
     if not complete:
         raise ValueError(
@@ -395,7 +395,7 @@ def read_story(runs: Sequence[ReportRun], *, case: str | None = None, precision:
     _check_devices(runs, rows)
     sources = [Source(run.name, [row], [None], run.metadata, [()]) for run, row in zip(runs, rows, strict=True)]
     steps = [
-        OptimizationStep(number, base, new, before, after, compared(*both))
+        OptimizationStep(number, base, new, before, after, compare_sources(*both))
         for number, ((base, new), (before, after), both) in enumerate(
             zip(pairwise(runs), pairwise(rows), pairwise(sources), strict=True), 1
         )
@@ -416,7 +416,7 @@ def _join_runs(sources: Sequence[Source]) -> list[Track]:
     """Return every row of the first run with its counterparts in the others."""
     tracks: list[list[RowDict | None]] = [[row] for row in sources[0].rows]
     for other in sources[1:]:
-        partners = {id(pair.base): pair.new for pair in join(sources[0], other) if pair.base is not None}
+        partners = {id(pair.base): pair.new for pair in pair_cases(sources[0], other) if pair.base is not None}
         for rows in tracks:
             rows.append(partners.get(id(rows[0])))
     return [Track(tuple(rows)) for rows in tracks]
