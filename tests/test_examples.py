@@ -14,7 +14,7 @@ import bwprof
 from bwprof import examples
 from bwprof.cli import main
 from bwprof.llm.executor import fill_predictions
-from bwprof.records.source import side
+from bwprof.records.source import load_source
 from bwprof.results import frame, json_file, reader
 from bwprof.results.writer import Store
 
@@ -109,7 +109,7 @@ def test_only_chooses_rows(
 def test_only_leaves_what_a_baseline_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["baseline", "save", "one", "h200"]) == 0
-    whole = side("one")
+    whole = load_source("one")
     found = whole.only(["kv_copy"])
     places = [place for place, row in enumerate(whole.rows) if row["operation"] == "kv_copy"]
     assert len(places) == 3

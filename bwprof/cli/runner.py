@@ -140,7 +140,7 @@ def write_bundle(parsed: argparse.Namespace, store: Store, targets: Targets) -> 
         for path in drawn:
             shutil.copyfile(path, folder / path.name)
         if not drawn and targets.folder is None:
-            proof.drawn(data, folder)
+            proof.draw_picture(data, folder)
 
     whole = frames.from_rows(store.rows, store.run, store.samples)
     try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from bwprof import _core, hardware
 from bwprof.hardware import Device
 from bwprof.measuring.callables import check_callable, name_of, only_makes
-from bwprof.profiler.schedule import ScheduleArgument, Scheduled, make_schedule
+from bwprof.profiler.schedule import ScheduleArgument, ScheduleFollower, make_schedule
 from bwprof.results.atomic import atomic_write
 from bwprof.results.export import Slice, TraceDocument, pulses
 from bwprof.text.parsing import (
@@ -42,7 +42,7 @@ _SLACK_US = 2.0  # two events' distance is a float of milliseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class TraceLocation:
     """The device and the stream, or thread, that ranges are on; exact: their times are no floats of events."""
 
     device: str
@@ -50,7 +50,7 @@ class Where:
     exact: bool
 
 
-def trace_text(where: Where, events: Mapping[str, Sequence[Event]], most: int) -> str:
+def trace_text(where: TraceLocation, events: Mapping[str, Sequence[Event]], most: int) -> str:
     """A trace of ranges, by name. Of more than `most` the latest. Time begins with the first of them."""
     begins = sorted(begin for runs in events.values() for begin, *_ in runs)
     left_out = max(0, len(begins) - most)
@@ -127,7 +127,7 @@ class Range:
         return wrapped
 
 
-class Profiler(hardware.Holder, Scheduled):
+class Profiler(hardware.Holder, ScheduleFollower):
     """Times named ranges of your program, on the GPU's own clock or the processor's, without waiting for anything.
 
     On a GPU `start` and `stop` record one event each on the stream; times are read when you ask for them, and only then
@@ -297,7 +297,9 @@ class Profiler(hardware.Holder, Scheduled):
 
         found = self._events()
         floor_ms = self._floor_ms() if found else float("nan")
-        rows = [self._row(name, Runs.of(events, self._bytes.get(name)), floor_ms) for name, events in found.items()]
+        rows = [
+            self._row(name, RangeRuns.of(events, self._bytes.get(name)), floor_ms) for name, events in found.items()
+        ]
         columns = ["range", "count", *_NUMBERS[:4], "bytes_read", "bytes_written", "bandwidth_gb_s", "flags"]
         frame = pd.DataFrame(rows, columns=columns, dtype=object)  # a float holds no bytes beyond 2**53
         kinds = dict.fromkeys(_NUMBERS, "float64") | {"count": "Int64", "bytes_read": "Int64", "bytes_written": "Int64"}
@@ -327,7 +329,7 @@ class Profiler(hardware.Holder, Scheduled):
         finally:
             core.close()
 
-    def _row(self, name: str, runs: Runs, floor_ms: float) -> dict[str, Any]:
+    def _row(self, name: str, runs: RangeRuns, floor_ms: float) -> dict[str, Any]:
         from bwprof.roofs.limiter import FLOOR_FACTOR
 
         times, median = runs.times_ms, _median(runs.times_ms)
@@ -420,14 +422,14 @@ class Profiler(hardware.Holder, Scheduled):
             raise ValueError(f"most is {repr_short(most)}: at least 1 is needed")
         atomic_write(target, trace_text(self._where_it_runs(), self._events(), count))
 
-    def _where_it_runs(self) -> Where:
+    def _where_it_runs(self) -> TraceLocation:
         device = self._device
         if device is None:
-            return Where("no device", "ranges", exact=True)
+            return TraceLocation("no device", "ranges", exact=True)
         facts = _core.backend_facts(device.backend)
         name = f"{device.backend}:{device.index} {hardware.facts(device)['name']}"
         stream = hardware.stream_handle(self._stream, device.index) if facts["has_streams"] else None
-        return Where(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
+        return TraceLocation(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
 
     def reset(self) -> None:
         """Forget all times so far, and ranges that have none yet; those that run go on."""
@@ -465,15 +467,15 @@ class Profiler(hardware.Holder, Scheduled):
             for name, events in found.items()
         }
 
-    def _runs(self, name: str) -> Runs:
+    def _runs(self, name: str) -> RangeRuns:
         found = self._events()
         if _checked(name) not in found:
             raise ValueError(unknown("range", name, found))
-        return Runs.of(found[name], self._bytes.get(name))
+        return RangeRuns.of(found[name], self._bytes.get(name))
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class RangeRuns:
     """A range's runs: their times, the bytes of one of them (the mean where they vary), and their rate."""
 
     times_ms: list[float]
@@ -482,7 +484,7 @@ class Runs:
     bandwidth_gb_s: float
 
     @classmethod
-    def of(cls, events: Sequence[Event], set_last: RangeBytes | None) -> Runs:
+    def of(cls, events: Sequence[Event], set_last: RangeBytes | None) -> RangeRuns:
         """Put events together; without any, a run moves what was set last."""
         times = [ns / 1e6 for _, ns, _, _ in events]
         each = [(read, written) for _, _, read, written in events if read is not None and written is not None]

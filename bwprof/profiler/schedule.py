@@ -106,7 +106,7 @@ def make_schedule(given: ScheduleArgument) -> Callable[[int], Phase] | None:
     return phase
 
 
-class Scheduled:
+class ScheduleFollower:
     """What follows a schedule; without one it is on, or off, as its `enabled` says."""
 
     __slots__ = ("_phase", "_ready", "_schedule", "_step", "_telling")

@@ -10,7 +10,7 @@ from bwprof import hardware
 from bwprof.environment import new_run_id
 from bwprof.measuring.contexts import roofs_of
 from bwprof.measuring.row import Context
-from bwprof.profiler.torch_calls import Ran, row_of
+from bwprof.profiler.torch_calls import TimedPart, make_row
 from bwprof.results import foreign
 from bwprof.results.row import Row
 from bwprof.roofs.model import RoofsArgument
@@ -84,14 +84,14 @@ def torch_profiler_rows(
         total = sum(one.times_ms)
         share = 100 * total / whole_ms if whole_ms else None
         labels = {"calls": len(one.times_ms), "total_ms": total, "share_pct": share}
-        ran = Ran(name, one.kind, one.times_ms, timer=_TIMER, labels=labels)
+        ran = TimedPart(name, one.kind, one.times_ms, timer=_TIMER, labels=labels)
         if name in names:
             work, varies = foreign.mean_work(name, given[names[name]], len(one.times_ms))
             ran.bytes_read, ran.bytes_written, ran.flops = work
             if not varies and len(one.shapes) > 1:
                 ran.notes = ["its calls have different shapes: give a list of the bytes of each"]
             ran.flags = ["bytes_vary"] * (varies or len(one.shapes) > 1)
-        rows.append(row_of(ran, context))
+        rows.append(make_row(ran, context))
     return rows
 
 

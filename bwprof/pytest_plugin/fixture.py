@@ -65,7 +65,7 @@ class Threshold:
         return f"{gb_s}, its share of {share} is not known" if found is None else f"{found:.1f} % {share} ({gb_s})"
 
 
-def parsed(at_least: object) -> Threshold:
+def parse_threshold(at_least: object) -> Threshold:
     """What `at_least` says.
 
     Raises
@@ -117,7 +117,7 @@ def device_of(marks: Sequence[Any]) -> Any:
     return None
 
 
-def why_absent(marks: Sequence[Any]) -> str:
+def explain_absence(marks: Sequence[Any]) -> str:
     """Why the marks' device cannot be used here; "" where it can."""
     device = device_of(marks)
     try:
@@ -136,7 +136,7 @@ def _name(backend: str, index: int) -> str:
 
 
 @contextmanager
-def alone_on(choice: Choice) -> Iterator[None]:
+def lock_device(choice: Choice) -> Iterator[None]:
     """Nobody else who asks times on the device inside: other workers of pytest-xdist, and other sessions, wait."""
     path = Path(tempfile.gettempdir()) / f"bwprof-{os.getuid()}-{_name(choice.backend, choice.index)}.lock"
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -230,7 +230,7 @@ class Bandwidth:
             When `at_least` says something else.
         """
         __tracebackhide__ = True  # the test's line is what a reader wants
-        wanted = parsed(at_least)
+        wanted = parse_threshold(at_least)
         if not isinstance(row, Mapping):
             raise TypeError(f"row is {repr_short(row)}: what bandwidth(...) returned is needed")
         if wanted.reached(row):
@@ -259,7 +259,7 @@ class Bandwidth:
     def _once(self, what: str | Callable[..., object], name: str, options: Mapping[str, Any]) -> Row:
         choose = hardware.choose if isinstance(what, str) else hardware.chosen
         choice = choose(options.get("backend"), options.get("device"))
-        with alone_on(choice):
+        with lock_device(choice):
             roofs = self._session.roofs(choice, str(options.get("cache", "cold")))
             row = _row(what, {"roofs": roofs, **options})
             missing = "roofs" not in options and roofs != "auto" and _lacks_roofs(row)  # those of fewer threads, say
@@ -278,7 +278,7 @@ class Bandwidth:
         """A second measurement, and where: processes wander, and a new one is no fault of the case's."""
         if not isinstance(what, str):
             return self._once(what, name, options), "measured again in this process, where the function is"
-        with alone_on(hardware.choose(options.get("backend"), options.get("device"))):
+        with lock_device(hardware.choose(options.get("backend"), options.get("device"))):
             found = _fresh(row, options)
         if isinstance(found, str):
             return self._once(what, name, options), f"measured again in this process ({found})"

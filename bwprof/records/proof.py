@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import environment
-from bwprof.records.baselines import plain_name
+from bwprof.records.baselines import check_file_name
 from bwprof.results import csv_file, json_file, reader, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
@@ -209,7 +209,7 @@ def save_proof_bundle(
     ...     len(bwprof.load(folder / "bandwidth_report.json")), (folder / "results.csv").is_file()
     (63, True)
     """
-    return write_bundle(data, run_id, root, force=force, draw=drawn)
+    return write_bundle(data, run_id, root, force=force, draw=draw_picture)
 
 
 def write_bundle(
@@ -254,7 +254,7 @@ def check_root(root: str | PathLike[str]) -> None:
 
 def _folder_of(run_id: object, root: str | PathLike[str]) -> Path:
     """A run's folder, made where there is none; ValueError for a name, or a link, that leads out of the root."""
-    folder = path_of(root, "root") / plain_name(run_id, "run_id")
+    folder = path_of(root, "root") / check_file_name(run_id, "run_id")
     for path in (folder, *(folder / name for name in (reader.NAME, reader.METADATA_NAME, ARTIFACTS))):
         refuse_foreign(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -346,7 +346,7 @@ def _metadata_of(
     return told | {name: value for name, value in (known | here).items() if name not in (*told, *_LONG)}
 
 
-def drawn(data: pd.DataFrame, folder: Path) -> None:
+def draw_picture(data: pd.DataFrame, folder: Path) -> None:
     """The picture; without matplotlib, or a row with a bandwidth, there is none."""
     if not data["bandwidth_gb_s"].notna().any():
         return

@@ -70,7 +70,7 @@ class Source:
         )
 
 
-def side(source: Any, *, folder: str | PathLike[str] | None = None, name: str = "") -> Source:
+def load_source(source: Any, *, folder: str | PathLike[str] | None = None, name: str = "") -> Source:
     """What a source holds.
 
     Parameters
@@ -129,7 +129,7 @@ def _of_text(source: str | PathLike[str], folder: str | PathLike[str] | None, na
     if not path.exists():
         return _of_name(text, folder, name)
     if is_baseline(path):
-        found = baselines.read(path)
+        found = baselines.read_baseline(path)
         return _of_baseline(found, name or found.name)
     return _of_run(path, name or text)
 
@@ -143,7 +143,7 @@ def _of_run(path: Path, name: str) -> Source:
 def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Source:
     """A text that is no path's: a baseline's name, or neither."""
     try:
-        baselines.file_of(text, folder)
+        baselines.baseline_path(text, folder)
     except ValueError:  # it has a slash, say
         raise FileNotFoundError(f"no such file or folder: {quote_text(text)}") from None
     try:

@@ -249,32 +249,32 @@ def against_first(runs: Sequence[ReportRun]) -> list[Section | None]:
 
 def against(base: ReportRun, new: ReportRun, number: int) -> Section | None:
     """One run beside another, case by case; `number` tells it from others of the report."""
-    from bwprof.records.regression.comparison import compared
-    from bwprof.records.regression.report import details, in_order, on_both, summary
+    from bwprof.records.regression.comparison import compare_sources
+    from bwprof.records.regression.report import detail_lines, format_summary, sort_lines, two_sided
     from bwprof.records.regression.verdicts import ONE_SIDED
-    from bwprof.records.source import side
+    from bwprof.records.source import load_source
 
     devices = [set(run.each("device")) for run in (base, new)]
     apart = all(devices) and not devices[0] & devices[1]
-    found = compared(side(base.data, name=base.name), side(new.data, name=new.name), across=apart)
+    found = compare_sources(load_source(base.data, name=base.name), load_source(new.data, name=new.name), across=apart)
     data = found.frame()
     both = data[~data["verdict"].isin(ONE_SIDED)]
     lines = [_line(row) for row in both.to_dict(orient="records")]
-    told = in_order(found, everything=False)
-    on_both_sides = on_both(found, told)
+    told = sort_lines(found, everything=False)
+    on_both_sides = two_sided(found, told)
     one_sided = [place for place in told if place not in on_both_sides]
     return section(
         f"change{number}",
         f"{new.name} against {base.name}",
-        words(sentence(summary(found))),
+        words(sentence(format_summary(found))),
         words("The runs are of other devices: what differs is theirs, not a change of the code." if apart else ""),
         *(words(sentence(note)) for note in found.notes),
         _ratios(data, number),
-        items(details(found, on_both_sides, causes=not apart)),  # sentences, for which no column has room
+        items(detail_lines(found, on_both_sides, causes=not apart)),  # sentences, for which no column has room
         table(
             ["case", "precision", "variant", "verdict", *_CHANGE_NUMBERS], lines, numbers=_CHANGE_NUMBERS, tools=True
         ),
-        items(details(found, one_sided, whole="among the rows of that run")),
+        items(detail_lines(found, one_sided, whole="among the rows of that run")),
     )
 
 

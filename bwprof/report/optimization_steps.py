@@ -17,9 +17,9 @@ from bwprof import registry
 from bwprof.analysis.bottleneck import Finding, ranked
 from bwprof.analysis.rules import AT_ROOF, RuleInputs
 from bwprof.analysis.values import as_frame
-from bwprof.records.regression.comparison import Comparison, compared
-from bwprof.records.regression.verdicts import join
-from bwprof.records.source import Source, side
+from bwprof.records.regression.comparison import Comparison, compare_sources
+from bwprof.records.regression.verdicts import pair_cases
+from bwprof.records.source import Source, load_source
 from bwprof.report.run import ReportRun
 from bwprof.results import columns, schema
 from bwprof.results.atomic import read_text
@@ -398,7 +398,7 @@ def story_of(runs: Sequence[ReportRun], *, case: str | None = None, precision: s
     """
     if len(runs) < 2:
         raise ValueError("an optimisation has two runs at least: the one before, and one for each change")
-    sides = [side(run.data, name=run.name) for run in runs]
+    sides = [load_source(run.data, name=run.name) for run in runs]
     tracks = _tracks(sides)
     whole = [track for track in tracks if track.whole]
     if not whole:
@@ -412,7 +412,7 @@ def story_of(runs: Sequence[ReportRun], *, case: str | None = None, precision: s
         before, after = track.rows[number - 1], track.rows[number]
         assert before is not None
         assert after is not None
-        found = compared(_alone(base, before), _alone(new, after))
+        found = compare_sources(_alone(base, before), _alone(new, after))
         steps.append(OptimizationStep(number, base, new, before, after, found))
     return Story(tuple(runs), tuple(tracks), track, tuple(steps))
 
@@ -438,7 +438,7 @@ def _tracks(sides: Sequence[Source]) -> list[Track]:
     """Every row of the first run, and what stands for it in the others."""
     found: list[list[RowDict | None]] = [[row] for row in sides[0].rows]
     for other in sides[1:]:
-        partner = {id(pair.base): pair.new for pair in join(sides[0], other) if pair.base is not None}
+        partner = {id(pair.base): pair.new for pair in pair_cases(sides[0], other) if pair.base is not None}
         for rows in found:
             rows.append(partner.get(id(rows[0])))
     return [Track(tuple(rows)) for rows in found]

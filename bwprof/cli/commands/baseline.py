@@ -17,8 +17,8 @@ from bwprof.cli.guard import INCOMPLETE, OK, USAGE
 from bwprof.cli.options import MixedParser, Parser, run, run_measuring
 from bwprof.records import baselines, save_baseline
 from bwprof.records.baselines import Baseline, BaselineCase
-from bwprof.records.keys import value
-from bwprof.records.source import Source, side
+from bwprof.records.keys import read_metric
+from bwprof.records.source import Source, load_source
 from bwprof.results.pairs import disturbances, doubts
 from bwprof.results.schema import RowDict
 from bwprof.runs.interrupts import Interrupts
@@ -96,7 +96,7 @@ def _list(options: argparse.Namespace) -> int:
         if line["problem"]:
             sys.stderr.write(f"bwprof: error: {line['problem']}\n")
     if not found:
-        where = quote_text(baselines.folder_of(options.dir))
+        where = quote_text(baselines.baseline_folder(options.dir))
         sys.stderr.write(f"bwprof: no baselines in {where}: 'bwprof baseline save NAME' makes one\n")
     return INCOMPLETE if len(whole) < len(found) else OK
 
@@ -142,7 +142,7 @@ def _cells(kept: BaselineCase) -> list[str]:
 
 def _figures(row: RowDict, times: Sequence[float]) -> list[str]:
     """The time with its interval, and the bandwidth, as a comparison has them."""
-    time, speed = (value(row, times, metric) for metric in ("time_ms", "bandwidth_gb_s"))
+    time, speed = (read_metric(row, times, metric) for metric in ("time_ms", "bandwidth_gb_s"))
     ends = ("-",) * 3 if isinstance(time, str) else (f"{ms:.5g}" for ms in (time.middle, time.low, time.high))
     known = [row["time_ms"], row["time_ms_lo"], row["time_ms_hi"]]
     return [
@@ -216,7 +216,7 @@ def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrup
                 f"runs that are there are measured already: leave out {', '.join(clash)}, or give --repeat"
             )
         with interrupts.at_once():
-            _write(parsed, [side(found, folder=parsed.dir) for found in parsed.what])
+            _write(parsed, [load_source(found, folder=parsed.dir) for found in parsed.what])
         return OK
     repeat = REPEAT if parsed.repeat is None else parse_count(parsed.repeat, "--repeat")
     if repeat < 1:
@@ -227,15 +227,15 @@ def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrup
             sweep.print_plan(sys.stdout, made, choice)
         sys.stdout.write(f"each in {repeat} fresh process{'' if repeat == 1 else 'es'}\n")
         return OK
-    baselines.prepare(parsed.name, parsed.dir, force=parsed.force)
+    baselines.prepare_folder(parsed.name, parsed.dir, force=parsed.force)
     return _measured(parsed, given, interrupts, repeat)
 
 
 def _write(parsed: argparse.Namespace, sources: Sequence[Source]) -> None:
-    found = save_baseline.made_of(parsed.name, sources)
-    path = baselines.write(found, folder=parsed.dir, force=parsed.force)
+    found = save_baseline.join_sources(parsed.name, sources)
+    path = baselines.write_baseline(found, folder=parsed.dir, force=parsed.force)
     sys.stderr.write(f"bwprof: baseline {parsed.name} ({plural(len(found.cases), 'case')}) is in {path_text(path)}\n")
-    for told in save_baseline.doubts_of(found):
+    for told in save_baseline.list_doubts(found):
         _log.warning("%s", told)
 
 

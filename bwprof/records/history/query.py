@@ -35,7 +35,7 @@ _GROUND = ("backend", "device", "device_uuid", "hostname", "driver", "bwprof_ver
 _CHANGES = ("", changes.SLOWER, changes.UNDECIDED, changes.FASTER)  # by 0, 1, 2, -1
 
 
-def names() -> tuple[str, ...]:
+def column_names() -> tuple[str, ...]:
     """The columns of a history, in order; the caller's own columns follow."""
     return (
         *("run_id", "started", "case", *_OF_CASE, *schema.all_param_names(), "kv_lens"),
@@ -45,7 +45,9 @@ def names() -> tuple[str, ...]:
     )
 
 
-def read(reader: RunReader, runs: Sequence[HistoryRun], chosen: Chooser, last: int | None, gate: float) -> pd.DataFrame:
+def read_frame(
+    reader: RunReader, runs: Sequence[HistoryRun], chosen: Chooser, last: int | None, gate: float
+) -> pd.DataFrame:
     """Return the rows of runs, in the order of time, whose cases are chosen, of the `last` runs that have some."""
     keys, figures = (
         np.concatenate([getattr(run, name) for run in runs] or [np.zeros((0, width), kind)])
@@ -77,13 +79,13 @@ def _frame(
     data |= _of_runs(runs, run)
     data["timestamp"] = _times(keys[:, 2])
     counts = np.array([comparable(one) for one in remarks], dtype=bool)[remark]
-    rows = changes.Rows(cases, case, run, data["time_ms"], data["time_ms_lo"], data["time_ms_hi"], counts)
-    data["series"] = series = changes.series_of(rows)
-    data["ratio"], change = changes.compared(rows, series, gate)
+    rows = changes.HistoryRows(cases, case, run, data["time_ms"], data["time_ms_lo"], data["time_ms_hi"], counts)
+    data["series"] = series = changes.number_series(rows)
+    data["ratio"], change = changes.compare_rows(rows, series, gate)
     data["change"] = pd.Categorical.from_codes(change % 4, categories=pd.Index(_CHANGES))
-    places, words = changes.marks(rows, series)
+    places, words = changes.list_marks(rows, series)
     data["marks"] = pd.Categorical.from_codes(places, categories=pd.Index(words))
-    frame = pd.DataFrame({name: data[name] for name in names()} | _labels(cases, case), copy=False)
+    frame = pd.DataFrame({name: data[name] for name in column_names()} | _labels(cases, case), copy=False)
     if last is not None and len(runs) > last:  # each of them has rows
         frame = frame[run >= len(runs) - last].reset_index(drop=True)
     frame.attrs["schema_version"] = schema.SCHEMA_VERSION
@@ -129,7 +131,7 @@ def _labels(cases: Sequence[HistoryCase], case: Any) -> dict[str, Any]:
     told = [json.loads(one[LABELS]) if one[LABELS] else {} for one in cases]
     found = list(dict.fromkeys(name for one in told for name in one))
     columns = {name: pd.Series([one.get(name) for one in told]).take(case).array for name in found}
-    return {f"label_{name}" if name in names() else name: column for name, column in columns.items()}
+    return {f"label_{name}" if name in column_names() else name: column for name, column in columns.items()}
 
 
 FOLDER = "bwprof-results"
@@ -221,7 +223,7 @@ def history(
         if progress is not None:
             progress(number, len(found))
     runs.sort(key=lambda run: (run.about["started"], run.about["run_id"], run.path))
-    frame = read(reader, runs, lambda cases: _chosen(cases, wanted), most, known)
+    frame = read_frame(reader, runs, lambda cases: _chosen(cases, wanted), most, known)
     frame.attrs |= {"folder": str(folder), "runs": len(found), "unread": dict(sorted(reader.problems.items()))}
     _warn(root, reader.problems, runs)
     return frame

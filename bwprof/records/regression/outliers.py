@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from statistics import fmean, median, stdev, variance
 from typing import TYPE_CHECKING, Any
 
-from bwprof.records.regression.statistics import Spread, alone, moderated, prior, standard_error, student
+from bwprof.records.regression.statistics import (
+    Spread,
+    chance_per_case,
+    fit_prior,
+    moderate_spread,
+    standard_error,
+    student_quantile,
+)
 from bwprof.results import pairs
 from bwprof.results.pairs import differ
 from bwprof.results.schema import RowDict
@@ -165,7 +172,9 @@ def _judged(rows: Sequence[RowDict], gate: float) -> list[dict[str, Any]]:
     for held in cases.values():
         _compare_case(held, operations, gate, least=min(FEWEST, max(2, len(devices))))
     for tallies in operations.values():
-        _find_apart({device: one for device, one in tallies.items() if one.ratios}, alone(len(operations), _CHANCE))
+        _find_apart(
+            {device: one for device, one in tallies.items() if one.ratios}, chance_per_case(len(operations), _CHANCE)
+        )
     _find_cases(operations.values())
     return [
         _line(device, operation, tally, len(devices), gate)
@@ -198,7 +207,7 @@ def _bound(tallies: Mapping[_Device, _Tally], device: _Device, chance: float) ->
     """How far an effect is from the others' mean, how far chance takes it, and whether their spread alone says so."""
     others = [one.effect for other, one in tallies.items() if other != device]
     spread, error = stdev(others), tallies[device].error
-    reach = student(len(others) - 1, 1 - chance / 2) * math.sqrt(1 + 1 / len(others))
+    reach = student_quantile(len(others) - 1, 1 - chance / 2) * math.sqrt(1 + 1 / len(others))
     bound = reach * max(spread, error, _LEAST_SPREAD)
     return abs(tallies[device].effect - fmean(others)), bound, len(others) + 1 >= _FEW and error <= spread
 
@@ -215,14 +224,17 @@ def _find_cases(operations: Iterable[Mapping[_Device, _Tally]]) -> None:
                 if others:
                     rests.setdefault((number, name), []).append((offset - median(others), tally))
     wide = {case: rest for case, rest in rests.items() if len(rest) > FEWEST}
-    of_all = prior([_spread([off for off, _ in rest]) for rest in wide.values()])
-    chance = alone(sum(map(len, wide.values())), _CHANCE_OF_CASES)
+    of_all = fit_prior([_spread([off for off, _ in rest]) for rest in wide.values()])
+    chance = chance_per_case(sum(map(len, wide.values())), _CHANCE_OF_CASES)
     for (_, name), rest in wide.items():
         for off, tally in rest:
             rest_of = [other for other, of in rest if of is not tally]
-            spread = moderated(_spread(rest_of), of_all)
+            spread = moderate_spread(_spread(rest_of), of_all)
             noise = math.sqrt(spread.variance * (1 + 1 / len(rest_of)))
-            if name in tally.apart and abs(off - fmean(rest_of)) > student(spread.freedom, 1 - chance / 2) * noise:
+            if (
+                name in tally.apart
+                and abs(off - fmean(rest_of)) > student_quantile(spread.freedom, 1 - chance / 2) * noise
+            ):
                 tally.clear.append(name)
 
 
