@@ -457,7 +457,7 @@ def test_runs_of_one_process_count_once(folder: Path, caplog: pytest.LogCaptureF
     found = bwprof.load_baseline("one")
     assert found.process_ms == [(pytest.approx(2.0),)], "their geometric mean"
     assert len(found.cases[0].rows) == 3, "nothing is thrown away"
-    assert "'one' is of 3 runs of one process, which counts once: how far times wander" in caplog.text
+    assert "'one' is of 3 runs of one process, which counts once: how far times vary" in caplog.text
     assert bwprof.baselines()["one"]["processes"] == 1
     caplog.clear()
     bwprof.save_baseline("two", "baseline:one", *of_process("q", 3.0))
@@ -475,7 +475,7 @@ def test_disturbed_cases_are_no_ground_and_that_is_said(folder: Path, caplog: py
     bwprof.save_baseline("quiet", one, *noisy)
     assert not caplog.records, "another process was not disturbed"
     bwprof.save_baseline("noisy", *noisy)
-    assert "baseline 'noisy': 1 of 1 case disturbed (noisy) each time it was measured, and is no ground" in caplog.text
+    assert "baseline 'noisy': 1 of 1 case disturbed (noisy) in each run" in caplog.text
     assert set(bwprof.compare("noisy", one)["verdict"]) == {"disturbed"}
 
 
@@ -510,6 +510,6 @@ def test_what_fits_a_line_is_one(value: Any) -> None:
     """Up to the last character: of all widths around its own it is one line from its length on."""
     whole = json.dumps(value)
     for depth in range(121):
-        lines = baselines._written(value, depth)
+        lines = baselines._format_json(value, depth)
         assert json.loads(lines) == value
         assert ("\n" not in lines) == (len(whole) + depth <= 120)

@@ -293,7 +293,7 @@ def test_a_second_time_in_the_same_process_is_no_second_try(inside: pytest.Pytes
 def test_a_baseline_of_disturbed_rows_is_told_of(inside: pytest.Pytester) -> None:
     inside.makepyfile(TWO)
     saved = run(inside, "--bwprof-save", "main", times="[-1.0, 1.0]")
-    saved.stdout.fnmatch_lines(["baseline 'main': 1 of 2 cases disturbed (noisy) each time it was measured, *"])
+    saved.stdout.fnmatch_lines(["baseline 'main': 1 of 2 cases disturbed (noisy) in each run: *"])
 
 
 def test_a_baseline_is_replaced_only_when_told_so(inside: pytest.Pytester) -> None:
