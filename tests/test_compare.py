@@ -270,10 +270,8 @@ def test_several_runs_of_a_side_are_joined() -> None:
 def test_runs_of_one_process_on_a_side_count_once_and_that_is_said() -> None:
     found = compare_sources(load_source(several(1.0, 1.02, process="p")), load_source(run(a=0.10)))
     assert {len(line.base.processes) for line in found.lines if line.base} == {1}
-    assert (
-        "frame: 10 cases measured up to 2 times, in one process, which counts once: the medians are " in found.notes[-1]
-    )
-    assert "wander between processes is not known" in found.notes[0]
+    assert "frame: 10 cases measured up to 2 times, in one process, which counts once: times are " in found.notes[-1]
+    assert "variation between processes is unknown for 10 of 10 cases" in found.notes[0]
 
 
 def test_a_failure_in_one_of_several_runs_is_not_hidden() -> None:
@@ -402,7 +400,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("id", [rule.id for rule in causes.RULES])
+@pytest.mark.parametrize("id", causes.RULES)
 def test_each_cause_is_told_and_not_told(id: str) -> None:
     before, after, said, innocent = RULES[id]
     base = timed("a", 1.0, **before)

@@ -56,7 +56,7 @@ def sort_lines(comparison: Comparison, *, everything: bool) -> list[int]:
     places = [
         place
         for place, line in enumerate(comparison.lines)
-        if everything or line.verdict != SAME or place in comparison.again
+        if everything or line.verdict != SAME or place in comparison.second_tries
     ]
 
     def rank(place: int) -> tuple[int, float]:
@@ -194,7 +194,7 @@ def detail_lines(comparison: Comparison, places: Sequence[int], *, whole: str = 
     for place in places:
         line = comparison.lines[place]
         words = [word for word in (comparison.cause(place) if causes else "", line.reason) if word]
-        if words and (line.verdict != SAME or place in comparison.again):
+        if words and (line.verdict != SAME or place in comparison.second_tries):
             change = f" {format_change(line)}" if line.test is not None else ""
             found.setdefault((_word(line), to_ascii("; ".join(words))), []).append(f"{called[place]}{change}")
     apart, one_sided = _spelt(verdicts.NOT_COMPARABLE), [_spelt(verdict) for verdict in ONE_SIDED]
