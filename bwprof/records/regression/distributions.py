@@ -1,7 +1,7 @@
 """Measure how far a case's samples moved from one side to the other, quantile by quantile.
 
-The median of samples with two states jumps when the states' shares change, and its interval spans both of them. A slower
-kernel moves every quantile by the same factor; a change of the shares leaves the extremes where they are.
+The median of samples with two states jumps when the states' shares change, and its interval spans both of them.
+A slower kernel moves every quantile by the same factor; a change of the shares leaves the extremes where they are.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _AGREEMENT = 0.002  # between the samples' median and the row's time: others are
 class Shift:
     """The logarithm of new / base time of each of `QUANTILES`, and the ends of its interval.
 
-    `inside` is the median's error by the scatter within the processes alone; `reach` the error, at the chance of a false
-    alarm, of the quantiles that decide: the lowest one, and the better of the two highest.
+    `inside` is the median's error by the scatter within the processes alone; `reach` the error, at the chance of a
+    false alarm, of the quantiles that decide: the lowest one, and the better of the two highest.
     """
 
     low: tuple[float, ...]
@@ -129,6 +129,5 @@ def _process_reach(base: Any, new: Any, of_all: Spread | None, chance: float) ->
         return 0.0, 0.0
     wander = moderate_spread(own, of_all)
     noise = math.sqrt(max(own.variance, wander.variance) * (1 / len(base) + 1 / len(new)))
-    return student_quantile(wander.freedom, 0.975) * noise, student_quantile(
-        wander.freedom, 1 - min(chance, 0.025)
-    ) * noise
+    near, far = (student_quantile(wander.freedom, 1 - error) * noise for error in (0.025, min(chance, 0.025)))
+    return near, far

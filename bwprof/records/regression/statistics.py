@@ -2,9 +2,9 @@
 
 All values are logarithms of measured values: a process that is 1 % slower is so for any case. A single process does not
 show how a case's medians vary between processes; a baseline of a few processes does. The variance of each case is
-moderated by the variances of all cases (empirical Bayes: Smyth, "Linear models and empirical Bayes methods", Statistical
-Applications in Genetics and Molecular Biology 3, 2004, sections 3 and 6.2), and a difference is tested by Student's t
-with the degrees of freedom of both.
+moderated by the variances of all cases (empirical Bayes: Smyth, "Linear models and empirical Bayes methods",
+Statistical Applications in Genetics and Molecular Biology 3, 2004, sections 3 and 6.2), and a difference is tested by
+Student's t with the degrees of freedom of both.
 """
 
 from __future__ import annotations
