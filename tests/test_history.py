@@ -55,7 +55,7 @@ def test_both_ways_of_reading_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     rows += [row("failed", "fp32", gb_s=None, status="failed", reason="no"), timed("own", "fp32", 1.0, tag="x", size=3)]
     write(tmp_path, 1, rows, host={"name": "box"}, suite="mine", git_commit="abc", plan=[{"status": "odd"}])
     quick = history(tmp_path)
-    monkeypatch.setattr(scan, "_finished", refused)
+    monkeypatch.setattr(scan, "_read_finished", refused)
     careful = history(tmp_path)
     pd.testing.assert_frame_equal(quick, careful)
     assert quick["suite"].unique().tolist() == ["mine"]
