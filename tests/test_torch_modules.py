@@ -121,9 +121,9 @@ def test_a_causal_query_attends_the_keys_up_to_its_own() -> None:
     """4 queries of 3 keys: 1 + 2 + 3 + 3 pairs; 2 of 5: 1 + 2."""
     for queries, keys, pairs in ((4, 3, 9), (2, 5, 3), (3, 3, 6)):
         q, k = (2, 1, queries, 8), (2, 1, keys, 8)
-        assert torch_modules._attention(4, q, k, k, 0.0, True) == 2 * 2 * pairs * (8 + 8)
-        assert torch_modules._attention(4, q, k, k, is_causal=True) == 2 * 2 * pairs * (8 + 8)
-        assert torch_modules._attention(4, q, k, k) == 2 * 2 * queries * keys * (8 + 8)
+        assert torch_modules._attention_flops(4, q, k, k, 0.0, True) == 2 * 2 * pairs * (8 + 8)
+        assert torch_modules._attention_flops(4, q, k, k, is_causal=True) == 2 * 2 * pairs * (8 + 8)
+        assert torch_modules._attention_flops(4, q, k, k) == 2 * 2 * queries * keys * (8 + 8)
 
 
 def test_containers_that_hold_themselves_have_an_end() -> None:
@@ -471,7 +471,7 @@ def test_flops_that_pytorchs_counter_passes_over(torch: Any) -> None:
         inner = 2 * gates * 6 * ((8 + 6) + (2 * 6 + 6))  # two directions of two layers: what comes in, the state
         with torch.no_grad():
             assert profiled(layer, torch.ones(5, 3, 8))["(model)"].flops == 2 * 5 * 3 * inner, kind
-    assert torch_modules._PASSED_OVER["_cudnn_rnn"]((5, 3, 8), [(24, 8), (24, 6), (24,), (24,)], 4) == 2 * 15 * 24 * 14
+    assert torch_modules._UNCOUNTED["_cudnn_rnn"]((5, 3, 8), [(24, 8), (24, 6), (24,), (24,)], 4) == 2 * 15 * 24 * 14
 
 
 def test_what_is_no_model_or_unit(torch: Any) -> None:

@@ -83,12 +83,12 @@ def test_kernels_belong_to_the_module_that_launched_them() -> None:
         modules = [host("bwprof:0", start + 1, product) for product in products]
         events += [*modules, *products, host("bwprof:whole", start, *modules, us=(5.0,))]
     events += [event("bwprof:0", 0, 99, "CUDA"), host("bwprof:1", 101.0)]
-    taken, why = torch_calls._sorted_out(events, 2)
+    taken, why = torch_calls._sum_kernels(events, 2)
     assert not why
     assert taken is not None
     assert taken.times_ms == {"0": [0.022, 0.062], "whole": [0.027, 0.067], "1": [0.0, 0.0]}
     assert taken.counts == {"0": [2, 2], "whole": [1, 1], "1": [0, 1]}
-    assert torch_calls._sorted_out([host("bwprof:whole", 0.0)], 1) == (None, "torch.profiler saw no kernel")
+    assert torch_calls._sum_kernels([host("bwprof:whole", 0.0)], 1) == (None, "torch.profiler saw no kernel")
 
 
 def test_a_profile_that_is_none() -> None:

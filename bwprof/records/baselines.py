@@ -178,8 +178,8 @@ def make_baseline(name: str, runs: Sequence[BaselineRun], *, saved: str = "") ->
     """
     cases: dict[tuple[object, ...], list[tuple[RowDict, list[float] | None]]] = {}
     for keys, (rows, samples, _) in zip(unique_keys(*(rows for rows, _, _ in runs)), runs, strict=True):
-        for key, *measured in zip(keys, rows, samples, strict=True):
-            cases.setdefault(key, []).append((measured[0], measured[1]))
+        for key, row, values in zip(keys, rows, samples, strict=True):
+            cases.setdefault(key, []).append((row, values))
     if not cases:
         raise ValueError(f"baseline '{quote_text(name)}' would be empty: its sources have no rows")
     ordered = sorted(cases.items(), key=lambda item: _sort_key(item[0], item[1][0][0]))

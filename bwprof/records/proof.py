@@ -330,7 +330,7 @@ def _collect_metadata(
     def values(name: str) -> list[str]:
         return sorted({str(row[name]) for row in rows if row.get(name)})
 
-    times = values("timestamp") or [None]
+    times: list[str | None] = [*values("timestamp")] or [None]
     metadata = {
         "run_id": run_id,
         "device": ";".join(values("device")) or known.get("device"),
