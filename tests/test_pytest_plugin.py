@@ -119,9 +119,9 @@ def test_a_check_that_fails_says_measured_asked_and_why(inside: pytest.Pytester)
         [
             "E *bandwidth too low",
             "E *measured: 50.0 % attainable (100 GB/s)",
-            "E *asked:    at least 80 % attainable",
+            "E *required: at least 80 % attainable",
             "E *row: *1 ms*",
-            "E *twice: *measured again in a fresh process; this is the better one",
+            "E *retry: *measured again in a fresh process; this is the better one",
             "E *measured: 100 GB/s, its share of peak is not known",
             "E *roofs='auto'*",
         ]
@@ -173,7 +173,7 @@ def test_where_there_is_no_fresh_process_it_is_this_one(
     inside.makeconftest(PRETEND.format(times="[1.0]").replace("measured(row[", "'it is gone' or (row["))
     result = inside.runpytest_inprocess("-p", PLUGIN, "-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *twice: *measured again in this process (it is gone); *the better one"])
+    result.stdout.fnmatch_lines(["E *retry: *measured again in this process (it is gone); *the better one"])
 
 
 def test_a_disturbed_row_is_measured_once_more(inside: pytest.Pytester) -> None:
@@ -487,7 +487,7 @@ def flock(number, how):
     except BlockingIOError:
         sys.exit("would wait")
 device.fcntl.flock = flock
-with device.alone_on(hardware.choose("cpu")):
+with device.lock_device(hardware.choose("cpu")):
     print("free")
 """
         command = [sys.executable, "-c", child]
