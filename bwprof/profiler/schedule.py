@@ -70,13 +70,7 @@ _ACTIONS = {"NONE": Phase.OFF, "WARMUP": Phase.WARM_UP, "RECORD": Phase.ACTIVE, 
 
 
 def make_schedule(schedule: ScheduleArgument) -> Callable[[int], Phase] | None:
-    """Return the schedule that an argument stands for.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For anything else.
-    """
+    """Return the schedule that an argument stands for; raise TypeError or ValueError for anything else."""
     if schedule is None or isinstance(schedule, Schedule):
         return schedule
     if isinstance(schedule, Mapping):

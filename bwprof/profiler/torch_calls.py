@@ -99,25 +99,29 @@ def make_row(part: TimedPart, context: Context) -> Row:
         **provenance(context),
     )
     row.update(part.labels)
-    notes, flags = list(part.notes), list(part.flags)
-    if not part.times_ms:
-        row.update(status="predicted", reason="; ".join(notes) or None)
-        return Row(row)
+    notes = list(part.notes)
+    if part.times_ms:
+        _add_times(row, part, context, notes)
+    row.update(status="ok" if part.times_ms else "predicted", reason="; ".join(notes) or None)
+    return Row(row, [ms * 1e6 for ms in part.times_ms])
+
+
+def _add_times(row: schema.RowDict, part: TimedPart, context: Context, notes: list[str]) -> None:
+    flags = list(part.flags)
     time_ms = median(part.times_ms)
     row.update(status="ok", time_ms=time_ms, time_ms_min=min(part.times_ms))
-    samples_ns = [ms * 1e6 for ms in part.times_ms]
     if part.alike:
-        statistics = _core.statistics(array("d", samples_ns))
+        statistics = _core.statistics(array("d", [ms * 1e6 for ms in part.times_ms]))
         row["noise"] = grade.known(statistics["noise"])
         grade.flag_patterns(statistics, flags, notes)
     if time_ms > 0:
         over_ms = fmean(part.times_ms) if "bytes_vary" in flags else time_ms  # bytes and FLOPs are means there
+        moved = row["footprint_bytes"]
         row["bandwidth_gb_s"] = _core.bandwidth_gb_s(moved, over_ms / 1e3) if moved else None
         row["tflops"] = None if part.flops is None else part.flops / over_ms / 1e9
         grade.grade_row(row, context.facts, context.roofs)
         _add_doubts(row, context, flags, notes)
-    row.update(flags=";".join(flags), reason="; ".join(notes) or None)
-    return Row(row, samples_ns)
+    row["flags"] = ";".join(flags)
 
 
 def _add_doubts(row: schema.RowDict, context: Context, flags: list[str], notes: list[str]) -> None:
@@ -245,14 +249,8 @@ class MovedBytes:
 def count_moved(before: CallState, output: Any, *, looked_up: int | None = None, in_place: bool = False) -> MovedBytes:
     """Count the bytes of a call: parameters, buffers and arguments read once, new and changed tensors written.
 
-    A returned view costs nothing, nor does a call that returns nothing but views.
-
-    Parameters
-    ----------
-    looked_up : int, optional
-        Bytes of a table's rows that are read, in place of the module's own.
-    in_place : bool
-        The module says that it writes its argument: counts where nothing counts versions.
+    A returned view costs nothing, nor does a call that returns nothing but views. `looked_up` bytes of an embedding's
+    rows replace the module's own. `in_place`: the module writes its arguments, where they have no versions to show it.
     """
     known = [*before.arguments, *before.own]
     silent = [in_place] * len(before.arguments) + [False] * len(before.own)  # of tensors without versions
@@ -297,13 +295,7 @@ def time_calls(
     runs: int,
     timer: str | None,
 ) -> PartTimes:
-    """Time so many calls.
-
-    Raises
-    ------
-    ValueError
-        For a timer that the device does not have, and for a stream that is being captured.
-    """
+    """Time so many calls; raise ValueError for a timer that the device lacks, and during a capture."""
     facts = _core.backend_facts(device.backend)
     offered = [str(facts["range_clock"])] if facts["runs_on_host"] else [_KERNELS, _EVENTS]
     if timer is not None and timer not in offered:

@@ -114,15 +114,22 @@ def _group_events(events: Iterable[Any], works: Mapping[str, Any]) -> tuple[dict
     for event in on_device or on_host:
         _add(groups, event, "kernel" if on_device else "operator", event.time_range.elapsed_us(), _device(event))
     if not on_device:
-        begin = min((event.time_range.start for event in events), default=0.0)
-        return groups, (max((event.time_range.end for event in events), default=0.0) - begin) / 1e3
+        times = [time for event in events for time in (event.time_range.start, event.time_range.end)] or [0.0]
+        return groups, (max(times) - min(times)) / 1e3
     total_ms = sum(sum(group.times_ms) for group in groups.values())
+    return groups | _group_operators(on_host, groups, works, _device(on_device[0])), total_ms
+
+
+def _group_operators(
+    events: list[Any], kernels: Mapping[str, Any], works: Mapping[str, Any], device: str
+) -> dict[str, _NamedEvents]:
+    """Return the operators that `works` names, with the times of their kernels."""
     operators: dict[str, _NamedEvents] = {}
-    for event in on_host:
+    for event in events:
         named = any(foreign.matches(event.name, pattern) for pattern in works)
-        if named and event.name not in groups and event.device_time_total:
-            _add(operators, event, "operator", event.device_time_total, _device(on_device[0]))
-    return groups | operators, total_ms
+        if named and event.name not in kernels and event.device_time_total:
+            _add(operators, event, "operator", event.device_time_total, device)
+    return operators
 
 
 def _add(groups: dict[str, _NamedEvents], event: Any, kind: str, time_us: float, device: str) -> None:

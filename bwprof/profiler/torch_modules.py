@@ -45,13 +45,7 @@ TensorShape = Sequence[int]
 
 
 def import_torch() -> Any:
-    """Import PyTorch.
-
-    Raises
-    ------
-    ImportError
-        Where it is missing, or older than 2.0.
-    """
+    """Import PyTorch; raise ImportError where it is missing, or older than 2.0."""
     try:
         torch = importlib.import_module(TORCH)
     except ImportError as error:
@@ -220,13 +214,7 @@ class Hooks:
 
 
 def find_modules(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[WatchedModule], list[str]]:
-    """Return the modules to watch: those that compute by themselves, and units; and the names of scripted ones.
-
-    Raises
-    ------
-    TypeError
-        For `units` that are no types.
-    """
+    """Return the modules to watch: those that compute by themselves, and units; and the names of scripted ones."""
     needed = "types of modules are needed, as [Attention]"
     types = tuple(as_sequence(units, "units", needed))
     for kind in types:
@@ -272,13 +260,7 @@ def _is_compiled(module: Any) -> bool:
 
 
 def find_device(model: Any, inputs: Iterable[Any]) -> Any:
-    """Return the device of a model and its inputs; None where they have no tensor.
-
-    Raises
-    ------
-    ValueError
-        For several devices.
-    """
+    """Return the one device of a model and its inputs; None where they have no tensor."""
     tensors = [*model.parameters(), *model.buffers(), *inputs]
     devices = list(dict.fromkeys(tensor.device for tensor in tensors))
     if len(devices) > 1:

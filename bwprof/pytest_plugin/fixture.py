@@ -67,12 +67,7 @@ class Threshold:
 
 
 def parse_threshold(at_least: object) -> Threshold:
-    """Parse the argument `at_least`.
-
-    Raises
-    ------
-    ValueError
-        For anything but a number with "GB/s" or "TB/s", or a percentage with one of `SHARES`.
+    """Parse `at_least`: a number with "GB/s" or "TB/s", or a percentage with one of `SHARES`.
 
     Examples
     --------
@@ -96,13 +91,7 @@ def parse_threshold(at_least: object) -> Threshold:
 
 
 def device_of(marks: Sequence[Any]) -> Any:
-    """Return the device that the nearest mark names; None where none does.
-
-    Raises
-    ------
-    ValueError
-        For a mark with other arguments, and a name that is no device's.
-    """
+    """Return the device that the nearest mark names; None where none does."""
     for mark in marks:
         options = {**dict(zip(("device",), mark.args, strict=False)), **mark.kwargs}
         if len(mark.args) > 1 or set(options) - {"device"}:

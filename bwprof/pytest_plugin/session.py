@@ -33,13 +33,7 @@ class Session:
     def __init__(
         self, *, here: Path, baseline: str | None, fail_on: str | None, save: str | None, force: bool, dir: str | None
     ) -> None:
-        """Check the options.
-
-        Raises
-        ------
-        OSError, ValueError
-            For a missing or unreadable baseline, one to save that exists, and a wrong `fail_on`.
-        """
+        """Check the options; raise OSError or ValueError for a wrong one."""
         self.run_id = new_run_id()
         self.roofs_missing = False  # measuring roofs did not help a row without them
         self._folder = here / (baselines.FOLDER if dir is None else dir)

@@ -169,13 +169,7 @@ class Baseline:
 
 
 def make_baseline(name: str, runs: Sequence[BaselineRun], *, saved: str = "") -> Baseline:
-    """Make a baseline of runs: rows, raw samples and metadata of each.
-
-    Raises
-    ------
-    ValueError
-        When there is no row.
-    """
+    """Make a baseline of runs; raise ValueError where they have no row."""
     cases: dict[tuple[object, ...], list[tuple[RowDict, list[float] | None]]] = {}
     for keys, (rows, samples, _) in zip(unique_keys(*(rows for rows, _, _ in runs)), runs, strict=True):
         for key, row, values in zip(keys, rows, samples, strict=True):
@@ -245,20 +239,12 @@ def _is_numbers(value: Any) -> bool:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Read a baseline's file; its name is the file's.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file.
-    ValueError
-        When it is no baseline, incomplete, or written by a later bwprof.
-    """
+    """Read a baseline's file; its name is the file's."""
     return parse_baseline(read_text(path), str(path), path.stem)
 
 
 def parse_baseline(content: str, source: str, name: str) -> Baseline:
-    """Parse a file's text; `source` names the file in messages."""
+    """Parse a file's text; raise ValueError, with the file as `source`, for another, incomplete or later file."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -467,15 +453,7 @@ def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> 
 
 
 def write_baseline(baseline: Baseline, *, folder: str | PathLike[str] | None = None, force: bool = False) -> Path:
-    """Write a baseline's file in one step, and return its path.
-
-    Raises
-    ------
-    FileExistsError
-        When there is a baseline of that name, and `force` is false.
-    OSError
-        When it cannot be written; an older file then stays complete.
-    """
+    """Write a baseline's file in one step, and return its path; replace another one only with `force`."""
     path = baseline_path(baseline.name, folder)
     content = format_baseline(baseline)
     path.parent.mkdir(parents=True, exist_ok=True)

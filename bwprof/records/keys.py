@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -152,6 +152,14 @@ def unique_keys(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
     function), then by the device's UUID where the sides have one in common, then by their order.
     """
     return [_number_turns(keys, [None] * len(keys)) for keys in _distinguish_rows(sides)]
+
+
+def group_places(keys: Sequence[Hashable]) -> dict[Any, list[int]]:
+    """Return the indices of each distinct key."""
+    groups: dict[Any, list[int]] = {}
+    for place, key in enumerate(keys):
+        groups.setdefault(key, []).append(place)
+    return groups
 
 
 def keys_within_runs(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:

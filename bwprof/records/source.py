@@ -70,26 +70,10 @@ class Source:
 
 
 def load_source(source: Any, *, folder: str | PathLike[str] | None = None, name: str = "") -> Source:
-    """Load the rows of a source.
+    """Load the rows of a source, as `bwprof.compare` takes it; `folder` has the baselines.
 
-    Parameters
-    ----------
-    source : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
-        A run folder, or one with a single run in it; a .json or .csv file of results; a baseline's file, name, or
-        "baseline:NAME"; a frame of `bwprof.sweep` or `bwprof.load`; rows of `bwprof.measure`.
-    folder : path, optional
-        The folder of baselines.
-    name : str
-        The name in tables, instead of the file's name.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file, and no such baseline.
-    ValueError
-        When it cannot be read, or holds no rows.
-    TypeError
-        For anything else.
+    `name` replaces the file's name in tables. A missing file or baseline raises FileNotFoundError, an unreadable or
+    empty one ValueError, anything else TypeError.
     """
     if isinstance(source, Source):
         return source

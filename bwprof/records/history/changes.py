@@ -68,12 +68,8 @@ def _count_turns(codes: Any, run: Any) -> Any:
 def compare_rows(rows: HistoryRows, series: Any, gate: float) -> tuple[Any, Any]:
     """Compare each row with the comparable row before it in its series.
 
-    Returns
-    -------
-    ratio : array of float
-        Time / time before; NaN where there is no comparison.
-    change : array of int
-        1: slower; -1: faster; 2: further apart than the gate, with overlapping intervals; 0: none of these.
+    Return time / time before, NaN without a comparison; and the change: 1 slower, -1 faster, 2 further apart than the
+    gate with overlapping intervals, else 0.
     """
     ratio = np.full(len(series), np.nan)
     change = np.zeros(len(series), dtype=np.int8)

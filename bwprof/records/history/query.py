@@ -5,7 +5,6 @@ The frame is built column by column: hundreds of thousands of rows take about a 
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +34,6 @@ _OF_CASE = ("operation", "precision", "variant", "cache", "timer")
 _GROUND = ("backend", "device", "device_uuid", "hostname", "driver", "bwprof_version")
 _CHANGES = ("", changes.SLOWER, changes.UNDECIDED, changes.FASTER)  # by 0, 1, 2, -1
 _MOST_RUNS = 5  # in a message
-_MOST_NAMES = 40  # in a message
 _log = logging.getLogger("bwprof.records")
 
 
@@ -231,16 +229,9 @@ def _match_cases(cases: Sequence[HistoryCase], patterns: Mapping[str, Sequence[s
     for name, words in patterns.items():
         columns = ("case", "operation") if name == "case" else (name,)
         values = [[str(case[column]) for column in columns if case[column]] for case in cases]
-        matches = [[any(fnmatchcase(value, word) for value in own) for own in values] for word in words]
+        matches = [[any(fnmatchcase(value, word) for value in texts) for texts in values] for word in words]
         for word, matching in zip(words, matches, strict=True):
             if cases and not any(matching):
-                raise ValueError(unknown(name, word, _nearest(word, sorted({own[0] for own in values if own}))))
-        chosen = [before and any(own) for before, *own in zip(chosen, *matches, strict=True)]
+                raise ValueError(unknown(name, word, sorted({texts[0] for texts in values if texts})))
+        chosen = [all((before, any(found))) for before, *found in zip(chosen, *matches, strict=True)]
     return chosen
-
-
-def _nearest(pattern: str, names: Sequence[str]) -> Sequence[str]:
-    """Return the names, of very many those that resemble the pattern."""
-    if len(names) <= _MOST_NAMES:
-        return names
-    return difflib.get_close_matches(pattern, names, n=_MOST_NAMES, cutoff=0.3) or names[:_MOST_NAMES]

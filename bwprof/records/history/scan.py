@@ -38,11 +38,6 @@ def run_folders(root: Path) -> list[str]:
 
     A link to a run folder counts if the folder itself is not among the others. Links to other folders, and hidden
     folders, are not searched.
-
-    Raises
-    ------
-    OSError
-        When `root` itself cannot be read.
     """
     top = os.fspath(root)
     folders = ["."] if is_run(top) else []

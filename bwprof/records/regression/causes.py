@@ -149,16 +149,9 @@ def describe_noise(change: float, threshold: float) -> str:
 
 
 def find_causes(base: RowDict, new: RowDict, *, slower: bool, conditions: str = "") -> str:
-    """Return the probable causes, the likeliest first; "" where no column shows one.
+    """Return the probable causes, the likeliest first, and the runs' different conditions; "" without any.
 
-    Parameters
-    ----------
-    base, new : dict
-        Rows of one case.
-    slower : bool
-        Whether the new one is worse.
-    conditions : str
-        What differs between the runs, from `compare_conditions`.
+    `slower`: the new row is the worse one. `conditions` are those of `compare_conditions`.
     """
     texts = [text for rule in RULES.values() if (text := rule(base, new, slower))]
     return "; ".join([*texts[:_MOST_CAUSES], *filter(None, [conditions])])

@@ -15,6 +15,7 @@ from bwprof.records.keys import (
     check_metric,
     format_metric,
     geometric_mean,
+    group_places,
     higher_is_better,
     keys_within_runs,
     list_differences,
@@ -74,26 +75,20 @@ def join_runs(base: Source, new: Source) -> tuple[Source, Source, list[str]]:
 
 
 def _join_processes(side: Source, keys: Sequence[CaseKey], notes: list[str], *, failures: bool) -> Source:
-    groups: dict[CaseKey, list[int]] = {}
-    for place, key in enumerate(keys):
-        groups.setdefault(key, []).append(place)
+    groups = group_places(keys).values()
     if len(groups) == len(keys):
         return side
     samples = side.samples or [None] * len(side.rows)
-    cases = [
-        BaselineCase(tuple(side.rows[n] for n in places), tuple(samples[n] for n in places))
-        for places in groups.values()
-    ]
+    cases = [BaselineCase(tuple(side.rows[n] for n in places), tuple(samples[n] for n in places)) for places in groups]
     notes.append(_describe_repeats(side.name, [case for case in cases if len(case.rows) > 1]))
-    failed = [_find_failure(case) if failures else None for case in cases]
-    chosen = [(case, case.middle if n is None else n) for case, n in zip(cases, failed, strict=True)]
-    return replace(
-        side,
-        rows=[case.rows[n] for case, n in chosen],
-        samples=[case.samples[n] for case, n in chosen],
-        learnt=[case.process_ms if n is None else () for case, n in zip(cases, failed, strict=True)],
-        cases=tuple(cases),
-    )
+    rows, chosen, learnt = [], [], []
+    for case in cases:
+        failure = _find_failure(case) if failures else None
+        place = case.middle if failure is None else failure
+        rows.append(case.rows[place])
+        chosen.append(case.samples[place])
+        learnt.append(case.process_ms if failure is None else ())
+    return replace(side, rows=rows, samples=chosen, learnt=learnt, cases=tuple(cases))
 
 
 def _find_failure(case: BaselineCase) -> int | None:
@@ -139,7 +134,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
     tries: int = 1  # measurements of a case that must agree before it counts
     confirmed: bool = False  # cases that fail were measured twice
-    second_tries: Mapping[int, str] = field(default_factory=dict)  # their outcome, by a line's index
+    second_tries: Mapping[int, bool] = field(default_factory=dict)  # whether they were measured, by a line's index
     conditions: str = ""  # differences between the runs
 
     @cached_property
@@ -254,42 +249,40 @@ class Comparison:
         unless a single try needs a larger change. A disturbed try clears nothing. A line that was disturbed at first is
         slower when both tries are, by more than their disturbances explain.
         """
-        lines, outcomes = list(self.lines), {}
+        lines, second_tries = list(self.lines), dict(self.second_tries)
         for place, row in tries.items():
-            lines[place], outcomes[place] = self._judge_again(lines[place], row)
-        measured = any(not isinstance(row, str) for row in tries.values())
-        return replace(
-            self,
-            lines=tuple(lines),
-            confirmed=self.confirmed or measured,
-            second_tries={**self.second_tries, **outcomes},
-        )
+            lines[place], second_tries[place] = self._judge_again(lines[place], row)
+        confirmed = self.confirmed or any(not isinstance(row, str) for row in tries.values())
+        return replace(self, lines=tuple(lines), confirmed=confirmed, second_tries=second_tries)
 
-    def _judge_again(self, line: CaseVerdict, row: RowDict | str) -> tuple[CaseVerdict, str]:
-        """Return a line after its second try, and the try's outcome."""
-        differences = [row] if isinstance(row, str) else list_differences(line.pair.new or {}, row)
-        if isinstance(row, str) or (differences and row["status"] == "ok"):
-            outcome = f"not measured again: {'; '.join(differences)}"
-            return self._judge_single_try(line, outcome), outcome
+    def _judge_again(self, line: CaseVerdict, row: RowDict | str) -> tuple[CaseVerdict, bool]:
+        """Return a line after its second try, and whether there was one."""
+        if isinstance(row, str):
+            return self._judge_single_try(line, f"not measured again: {row}"), False
+        differences = list_differences(line.pair.new or {}, row)
+        if differences and row["status"] == "ok":
+            return self._judge_single_try(line, f"not measured again: {'; '.join(differences)}"), False
+        return self._judge_second_try(line, row), True
+
+    def _judge_second_try(self, line: CaseVerdict, row: RowDict) -> CaseVerdict:
         if row["status"] != "ok":
-            outcome = f"measured again, it {row['status']}: {row['reason']}"
-            return _with_reason(line, outcome), outcome
+            return _with_reason(line, f"measured again, it {row['status']}: {row['reason']}")
         second = None if line.terms is None else judge_second_try(line, row, self.metric)
         if second is None or second.new is None:
-            outcome = f"measured again: {'no value to compare with' if second is None else second.reason}"
-            return _with_reason(line, outcome), outcome
+            return _with_reason(
+                line, f"measured again: {'no value to compare with' if second is None else second.reason}"
+            )
         figures = f"{format_metric(second.new.middle, self.metric)}, {100 * self.change(second):+.1f} %"
-        outcome = ", ".join([f"measured again: {figures}", *disturbances(row)])
+        disturbed = disturbances(row)
+        outcome = ", ".join([f"measured again: {figures}", *disturbed])
         if line.suspect:
-            return self._judge_suspect(line, second, outcome), outcome
+            return self._judge_suspect(line, second, outcome)
         if second.verdict == line.verdict:
-            return _with_reason(line, f"{outcome}: {line.verdict} as well"), outcome
+            return _with_reason(line, f"{outcome}: {line.verdict} as well")
         cleared = second.verdict == SAME
-        verdict = SAME if cleared else UNDECIDED
-        if disturbances(row) and line.verdict != UNDECIDED:
-            verdict = DISTURBED_WORD
+        verdict = DISTURBED_WORD if disturbed and line.verdict != UNDECIDED else SAME if cleared else UNDECIDED
         reason = f"{line.verdict.replace('_', ' ')} at first; {outcome}{'' if cleared else f': {second.verdict}'}"
-        return _with_reason(line, reason, verdict), outcome
+        return _with_reason(line, reason, verdict)
 
     def _judge_single_try(self, line: CaseVerdict, outcome: str) -> CaseVerdict:
         """Raise the threshold of a line that has one try."""
@@ -415,11 +408,8 @@ def distinguish_lines(lines: Sequence[CaseVerdict]) -> list[str]:
     """Return for each line the parameters that distinguish it from others of the same case and precision."""
     rows = [line.pair.row for line in lines]
     names = (*schema.all_param_names(), "kv_lens", "cache", "variant", "device", *schema.more_names(rows))
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for place, row in enumerate(rows):
-        groups.setdefault((row.get("case"), row.get("precision")), []).append(place)
     labels = [""] * len(rows)
-    for places in groups.values():
+    for places in group_places([(row.get("case"), row.get("precision")) for row in rows]).values():
         differing = [name for name in names if len({str(rows[place].get(name)) for place in places}) > 1]
         for place in places:
             values = ((name, rows[place].get(name)) for name in differing)

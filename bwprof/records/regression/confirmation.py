@@ -34,7 +34,7 @@ def confirm_changes(comparison: Comparison, new: Source, fail_on: str | float, *
             place
             for place in places
             if _needs_more(comparison.lines[place], tries) and comparison.fails(comparison.lines[place], fail_on)
-            if not comparison.second_tries[place].startswith("not ")
+            if comparison.second_tries[place]
         ]
     return comparison
 

@@ -71,16 +71,10 @@ def fits_time(samples: Sequence[float], time_ms: float) -> bool:
 def measure_shift(
     base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], of_all: Spread | None, chance: float
 ) -> Shift | None:
-    """Compare the samples of two sides' processes; None where a side has no samples.
+    """Compare the samples, in their order, of two sides' processes; None where a side has no samples.
 
-    Parameters
-    ----------
-    base, new : sequence of sequences of float
-        Samples of each process, in their order.
-    of_all : Spread, optional
-        The variance between processes of all cases; a quantile that varies more has its own.
-    chance : float
-        Of a false alarm, see `bwprof.records.regression.statistics.chance_per_case`.
+    `of_all` is the variance between processes of all cases; a quantile that varies more has its own.
+    `chance` is that of a false alarm.
     """
     if not base or not new:
         return None

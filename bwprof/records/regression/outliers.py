@@ -302,7 +302,9 @@ def _judge_device(tally: _Tally, line: RowDict, gate: float) -> tuple[str, str |
     if far or tally.clear:
         return "fast", f"faster {others} by more than their spread ({count} cases)"
     if large and not tally.is_settled:
-        reach = _percent(tally.bound)
-        bound = "more than 100" if reach > 100 else f"{reach:.2g}"
-        return "undecided", f"{slow_pct:+.2g} %, where chance reaches {bound} %: measure more devices, or for longer"
+        reach = min(_percent(tally.bound), 999)
+        return (
+            "undecided",
+            f"{slow_pct:+.2g} %, where chance reaches {reach:.3g} %: measure more devices, or for longer",
+        )
     return "same", None

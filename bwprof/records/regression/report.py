@@ -171,18 +171,9 @@ def power_table(comparison: Comparison) -> pd.DataFrame:
 
 
 def detail_lines(comparison: Comparison, places: Sequence[int], *, whole: str = "", causes: bool = True) -> list[str]:
-    """Return a text for all lines with the same verdict and reason.
+    """Return a text for all lines with the same verdict and reason; with `causes`, which two devices do not need.
 
-    Parameters
-    ----------
-    comparison : Comparison
-        The lines.
-    places : sequence of int
-        Indices of the lines to describe.
-    whole : str
-        How to see all of the lines of one side, where a text names the first of them.
-    causes : bool
-        Name probable causes, too; two devices need none.
+    `whole` says how to see all of the lines of one side, where a text names the first of them.
     """
     names = line_names(comparison)
     groups: dict[tuple[str, str], list[str]] = {}

@@ -138,20 +138,10 @@ def smallest_threshold(gate: float | None, tries: int) -> float:
 def learnt_test(
     wander: Spread, processes: tuple[int, int], within: float, chance: float, *, least: float = LEAST
 ) -> ChangeTest:
-    """Make the test of a case whose variation between processes is known.
+    """Make the test of a case whose variation between processes, `wander`, is known and moderated.
 
-    Parameters
-    ----------
-    wander : Spread
-        The variance between processes, moderated.
-    processes : tuple of int
-        The numbers of processes of the baseline and the new side.
-    within : float
-        The standard error of the new side's median within its process.
-    chance : float
-        Of a false alarm, see `chance_per_case`.
-    least : float
-        The smallest change that matters, as a fraction.
+    `processes` are those of the baseline and the new side; `within` is the standard error of the new side's median
+    within its process, `chance` that of a false alarm, `least` the smallest change that matters, a fraction.
     """
     base, new = processes
     noise = math.sqrt(wander.variance / base + max(wander.variance, within**2) / new)

@@ -26,7 +26,7 @@ from bwprof.records.source import Source
 from bwprof.results import schema
 from bwprof.results.pairs import DEFAULT_GATE, disturbances, doubts, flags_of
 from bwprof.results.schema import RowDict
-from bwprof.text.parsing import finite_number, quote_text
+from bwprof.text.parsing import finite_number
 
 FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
 FAILED, DISTURBED_WORD, NOT_COMPARABLE = "failed", "disturbed", "not_comparable"
@@ -40,10 +40,7 @@ _DOUBTED_INTERVALS = ("two_states", "drifting")  # flags of rows whose interval 
 
 @dataclass(frozen=True, slots=True)
 class JoinedRows:
-    """A case: its row on each side, None where a side lacks it, with the processes' medians, ms, and samples, ns.
-
-    `others`: where a side lacks the case, the variants of it there that have no partner.
-    """
+    """A case: its row on each side, None where a side lacks it, with the processes' medians, ms, and samples, ns."""
 
     base: RowDict | None
     new: RowDict | None
@@ -51,7 +48,6 @@ class JoinedRows:
     new_ms: tuple[float, ...] = ()
     base_ns: tuple[Sequence[float], ...] = ()
     new_ns: tuple[Sequence[float], ...] = ()
-    others: tuple[str, ...] = ()
 
     @property
     def row(self) -> RowDict:
@@ -76,25 +72,7 @@ def pair_cases(base: Source, new: Source) -> list[JoinedRows]:
     _pair_rest(base, new, partner, portable_key, only_single=True)
     paired = set(partner.values())
     pairs = [_join_rows(base, place, new, partner.get(place)) for place in range(len(base.rows))]
-    pairs += [_join_rows(base, None, new, place) for place in range(len(new.rows)) if place not in paired]
-    return _add_others(pairs)
-
-
-def _add_others(pairs: list[JoinedRows]) -> list[JoinedRows]:
-    """Add to each case that a side lacks the variants of it that the other side lacks."""
-    variants: dict[tuple[bool, CaseKey], list[str]] = {}
-    for pair in pairs:
-        if pair.base is None or pair.new is None:
-            key = pair.base is None, variantless_key(pair.row)
-            variants.setdefault(key, []).append(str(pair.row.get("variant") or "unnamed"))
-    if len({only_new for only_new, _ in variants}) < 2:
-        return pairs
-    return [
-        replace(pair, others=tuple(variants.get((pair.base is not None, variantless_key(pair.row)), ())))
-        if pair.base is None or pair.new is None
-        else pair
-        for pair in pairs
-    ]
+    return pairs + [_join_rows(base, None, new, place) for place in range(len(new.rows)) if place not in paired]
 
 
 def _pair_rest(
@@ -106,20 +84,20 @@ def _pair_rest(
     rest_new = [place for place in range(len(new.rows)) if place not in paired]
     if not rest_base or not rest_new:
         return
-    keys = [[key(row) for row in side.rows] for side in (base, new)]
-    # Only the caller's own columns distinguish the rows of a swept function.
-    repeated = {key for side in keys for key, count in Counter(side).items() if count > 1}
+    counts = [Counter(key(row) for row in side.rows) for side in (base, new)]
     labels = sorted(set(schema.more_names(base.rows)) & set(schema.more_names(new.rows)))
 
-    def group(side: Source, side_keys: list[CaseKey], places: list[int]) -> dict[CaseKey, list[int]]:
+    def group(side: Source, places: list[int]) -> dict[CaseKey, list[int]]:
         groups: dict[CaseKey, list[int]] = {}
         for place in places:
-            more = [str(side.rows[place].get(name)) for name in labels] if side_keys[place] in repeated else []
-            groups.setdefault((*side_keys[place], *more), []).append(place)
+            row, own = side.rows[place], key(side.rows[place])
+            # Only the caller's own columns distinguish the rows of a swept function.
+            more = [str(row.get(name)) for name in labels] if any(count[own] > 1 for count in counts) else []
+            groups.setdefault((*own, *more), []).append(place)
         return groups
 
-    new_groups = group(new, keys[1], rest_new)
-    for group_key, places in group(base, keys[0], rest_base).items():
+    new_groups = group(new, rest_new)
+    for group_key, places in group(base, rest_base).items():
         others = new_groups.get(group_key, [])
         if not only_single or len(places) == len(others) == 1:
             partner.update(zip(places, others, strict=False))
@@ -292,7 +270,7 @@ def _read_values(pair: JoinedRows, metric: str, *, across: bool) -> CaseVerdict:
     base, new = pair.base, pair.new
     if base is None or new is None:
         verdict, side = (ONLY_IN_BASE, "the new side") if new is None else (ONLY_IN_NEW, "the base")
-        return CaseVerdict(pair, verdict, f"{side} does not have it{_describe_others(pair)}")
+        return CaseVerdict(pair, verdict, f"{side} does not have it")
     verdict, reason = _find_obstacle(base, new, across=across)
     if verdict:
         return CaseVerdict(pair, verdict, reason)
@@ -323,13 +301,6 @@ def _find_obstacle(base: RowDict, new: RowDict, *, across: bool) -> tuple[str, s
     if differences:
         return NOT_COMPARABLE, f"{'; '.join(differences)} (--across compares all the same)"
     return "", ""
-
-
-def _describe_others(pair: JoinedRows) -> str:
-    if not pair.others:
-        return ""
-    variants = ", ".join(map(quote_text, pair.others))
-    return f", but other variants of the case: {variants}; leave one on each side, or give them one name, to compare"
 
 
 def _add_reason(text: str, row: RowDict) -> str:
