@@ -164,7 +164,6 @@ class ScheduleFollower:
             self._in_callback = False
 
     def _finish_steps(self) -> None:
-        """End the program's last cycle."""
         active = self._phase in (Phase.ACTIVE, Phase.LAST)
         self._phase, self._schedule = Phase.OFF, None
         if active:

@@ -123,7 +123,6 @@ def _group_events(events: Iterable[Any], works: Mapping[str, Any]) -> tuple[dict
 def _group_operators(
     events: list[Any], kernels: Mapping[str, Any], works: Mapping[str, Any], device: str
 ) -> dict[str, _NamedEvents]:
-    """Return the operators that `works` names, with the times of their kernels."""
     operators: dict[str, _NamedEvents] = {}
     for event in events:
         named = any(foreign.matches(event.name, pattern) for pattern in works)

@@ -238,7 +238,6 @@ def find_modules(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[Wa
 
 
 def _computes_alone(torch: Any, module: Any) -> bool:
-    """Return whether a module can be called, and none inside it can."""
     callable_ones = [
         "forward" in vars(one) or type(one).forward is not torch.nn.Module.forward for one in module.modules()
     ]  # itself first
@@ -449,7 +448,6 @@ def _formulas(counters: Any) -> dict[Any, Callable[..., int]]:
 
 
 def _count(hooks: Hooks, call: Callable[[], None]) -> None:
-    """Count the bytes and FLOPs of one call."""
     try:
         counters: Any = importlib.import_module(f"{TORCH}.utils.flop_counter")
         counter = counters.FlopCounterMode(display=False, custom_mapping=_formulas(counters))

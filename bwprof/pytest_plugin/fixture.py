@@ -116,7 +116,6 @@ def explain_absence(marks: Sequence[Any]) -> str:
 
 @cache
 def _lock_name(backend: str, index: int) -> str:
-    """Return a name that a device has in every process."""
     with hardware.opened(backend, index) as device:
         name = device.facts().get("uuid") or index
     return re.sub(r"[^A-Za-z0-9-]+", "-", f"{backend}-{name}")

@@ -50,7 +50,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _session(config: pytest.Config) -> Session:
-    """Return the session, made at the first call."""
     if _KEY not in config.stash:
         from bwprof.pytest_plugin.session import Session
 

@@ -119,7 +119,6 @@ class Session:
         return (self._save is None or self._write(self._save, exit_status)) and judged
 
     def _judge(self) -> bool:
-        """Note the rows that have no verdict; return False where the gate is undecided, or has no verdict at all."""
         if self._base is None or not self._rows:
             return True
         rows = self._rows.values()

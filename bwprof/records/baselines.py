@@ -184,7 +184,6 @@ def make_baseline(name: str, runs: Sequence[BaselineRun], *, saved: str = "") ->
 
 
 def _sort_key(key: tuple[object, ...], row: RowDict) -> list[tuple[bool, int, str]]:
-    """Order cases by their names first, numbers as numbers."""
     values = [row.get(name) for name in ("case", "precision", "cache", "variant")] + list(key)
     return [
         (value is not None, value if isinstance(value, int) else 0, "" if value is None else str(value))

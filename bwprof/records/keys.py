@@ -222,7 +222,6 @@ def _values(row: RowDict, names: Sequence[str]) -> CaseKey:
 
 
 def _labels(sides: Sequence[Sequence[RowDict]]) -> tuple[str, ...]:
-    """Return the caller's own columns that all sides have."""
     names = [set(schema.more_names(rows)) for rows in sides]
     return tuple(sorted(set.intersection(*names))) if names else ()
 
@@ -233,7 +232,6 @@ def _common_devices(sides: Sequence[Sequence[RowDict]]) -> tuple[str, ...]:
 
 
 def _number_turns(keys: Sequence[CaseKey], runs: Sequence[object]) -> list[CaseKey]:
-    """Add the number of its turn to each key that a run has once more."""
     turns: Counter[tuple[object, CaseKey]] = Counter()
     numbered = []
     for key, run in zip(keys, runs, strict=True):

@@ -138,7 +138,6 @@ class BandwidthReport:
 
 
 def _to_document(report: BandwidthReport) -> dict[str, Any]:
-    """Check a report, and return it as its file has it."""
     for name in ("operation", "precision"):
         if not isinstance(getattr(report, name), str):
             raise ValueError(f"{name} is {repr_short(getattr(report, name))}: text is needed")
@@ -150,7 +149,6 @@ def _to_document(report: BandwidthReport) -> dict[str, Any]:
 
 
 def _check_figures(values: Mapping[str, Any]) -> None:
-    """Raise ValueError for an impossible time or bandwidth; a bandwidth of 0 is possible."""
     for name, least in _FIGURES.items():
         number = measurable(values[name])
         if number is None or number < 0 or (number == 0 and name == "time_ms"):
@@ -283,7 +281,6 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
 
 
 def _check_same(folder: Path, rows: Sequence[RowDict]) -> None:
-    """Raise FileExistsError where the folder holds results of other rows."""
     from bwprof.results import pairs
 
     path = folder / reader.JSON_NAME
@@ -316,7 +313,6 @@ def _make_report(row: RowDict) -> dict[str, Any]:
 
 
 def _find_run_id(rows: Sequence[RowDict], run: Mapping[str, Any]) -> str:
-    """Return the run's id; that of its rows if they share one; else a new one."""
     run_ids = {str(row["run_id"]) for row in rows if row.get("run_id")}
     return str(run.get("run_id") or (run_ids.pop() if len(run_ids) == 1 else environment.new_run_id()))
 

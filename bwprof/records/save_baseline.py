@@ -120,7 +120,6 @@ def is_measured(row: RowDict) -> bool:
 
 
 def _group_by_run(source: Source) -> dict[str, BaselineRun]:
-    """Group a source's rows by run id, "" where they have none."""
     groups: dict[str, tuple[list[RowDict], list[list[float] | None]]] = {}
     for row, values in _all_rows(source):
         rows, samples = groups.setdefault(str(row.get("run_id") or ""), ([], []))

@@ -132,7 +132,6 @@ def column_names() -> tuple[str, ...]:
 def _read_frame(
     reader: RunReader, runs: Sequence[HistoryRun], patterns: Mapping[str, Sequence[str]], last: int | None, gate: float
 ) -> pd.DataFrame:
-    """Return the rows whose cases match, of the `last` runs that have some."""
     keys, figures = (
         np.concatenate([getattr(run, name) for run in runs] or [np.zeros((0, width), kind)])
         for name, width, kind in (("keys", 3, np.int64), ("figures", len(FIGURES), float))
@@ -207,7 +206,6 @@ def _labels(cases: Sequence[HistoryCase], case: Any) -> dict[str, Any]:
 
 
 def _warn(root: Path, unread: Mapping[str, str], runs: Sequence[HistoryRun]) -> None:
-    """Log which folders are unreadable, and which runs may lack cases."""
     states = {run.path: run.about["run_status"] for run in runs}
     partial = [
         f"{quote_text(path)} ({quote_text(state)})" for path, state in states.items() if unfinished({"status": state})

@@ -66,7 +66,6 @@ def is_run(folder: str) -> bool:
 
 
 def _subfolders(top: str, inside: str) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each folder that is not hidden, and whether it is a link."""
     try:
         with os.scandir(f"{top}/{inside}") as entries:
             for entry in entries:
@@ -147,7 +146,6 @@ class RunReader:
         return HistoryRun(path, _read_metadata(path, rows, run, folder, array[:, 2]), array, _clean_figures(figures))
 
     def _index(self, values: tuple[Any, ...], members: list[RowDict], complete: RowDict, names: Sequence[str]) -> int:
-        """Return the index of a case or remark among the members; add a new one."""
         place = self._places.get(values)
         if place is None:
             kinds = schema.kinds()
@@ -223,7 +221,6 @@ def _encode_labels(row: RowDict, names: Iterable[str]) -> str:
 
 
 def _file_time(folder: Path) -> int:
-    """Return when a run's file was written."""
     for name in _NAMES:
         with suppress(OSError):
             return os.stat(folder / name).st_mtime_ns // 1000

@@ -78,7 +78,6 @@ def _find_traffic(base: RowDict, new: RowDict, slower: bool) -> str:
 
 
 def _traffic(row: RowDict) -> tuple[float, str] | None:
-    """Return the counted DRAM traffic and its unit; None where nothing was counted."""
     parts = [finite_number(row.get(name)) for name in ("dram_bytes_read", "dram_bytes_written")]
     total = positive_number(math.fsum(part for part in parts if part is not None)) if None not in parts else None
     if total is not None:
@@ -197,13 +196,11 @@ def _words(row: RowDict, name: str) -> list[str]:
 
 
 def _change(base: RowDict, new: RowDict, name: str) -> float | None:
-    """Return a column's change, as a fraction."""
     before, now = positive_number(base.get(name)), positive_number(new.get(name))
     return None if before is None or now is None else now / before - 1
 
 
 def _is_lower(base: RowDict, new: RowDict, name: str, slower: bool, least: float) -> bool:
-    """Return whether the slower row has less of a column, by more than a fraction."""
     fast, slow = (base, new) if slower else (new, base)
     change = _change(fast, slow, name)
     return change is not None and change < -least

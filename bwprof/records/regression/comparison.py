@@ -256,7 +256,6 @@ class Comparison:
         return replace(self, lines=tuple(lines), confirmed=confirmed, second_tries=second_tries)
 
     def _judge_again(self, line: CaseVerdict, row: RowDict | str) -> tuple[CaseVerdict, bool]:
-        """Return a line after its second try, and whether there was one."""
         if isinstance(row, str):
             return self._judge_single_try(line, f"not measured again: {row}"), False
         differences = list_differences(line.pair.new or {}, row)
@@ -285,7 +284,6 @@ class Comparison:
         return _with_reason(line, reason, verdict)
 
     def _judge_single_try(self, line: CaseVerdict, outcome: str) -> CaseVerdict:
-        """Raise the threshold of a line that has one try."""
         least = statistics.smallest_threshold(self.gate, 1)
         learnt = line.test is not None and line.test.learnt
         if line.suspect or not learnt or abs(line.difference) > math.log1p(least):
@@ -380,7 +378,6 @@ def compare_sources(
 
 
 def _is_missing(line: CaseVerdict) -> bool:
-    """Return whether the base measured a case, and the new side did not."""
     base, new = line.pair.base, line.pair.new
     gone = base is not None and base["status"] == "ok" and (new is None or new["status"] != "ok")
     return line.verdict == FAILED or gone
@@ -422,7 +419,6 @@ def distinguish_lines(lines: Sequence[CaseVerdict]) -> list[str]:
 
 
 def _time_ms(row: RowDict | None, times: Sequence[float]) -> float:
-    """Return a side's time: the geometric mean over its processes."""
     return geometric_mean(times) if len(times) > 1 and all(map(positive_number, times)) else _number(row, "time_ms")
 
 
@@ -447,5 +443,4 @@ def _exp(logarithm: float) -> float:
 
 
 def _with_reason(line: CaseVerdict, reason: str, verdict: str = "") -> CaseVerdict:
-    """Add a reason to a line, and set its verdict."""
     return replace(line, reason="; ".join(filter(None, (line.reason, reason))), verdict=verdict or line.verdict)

@@ -109,7 +109,6 @@ def _quantiles(samples: Sequence[float]) -> Any:
 
 
 def _average(side: Any) -> Any:
-    """Return the mean over the processes, and its errors."""
     return side[:, 0].mean(axis=0), *(np.sqrt((side[:, end] ** 2).sum(axis=0)) / len(side) for end in (1, 2))
 
 

@@ -147,7 +147,6 @@ class _Tally:
 
 
 def _judge_kind(rows: Sequence[RowDict], gate: float) -> list[dict[str, Any]]:
-    """Return a line per device and operation, for devices of one kind."""
     cases: dict[tuple[object, ...], dict[_Device, list[RowDict]]] = {}
     operations: dict[str, dict[_Device, _Tally]] = {}
     for row in rows:
@@ -247,7 +246,6 @@ def _compare_case(
 
 
 def _middle_row(rows: Sequence[RowDict]) -> RowDict | None:
-    """Return the row with the median time; None where none was measured undisturbed."""
     usable = [row for row in rows if row["status"] == "ok" and "noisy" not in (row["flags"] or "").split(";")]
     usable = [row for row in usable if 0 < (row["time_ms"] or 0) < math.inf]
     return sorted(usable, key=lambda row: float(row["time_ms"]))[(len(usable) - 1) // 2] if usable else None
@@ -284,7 +282,6 @@ def _percent(logarithm: float) -> float:
 
 
 def _judge_device(tally: _Tally, line: RowDict, gate: float) -> tuple[str, str | None]:
-    """Return a device's verdict in an operation, and the reason."""
     devices, count, slow_pct = line["devices"], line["cases"], line["slow_pct"] or 0.0
     if devices < FEWEST:
         return "undecided", f"{plural(devices, 'device')} of this name: {FEWEST} are needed to tell which is slow"

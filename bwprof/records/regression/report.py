@@ -199,7 +199,6 @@ def _detail(verdict: str, reason: str, cases: list[str], whole: str) -> str:
 
 
 def _first(names: list[str], whole: str = "") -> list[str]:
-    """Return the first of many names; `whole` says how to see all of them."""
     rest = len(names) - _MOST_NAMES
     return names if rest <= 1 else [*names[:_MOST_NAMES], f"and {rest} more{f' ({whole})' if whole else ''}"]
 
@@ -304,7 +303,6 @@ def _percent(fraction: float, digits: int = 1) -> str:
 
 
 def _value(comparison: Comparison, line: CaseVerdict, *, new: bool) -> str:
-    """Return a side's value of the metric, or its status."""
     value = line.new if new else line.base
     if value is not None:
         return format_metric(value.middle, comparison.metric)

@@ -218,7 +218,6 @@ def weigh_values(line: CaseVerdict, terms: Terms, metric: str) -> CaseVerdict:
 
 
 def _weigh_shift(line: CaseVerdict, test: ChangeTest, shift: Shift, sign: int, least: float) -> CaseVerdict:
-    """Let the samples' quantiles decide."""
     assert line.terms is not None
     verdict = SLOWER if shift.is_longer(least) else FASTER if (-shift).is_longer(least) else SAME
     if verdict != line.verdict and abs(shift.size) <= shift.reach:
@@ -266,7 +265,6 @@ def disturbance_allowance(base: RowDict, new: RowDict) -> float:
 
 
 def _read_values(pair: JoinedRows, metric: str, *, across: bool) -> CaseVerdict:
-    """Read both sides' values, or why there is no comparison."""
     base, new = pair.base, pair.new
     if base is None or new is None:
         verdict, side = (ONLY_IN_BASE, "the new side") if new is None else (ONLY_IN_NEW, "the base")
@@ -359,7 +357,6 @@ def _difference_interval(line: CaseVerdict, test: ChangeTest) -> tuple[float, fl
 
 
 def _decide(line: CaseVerdict, metric: str) -> CaseVerdict:
-    """Add what disturbed or doubtful rows change in the verdict."""
     base, new, test = line.pair.base, line.pair.new, line.test
     assert base is not None
     assert new is not None
