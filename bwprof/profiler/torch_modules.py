@@ -107,10 +107,10 @@ class Hooks:
 
     def __enter__(self) -> Hooks:
         try:
-            for number, one in enumerate(self._watched):
-                before, after = self._make_hooks(number, one)
-                self._handles.append(one.module.register_forward_pre_hook(before, with_kwargs=True))
-                self._handles.append(one.module.register_forward_hook(after, with_kwargs=True, always_call=True))
+            for number, entry in enumerate(self._watched):
+                before, after = self._make_hooks(number, entry)
+                self._handles.append(entry.module.register_forward_pre_hook(before, with_kwargs=True))
+                self._handles.append(entry.module.register_forward_hook(after, with_kwargs=True, always_call=True))
         except BaseException:
             self._remove()
             raise
@@ -139,9 +139,9 @@ class Hooks:
     @contextmanager
     def counting(self, flops: Callable[[], int] | None) -> Iterator[None]:
         """Count bytes, and FLOPs, whose sum so far `flops` returns."""
-        for one in self._watched:
-            one.calls = one.bytes_read = one.bytes_written = 0
-            one.flops = None if flops is None else 0
+        for entry in self._watched:
+            entry.calls = entry.bytes_read = entry.bytes_written = 0
+            entry.flops = None if flops is None else 0
         self._counts, self._flops = True, flops
         try:
             yield
@@ -149,14 +149,14 @@ class Hooks:
             self._counts = False
             self._running.clear()
 
-    def _make_hooks(self, number: int, one: WatchedModule) -> tuple[Callable[..., None], Callable[..., None]]:
+    def _make_hooks(self, number: int, entry: WatchedModule) -> tuple[Callable[..., None], Callable[..., None]]:
         name = str(number)
 
         def before(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
             if threading.get_ident() != self._thread:
                 return
-            one.depth += 1
-            if one.depth > 1:
+            entry.depth += 1
+            if entry.depth > 1:
                 return
             if self._counts:
                 own = weights_of(module)
@@ -166,41 +166,41 @@ class Hooks:
                 self._start(name)
 
         def after(module: Any, _arguments: tuple[Any, ...], _keywords: dict[str, Any], output: Any) -> None:
-            if threading.get_ident() != self._thread or one.depth == 0:
+            if threading.get_ident() != self._thread or entry.depth == 0:
                 return
-            one.depth -= 1
-            if one.depth:
+            entry.depth -= 1
+            if entry.depth:
                 return
             if self._stop is not None:
                 self._stop(name)
             if self._counts and self._running:
-                self._count(one, module, output)
+                self._count(entry, module, output)
 
-        if getattr(one.module, "_compiled_call_impl", None) is not None:  # the hooks would be compiled, too
+        if getattr(entry.module, "_compiled_call_impl", None) is not None:  # the hooks would be compiled, too
             disable = self._torch.compiler.disable
             return disable(before), disable(after)
         return before, after
 
-    def _count(self, one: WatchedModule, module: Any, output: Any) -> None:
+    def _count(self, entry: WatchedModule, module: Any, output: Any) -> None:
         before, flops = self._running.pop()
         try:
             looked_up = self._looked_up_bytes(module, before)
             moved = count_moved(before, output, looked_up=looked_up, in_place=bool(getattr(module, "inplace", False)))
         except (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError) as error:
-            one.notes[f"its bytes cannot be counted: {error}"] = None
+            entry.notes[f"its bytes cannot be counted: {error}"] = None
             return
-        one.calls += 1
-        one.bytes_read += moved.read
-        one.bytes_written += moved.written
-        one.precision = one.precision or moved.precision
-        if self._flops is not None and flops is not None and one.flops is not None:
-            one.flops += self._flops() - flops
+        entry.calls += 1
+        entry.bytes_read += moved.read
+        entry.bytes_written += moved.written
+        entry.precision = entry.precision or moved.precision
+        if self._flops is not None and flops is not None and entry.flops is not None:
+            entry.flops += self._flops() - flops
         if hasattr(module, "_packed_params"):
-            one.flops = None
-            one.notes["the products of its packed weights are not counted"] = None
+            entry.flops = None
+            entry.notes["the products of its packed weights are not counted"] = None
             if not packed_in(module):
-                one.is_known = False
-                one.notes["the bytes of its packed weights are not known"] = None
+                entry.is_known = False
+                entry.notes["the bytes of its packed weights are not known"] = None
 
     def _looked_up_bytes(self, module: Any, before: CallState) -> int | None:
         """Return the bytes of an embedding's rows: as many as there are indices, at most all; None for others."""
@@ -239,7 +239,7 @@ def find_modules(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[Wa
 
 def _computes_alone(torch: Any, module: Any) -> bool:
     callable_ones = [
-        "forward" in vars(one) or type(one).forward is not torch.nn.Module.forward for one in module.modules()
+        "forward" in vars(entry) or type(entry).forward is not torch.nn.Module.forward for entry in module.modules()
     ]  # itself first
     return callable_ones[0] and not any(callable_ones[1:])
 
@@ -357,7 +357,7 @@ def profile(
         with Hooks(torch, watched) as hooks:
             _count(hooks, call)
         context = Context(new_run_id(), _META, {}, None)
-        return _make_frame([_make_part(one, [], {}) for one in watched if one.calls], context, watched, None, 0)
+        return _make_frame([_make_part(entry, [], {}) for entry in watched if entry.calls], context, watched, None, 0)
     choice = hardware.chosen(*((_host_backend(), None) if place is None else (None, place)))
     with _preserve_random_state(torch, choice), hardware.opened(choice.backend, choice.index) as device:
         facts = hardware.facts(device)
@@ -366,14 +366,16 @@ def profile(
             call()
         with Hooks(torch, watched) as hooks:
             _count(hooks, call)
-            first = [replace(one) for one in watched]
+            first = [replace(entry) for entry in watched]
             times = time_calls(torch, device, place, call, hooks.timing, runs, timer)
             try:
                 _count(hooks, call)
             except Exception as error:  # the times are complete
-                watched = [replace(one, notes=one.notes | {f"a further call failed: {error}": None}) for one in first]
-        for one, count in zip(watched, first, strict=True):
-            one.average(count)
+                watched = [
+                    replace(entry, notes=entry.notes | {f"a further call failed: {error}": None}) for entry in first
+                ]
+        for entry, count in zip(watched, first, strict=True):
+            entry.average(count)
     return _join_times(watched, scripted, times, context)
 
 
@@ -398,7 +400,7 @@ def _preserve_random_state(torch: Any, choice: hardware.Choice) -> Iterator[None
 
 def _recurrent_flops(x: TensorShape, *weights: TensorShape) -> int:
     """Multiply each row of the input, and each state, by the matrices among the weights."""
-    return 2 * math.prod(x[:-1]) * sum(math.prod(one) for one in weights if len(one) == 2)
+    return 2 * math.prod(x[:-1]) * sum(math.prod(entry) for entry in weights if len(entry) == 2)
 
 
 # The index of attention's argument is_causal, which PyTorch's counter ignores.
@@ -430,7 +432,7 @@ _UNCOUNTED: dict[str, Callable[..., int]] = {
     "vdot": lambda a, *_, **__: 2 * math.prod(a),
     "addbmm": lambda _, a, b, *__, **___: 2 * math.prod(a) * b[-1],
     "_int_mm": lambda a, b, *_, **__: 2 * math.prod(a) * b[-1],
-    "mkldnn_rnn_layer": lambda x, one, two, *_, **__: _recurrent_flops(x, one, two),
+    "mkldnn_rnn_layer": lambda x, w, u, *_, **__: _recurrent_flops(x, w, u),
     "_cudnn_rnn": lambda x, weights, *_, **__: _recurrent_flops(x, *weights),
 }
 
@@ -477,7 +479,7 @@ def _without_fast_path() -> Iterator[None]:
 
 def _join_times(watched: list[WatchedModule], scripted: list[str], times: PartTimes, context: Context) -> pd.DataFrame:
     by_name = times.times_ms
-    called = [(str(number), one) for number, one in enumerate(watched) if str(number) in by_name]
+    called = [(str(number), entry) for number, entry in enumerate(watched) if str(number) in by_name]
     if not called:
         raise ValueError(
             "none of the model's modules was called as a module: a scripted, traced or compiled model runs without "
@@ -485,7 +487,7 @@ def _join_times(watched: list[WatchedModule], scripted: list[str], times: PartTi
         )
     whole = by_name[WHOLE]
     shared = {"timer": times.timer, "floor_ms": times.floor_ms, "notes": times.notes, "flags": times.flags}
-    parts = [_make_timed_part(one, by_name[name], times.counts[name], shared, whole) for name, one in called]
+    parts = [_make_timed_part(entry, by_name[name], times.counts[name], shared, whole) for name, entry in called]
     rest = [max(0.0, total - sum(by_name[name][run] for name, _ in called)) for run, total in enumerate(whole)]
     names = ", ".join(map(quote_text, scripted))
     notes = [f"with {names}: nothing can be hooked on scripted modules"] if scripted else []
@@ -495,20 +497,20 @@ def _join_times(watched: list[WatchedModule], scripted: list[str], times: PartTi
 
 
 def _make_timed_part(
-    one: WatchedModule, times: list[float], counts: list[int], shared: Mapping[str, Any], whole: Sequence[float]
+    entry: WatchedModule, times: list[float], counts: list[int], shared: Mapping[str, Any], whole: Sequence[float]
 ) -> TimedPart:
     """Return a module's times, of the runs in which it was called as often as when its bytes were counted."""
-    part = _make_part(one, times, shared, whole)
-    if set(counts) == {one.calls}:
+    part = _make_part(entry, times, shared, whole)
+    if set(counts) == {entry.calls}:
         return part
-    known = one.calls > 0 and one.calls in counts
-    calls = one.calls if known else next(filter(None, counts))
+    known = entry.calls > 0 and entry.calls in counts
+    calls = entry.calls if known else next(filter(None, counts))
     part.times_ms = [time for time, count in zip(times, counts, strict=True) if count == calls]
     part.labels = dict(part.labels) | {"calls": calls}
     notes = [*part.notes]
     if not known:
         part.bytes_read = part.bytes_written = part.flops = None
-        notes += ["its bytes were not counted"] * (not one.notes)
+        notes += ["its bytes were not counted"] * (not entry.notes)
     if len(set(counts)) > 1:
         notes.append(f"ran {min(counts)} to {max(counts)} times in a call of the model: this is of {calls}")
     part.notes = notes
@@ -520,21 +522,21 @@ def _labels(calls: int, times: list[float], whole: Sequence[float]) -> dict[str,
 
 
 def _make_part(
-    one: WatchedModule, times: list[float], shared: Mapping[str, Any], whole: Sequence[float] = ()
+    entry: WatchedModule, times: list[float], shared: Mapping[str, Any], whole: Sequence[float] = ()
 ) -> TimedPart:
     return TimedPart(
-        one.name,
-        one.kind,
+        entry.name,
+        entry.kind,
         times,
-        one.bytes_read if one.is_known else None,
-        one.bytes_written if one.is_known else None,
-        one.flops if one.bytes_read or one.bytes_written else None,
-        one.precision,
+        entry.bytes_read if entry.is_known else None,
+        entry.bytes_written if entry.is_known else None,
+        entry.flops if entry.bytes_read or entry.bytes_written else None,
+        entry.precision,
         timer=shared.get("timer", ""),
         floor_ms=shared.get("floor_ms"),
-        notes=[*one.notes, *shared.get("notes", ())],
-        flags=[*shared.get("flags", ()), *(["bytes_vary"] if one.varied else [])],
-        labels=_labels(one.calls, times, whole),
+        notes=[*entry.notes, *shared.get("notes", ())],
+        flags=[*shared.get("flags", ()), *(["bytes_vary"] if entry.varied else [])],
+        labels=_labels(entry.calls, times, whole),
         alike=True,
     )
 
@@ -546,6 +548,6 @@ def _make_frame(
 
     data = frame([make_row(part, context) for part in parts])
     names = {part.name for part in parts}
-    unused = [one.name for one in watched if one.name not in names]
+    unused = [entry.name for entry in watched if entry.name not in names]
     data.attrs["model"] = {"total_ms": total, "runs": runs, "not_called": unused}
     return data

@@ -72,7 +72,7 @@ class Session:
         base, key = self._base, case_key(row)
         name, alike = _find_name(base, str(row["case"]))
         tested = {**row, "case": name}
-        others = [one for one in base.rows if portable_key(one) != portable_key(tested)]
+        others = [entry for entry in base.rows if portable_key(entry) != portable_key(tested)]
         samples = [*[None] * len(others), list(row.samples_ns)]
         comparison = compare_sources(base, Source("this session", [*others, tested], samples), tries=tries)
         rows = [line.pair.new for line in comparison.lines]
@@ -85,12 +85,12 @@ class Session:
         line = comparison.lines[place]
         change = "" if line.test is None else f"{format_change(line)} "
         verdict = line.verdict.replace("_", " ")
-        found = self._verdicts[key] = {"verdict": f"{change}{verdict}"}
+        outcome = self._verdicts[key] = {"verdict": f"{change}{verdict}"}
         if line.verdict not in (SLOWER, FASTER, SAME):
             why = f"{alike} of its tests end alike: pytest's --rootdir tells which" if alike else line.reason
-            found["unjudged"] = f"{verdict}: {why}" if why else verdict
+            outcome["unjudged"] = f"{verdict}: {why}" if why else verdict
         if comparison.undecided(line, self._fail_on):
-            found["undecided"] = describe_undecided(comparison, [place])
+            outcome["undecided"] = describe_undecided(comparison, [place])
         if not failed:
             return ""
         head = f"{line.verdict} than baseline '{base.name}': {row['case']}: {change.strip()}"
@@ -135,7 +135,7 @@ class Session:
         if exit_status:
             self._notes.append(f"baseline '{name}' was not saved: the session failed")
             return True
-        source = Source("session", [one["row"] for one in rows], [one["samples"] for one in rows])
+        source = Source("session", [entry["row"] for entry in rows], [entry["samples"] for entry in rows])
         try:
             if not rows:
                 raise ValueError("no test measured anything with the fixture 'bandwidth'")
@@ -153,8 +153,12 @@ class Session:
             return list(self._notes)
         more = [] if self._base is None else ["baseline"]
         cells = [
-            [*_figures(one["row"]), *([one.get("verdict", "")] if more else []), str(one["row"].get("flags") or "")]
-            for one in self._rows.values()
+            [
+                *_figures(entry["row"]),
+                *([entry.get("verdict", "")] if more else []),
+                str(entry["row"].get("flags") or ""),
+            ]
+            for entry in self._rows.values()
         ]
         text = io.StringIO()
         screen = console(text)

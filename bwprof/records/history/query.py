@@ -136,7 +136,7 @@ def _read_frame(
         np.concatenate([getattr(run, name) for run in runs] or [np.zeros((0, width), kind)])
         for name, width, kind in (("keys", 3, np.int64), ("figures", len(FIGURES), float))
     )
-    run = np.repeat(np.arange(len(runs)), [len(one.keys) for one in runs])
+    run = np.repeat(np.arange(len(runs)), [len(item.keys) for item in runs])
     used, case = np.unique(keys[:, 0], return_inverse=True)
     cases = [reader.cases[place] for place in used.tolist()]
     mask = np.array(_match_cases(cases, patterns), dtype=bool)[case]
@@ -161,11 +161,11 @@ def _make_frame(
     for names, members, places in ((case_names(), cases, case), (REMARK, remarks, remark)):
         data |= {name: _column([member[name] for member in members], places, kinds[name]) for name in names}
     for name in ("run_id", "git_commit", "suite", "run_status", "folder"):
-        data[name] = _texts([one.about[name] for one in runs], run)
+        data[name] = _texts([item.about[name] for item in runs], run)
     for name in ("started", "finished"):
-        data[name] = _times(np.array([one.about[name] for one in runs], dtype=np.int64)[run])
+        data[name] = _times(np.array([item.about[name] for item in runs], dtype=np.int64)[run])
     data["timestamp"] = _times(keys[:, 2])
-    counts = np.array([comparable(one) for one in remarks], dtype=bool)[remark]
+    counts = np.array([comparable(item) for item in remarks], dtype=bool)[remark]
     rows = changes.HistoryRows(cases, case, run, data["time_ms"], data["time_ms_lo"], data["time_ms_hi"], counts)
     data["series"] = series = changes.number_series(rows)
     data["ratio"], change = changes.compare_rows(rows, series, gate)
@@ -199,9 +199,9 @@ def _times(microseconds: Any) -> Any:
 
 def _labels(cases: Sequence[HistoryCase], case: Any) -> dict[str, Any]:
     """Return the caller's own columns; one with a name of ours becomes ``label_NAME``."""
-    labels = [json.loads(one[LABELS]) if one[LABELS] else {} for one in cases]
-    names = dict.fromkeys(name for one in labels for name in one)
-    columns = {name: pd.Series([one.get(name) for one in labels]).take(case).array for name in names}
+    labels = [json.loads(item[LABELS]) if item[LABELS] else {} for item in cases]
+    names = dict.fromkeys(name for item in labels for name in item)
+    columns = {name: pd.Series([item.get(name) for item in labels]).take(case).array for name in names}
     return {f"label_{name}" if name in column_names() else name: column for name, column in columns.items()}
 
 
@@ -231,5 +231,5 @@ def _match_cases(cases: Sequence[HistoryCase], patterns: Mapping[str, Sequence[s
         for word, matching in zip(words, matches, strict=True):
             if cases and not any(matching):
                 raise ValueError(unknown(name, word, sorted({texts[0] for texts in values if texts})))
-        chosen = [all((before, any(found))) for before, *found in zip(chosen, *matches, strict=True)]
+        chosen = [all((before, any(matching))) for before, *matching in zip(chosen, *matches, strict=True)]
     return chosen

@@ -69,11 +69,11 @@ def fits_time(samples: Sequence[float], time_ms: float) -> bool:
 
 
 def measure_shift(
-    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], of_all: Spread | None, chance: float
+    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], prior: Spread | None, chance: float
 ) -> Shift | None:
     """Compare the samples, in their order, of two sides' processes; None where a side has no samples.
 
-    `of_all` is the variance between processes of all cases; a quantile that varies more has its own.
+    `prior` is the variance between processes of all cases; a quantile that varies more has its own.
     `chance` is that of a false alarm.
     """
     if not base or not new:
@@ -81,8 +81,8 @@ def measure_shift(
     sides = [np.stack([_quantiles(samples) for samples in side]) for side in (base, new)]
     (before, down, up), (after, later_down, later_up) = (_average(side) for side in sides)
     values = zip(sides[0][:, 0].T, sides[1][:, 0].T, strict=True)
-    wander = [_process_reach(one, other, of_all, chance) for one, other in values]
-    near, far = (np.array(ends) for ends in zip(*wander, strict=True))
+    reaches = [_process_reach(old, later, prior, chance) for old, later in values]
+    near, far = (np.array(ends) for ends in zip(*reaches, strict=True))
     middle = after - before
     low, high = np.hypot(up, later_down), np.hypot(down, later_up)
     first, last, off = middle - np.maximum(low, near), middle + np.maximum(high, near), np.maximum(low, far)
@@ -96,15 +96,15 @@ def _quantiles(samples: Sequence[float]) -> Any:
     The error is that of a quantile's rank: an interval of ranks jumps to the other state where it must.
     """
     values = np.log(np.asarray(samples, dtype=float))
-    count, wanted = len(values), np.array(QUANTILES)
-    at = np.quantile(values, wanted)
+    count, ranks = len(values), np.array(QUANTILES)
+    at = np.quantile(values, ranks)
     below = (values[:, None] < at) + 0.5 * (values[:, None] == at)
-    error = np.sqrt(wanted * (1 - wanted) / count)
+    error = np.sqrt(ranks * (1 - ranks) / count)
     for blocks in _BLOCKS:
         length = count // blocks
         shares = below[count - length * blocks :].reshape(blocks, length, -1).mean(axis=1)
         error = np.maximum(error, shares.std(axis=0, ddof=1) / math.sqrt(blocks))
-    low, high = (np.quantile(values, np.clip(wanted + sign * _ERRORS * error, 0, 1)) for sign in (-1, 1))
+    low, high = (np.quantile(values, np.clip(ranks + sign * _ERRORS * error, 0, 1)) for sign in (-1, 1))
     return np.stack([at, at - low, high - at])
 
 
@@ -112,7 +112,7 @@ def _average(side: Any) -> Any:
     return side[:, 0].mean(axis=0), *(np.sqrt((side[:, end] ** 2).sum(axis=0)) / len(side) for end in (1, 2))
 
 
-def _process_reach(base: Any, new: Any, of_all: Spread | None, chance: float) -> tuple[float, float]:
+def _process_reach(base: Any, new: Any, prior: Spread | None, chance: float) -> tuple[float, float]:
     """Return how far apart variation between processes may take two means of a quantile: at 95 %, and at a chance.
 
     One process a side shows nothing: 0.
@@ -120,7 +120,7 @@ def _process_reach(base: Any, new: Any, of_all: Spread | None, chance: float) ->
     own = pool_spreads(*(log_variance(np.exp(values).tolist()) for values in (base, new)))
     if own is None:
         return 0.0, 0.0
-    wander = moderate_spread(own, of_all)
-    noise = math.sqrt(max(own.variance, wander.variance) * (1 / len(base) + 1 / len(new)))
-    near, far = (student_quantile(wander.freedom, 1 - error) * noise for error in (0.025, min(chance, 0.025)))
+    variation = moderate_spread(own, prior)
+    noise = math.sqrt(max(own.variance, variation.variance) * (1 / len(base) + 1 / len(new)))
+    near, far = (student_quantile(variation.freedom, 1 - error) * noise for error in (0.025, min(chance, 0.025)))
     return near, far

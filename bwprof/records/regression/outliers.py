@@ -211,12 +211,12 @@ def _find_cases(operations: Iterable[Mapping[_Device, _Tally]]) -> None:
                 if others:
                     rests.setdefault((number, name), []).append((offset - median(others), tally))
     wide = {case: rest for case, rest in rests.items() if len(rest) > FEWEST}
-    of_all = fit_prior([_spread([off for off, _ in rest]) for rest in wide.values()])
+    prior = fit_prior([_spread([off for off, _ in rest]) for rest in wide.values()])
     chance = chance_per_case(sum(map(len, wide.values())), _CHANCE_OF_CASES)
     for (_, name), rest in wide.items():
         for off, tally in rest:
             others = [other for other, owner in rest if owner is not tally]
-            spread = moderate_spread(_spread(others), of_all)
+            spread = moderate_spread(_spread(others), prior)
             reach = student_quantile(spread.freedom, 1 - chance / 2) * math.sqrt(
                 spread.variance * (1 + 1 / len(others))
             )

@@ -81,12 +81,12 @@ def log_variance(values: Sequence[float]) -> Spread | None:
     return Spread(max(variance([math.log(value) for value in values]), _LEAST_SD**2), len(values) - 1.0)
 
 
-def pool_spreads(one: Spread | None, other: Spread | None) -> Spread | None:
+def pool_spreads(first: Spread | None, second: Spread | None) -> Spread | None:
     """Return the common variance of two sides."""
-    if one is None or other is None:
-        return one or other
-    freedom = one.freedom + other.freedom
-    return Spread((one.variance * one.freedom + other.variance * other.freedom) / freedom, freedom)
+    if first is None or second is None:
+        return first or second
+    freedom = first.freedom + second.freedom
+    return Spread((first.variance * first.freedom + second.variance * second.freedom) / freedom, freedom)
 
 
 def fit_prior(spreads: Sequence[Spread]) -> Spread | None:
@@ -96,23 +96,25 @@ def fit_prior(spreads: Sequence[Spread]) -> Spread | None:
     """
     if len(spreads) < _FEWEST_CASES:
         return None
-    logs = [math.log(one.variance) - _digamma(one.freedom / 2) + math.log(one.freedom / 2) for one in spreads]
-    beyond = variance(logs) - fmean(_trigamma(one.freedom / 2) for one in spreads)
+    logs = [
+        math.log(spread.variance) - _digamma(spread.freedom / 2) + math.log(spread.freedom / 2) for spread in spreads
+    ]
+    beyond = variance(logs) - fmean(_trigamma(spread.freedom / 2) for spread in spreads)
     freedom = min(2 * _trigamma_inverse(beyond), _MOST_PRIOR) if beyond > 0 else _MOST_PRIOR
     return Spread(math.exp(fmean(logs) + _digamma(freedom / 2) - math.log(freedom / 2)), freedom)
 
 
-def moderate_spread(own: Spread, of_all: Spread | None) -> Spread:
+def moderate_spread(own: Spread, prior: Spread | None) -> Spread:
     """Combine a case's variance with that of all cases, each weighted by its degrees of freedom.
 
     Two or three processes show little of a case, and of all cases. Then all cases count for less, or a case that varies
     more than most would have too small a threshold (simulated: with a single degree, and one case in thirty that varies
     30 times as much, a false alarm in every fourth suite).
     """
-    if of_all is None:
+    if prior is None:
         return own
     most = own.freedom * (own.freedom + 1) / 2
-    return pool_spreads(own, Spread(of_all.variance, min(of_all.freedom, most))) or own
+    return pool_spreads(own, Spread(prior.variance, min(prior.freedom, most))) or own
 
 
 def chance_per_case(cases: int, family_chance: float = FAMILY_CHANCE) -> float:
@@ -136,17 +138,19 @@ def smallest_threshold(gate: float | None, tries: int) -> float:
 
 
 def learnt_test(
-    wander: Spread, processes: tuple[int, int], within: float, chance: float, *, least: float = LEAST
+    variation: Spread, processes: tuple[int, int], within: float, chance: float, *, least: float = LEAST
 ) -> ChangeTest:
-    """Make the test of a case whose variation between processes, `wander`, is known and moderated.
+    """Make the test of a case whose variation between processes, `variation`, is known and moderated.
 
     `processes` are those of the baseline and the new side; `within` is the standard error of the new side's median
     within its process, `chance` that of a false alarm, `least` the smallest change that matters, a fraction.
     """
     base, new = processes
-    noise = math.sqrt(wander.variance / base + max(wander.variance, within**2) / new)
-    reach = student_quantile(wander.freedom, 1 - min(chance, (1 - _INTERVAL) / 2)) * noise  # never within the interval
-    return ChangeTest(max(math.log1p(least), reach), noise, wander.freedom, learnt=True)
+    noise = math.sqrt(variation.variance / base + max(variation.variance, within**2) / new)
+    reach = (
+        student_quantile(variation.freedom, 1 - min(chance, (1 - _INTERVAL) / 2)) * noise
+    )  # never within the interval
+    return ChangeTest(max(math.log1p(least), reach), noise, variation.freedom, learnt=True)
 
 
 def plain_test(reaches: tuple[float, float], gate: float, chance: float = FAMILY_CHANCE) -> ChangeTest:
@@ -197,7 +201,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
     tiny = 1e-300
     upper, lower = 1.0, 1 - (a + b) * x / (a + 1)
     lower = 1 / (lower if abs(lower) > tiny else tiny)
-    found = lower
+    result = lower
     for m in range(1, 500):
         for term in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
@@ -207,30 +211,30 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
             lower = 1 / (lower if abs(lower) > tiny else tiny)
             upper = 1 + term / upper
             upper = upper if abs(upper) > tiny else tiny
-            found *= upper * lower
+            result *= upper * lower
         if abs(upper * lower - 1) < 1e-14:
             break
-    return front * found
+    return front * result
 
 
 def _digamma(x: float) -> float:
     """Return the derivative of log gamma (Abramowitz and Stegun 6.3.5, 6.3.18)."""
-    found = 0.0
+    result = 0.0
     while x < 8:
-        found -= 1 / x
+        result -= 1 / x
         x += 1
     y = 1 / (x * x)
-    return found + math.log(x) - 0.5 / x - y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y / 240)))
+    return result + math.log(x) - 0.5 / x - y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y / 240)))
 
 
 def _trigamma(x: float) -> float:
     """Return the derivative of `_digamma` (Abramowitz and Stegun 6.4.6, 6.4.12)."""
-    found = 0.0
+    result = 0.0
     while x < 8:
-        found += 1 / (x * x)
+        result += 1 / (x * x)
         x += 1
     y = 1 / (x * x)
-    return found + 1 / x + y / 2 + y / x * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y / 30)))
+    return result + 1 / x + y / 2 + y / x * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y / 30)))
 
 
 def _trigamma_inverse(value: float) -> float:

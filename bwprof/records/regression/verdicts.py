@@ -131,25 +131,25 @@ def _samples(side: Source, place: int | None) -> tuple[Sequence[float], ...]:
 class Terms:
     """How a case is tested.
 
-    `gate`: a fraction. `tries`: the measurements that must agree. `chance`: of a false alarm. `wander`, `of_all`: how
+    `gate`: a fraction. `tries`: the measurements that must agree. `chance`: of a false alarm. `variation`, `prior`: how
     the case, and all cases, vary between processes; None where that is unknown.
     """
 
     gate: float | None
     tries: int
     chance: float
-    wander: Spread | None
-    of_all: Spread | None
+    variation: Spread | None
+    prior: Spread | None
 
     @property
     def limit(self) -> float:
         """The largest change, a logarithm, that may hide in a case that is the same."""
-        least = 0.0 if self.wander is None else statistics.LEAST
+        least = 0.0 if self.variation is None else statistics.LEAST
         return math.log1p(max(DEFAULT_GATE if self.gate is None else self.gate, least))
 
     def least(self, processes: int) -> float:
         """Return the smallest difference, a logarithm, that counts, for a number of new processes."""
-        if self.wander is None:
+        if self.variation is None:
             return self.limit
         return math.log1p(statistics.smallest_threshold(self.gate, max(self.tries, processes)))
 
@@ -208,7 +208,7 @@ def weigh_values(line: CaseVerdict, terms: Terms, metric: str) -> CaseVerdict:
     sure = max(high, -low) <= terms.limit
     verdict = find_verdict(line.difference, test, metric)
     line = replace(line, verdict=verdict, test=test, hidden=high, terms=terms)
-    shift = None if metric == "traffic_ratio" else measure_shift(pair.base_ns, pair.new_ns, terms.of_all, terms.chance)
+    shift = None if metric == "traffic_ratio" else measure_shift(pair.base_ns, pair.new_ns, terms.prior, terms.chance)
     if shift is not None:
         sure &= not shift.may_exceed(terms.limit)
         line = _weigh_shift(line, test, shift, sign, least)
@@ -272,14 +272,14 @@ def _read_values(pair: JoinedRows, metric: str, *, across: bool) -> CaseVerdict:
     verdict, reason = _find_obstacle(base, new, across=across)
     if verdict:
         return CaseVerdict(pair, verdict, reason)
-    one, other = read_metric(base, pair.base_ms, metric), read_metric(new, pair.new_ms, metric)
-    if isinstance(one, str):
-        return CaseVerdict(pair, NOT_COMPARABLE, f"in the base {one}")
-    if isinstance(other, str):
-        return CaseVerdict(pair, NOT_COMPARABLE if metric == "traffic_ratio" else FAILED, other)
-    if not (0 < one.middle < math.inf and 0 < other.middle < math.inf):
+    base_value, new_value = read_metric(base, pair.base_ms, metric), read_metric(new, pair.new_ms, metric)
+    if isinstance(base_value, str):
+        return CaseVerdict(pair, NOT_COMPARABLE, f"in the base {base_value}")
+    if isinstance(new_value, str):
+        return CaseVerdict(pair, NOT_COMPARABLE if metric == "traffic_ratio" else FAILED, new_value)
+    if not (0 < base_value.middle < math.inf and 0 < new_value.middle < math.inf):
         return CaseVerdict(pair, NOT_COMPARABLE, f"{metric} is beyond what numbers hold")
-    return CaseVerdict(pair, "", "", one, other, math.log(other.middle) - math.log(one.middle))
+    return CaseVerdict(pair, "", "", base_value, new_value, math.log(new_value.middle) - math.log(base_value.middle))
 
 
 def _find_obstacle(base: RowDict, new: RowDict, *, across: bool) -> tuple[str, str]:
@@ -316,21 +316,23 @@ def _make_terms(lines: Sequence[CaseVerdict], gate: float | None, tries: int) ->
     priors = {device: statistics.fit_prior(members) for device, members in by_device.items()}
     chance, terms = statistics.chance_per_case(len(lines)), []
     for device, spread in zip(devices, spreads, strict=True):
-        of_all = priors.get(device)
-        wander = None if spread is None else statistics.moderate_spread(spread, of_all)
-        terms.append(Terms(gate, tries, chance, wander, of_all))
+        prior = priors.get(device)
+        variation = None if spread is None else statistics.moderate_spread(spread, prior)
+        terms.append(Terms(gate, tries, chance, variation, prior))
     return terms
 
 
 def _make_test(line: CaseVerdict, terms: Terms) -> ChangeTest:
     base, new = line.values
-    if terms.wander is None:
+    if terms.variation is None:
         lower, upper = (base, new) if line.difference > 0 else (new, base)
         facing = _reach(lower)[1], _reach(upper)[0]
         return statistics.plain_test(facing, math.expm1(terms.limit), terms.chance)
     counts = len(base.processes), len(new.processes)
     within = statistics.standard_error(new.low, new.high)
-    return statistics.learnt_test(terms.wander, counts, within, terms.chance, least=math.expm1(terms.least(counts[1])))
+    return statistics.learnt_test(
+        terms.variation, counts, within, terms.chance, least=math.expm1(terms.least(counts[1]))
+    )
 
 
 def _pool_sides(line: CaseVerdict) -> Spread | None:
