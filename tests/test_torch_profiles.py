@@ -17,8 +17,8 @@ from bwprof.profiler.torch_calls import TimedPart, make_row
 
 def event(name: str, start: float, end: float, kind: str = "CPU", **more: Any) -> SimpleNamespace:
     span = SimpleNamespace(start=start, end=end, elapsed_us=lambda: end - start)
-    given = {"device_index": 0, "is_user_annotation": False, "device_time_total": 0.0}
-    return SimpleNamespace(name=name, time_range=span, device_type=f"DeviceType.{kind}", **given | more)
+    argument = {"device_index": 0, "is_user_annotation": False, "device_time_total": 0.0}
+    return SimpleNamespace(name=name, time_range=span, device_type=f"DeviceType.{kind}", **argument | more)
 
 
 def rows_of(*events: Any, **how: Any) -> dict[str, bwprof.Row]:
@@ -123,7 +123,7 @@ def rowed(times_ms: list[float], **how: Any) -> bwprof.Row:
     return make_row(TimedPart("part", "Linear", times_ms, 1 << 20, 1 << 20, 0, "fp32", **how), context)
 
 
-def test_times_that_lie_far_apart_are_told() -> None:
+def test_times_that_lie_far_apart_are_flagged() -> None:
     steady, wild = [1.0, 1.01, 1.02, 1.03, 1.04], [1.0, 1.0, 1.2, 9.0, 9.0]
     assert (rowed(steady, alike=True).noise, rowed(steady, alike=True).flags) == (pytest.approx(0.02 / 1.02), "")
     row = rowed(wild, alike=True)
@@ -132,7 +132,7 @@ def test_times_that_lie_far_apart_are_told() -> None:
     assert (rowed(wild).noise, rowed(wild).flags) == (None, ""), "a name's calls need not be alike"
 
 
-def test_roofs_in_doubt_are_told() -> None:
+def test_roofs_in_doubt_are_flagged() -> None:
     doubted = replace(toy_roofs.ROOFS, points=tuple(replace(one, others_share=0.5) for one in toy_roofs.POINTS))
     context = Context("run", "cpu", {}, doubted)
     row = make_row(TimedPart("part", "Linear", [1.0], 1 << 20, 1 << 20), context)

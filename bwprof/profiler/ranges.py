@@ -38,7 +38,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 RangeBytes = tuple[int, int]  # read and written
 Event = tuple[float, float, int | None, int | None]  # begin and duration, ns; bytes read and written, if known
-
 _SLACK_US = 2.0  # the distance of two CUDA events is a float of milliseconds
 _FLOOR_RANGES = 101
 _NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")

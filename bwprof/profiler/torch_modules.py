@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 TORCH = "torch"  # the module of PyTorch, which this package imports only when it is used
 _REST = "(outside modules)"
 _META = "meta"
-
 TensorShape = Sequence[int]
 
 

@@ -35,7 +35,6 @@ SHARES = ("attainable", "ceiling", "limit", "peak", "roofline")
 _FORM = re.compile(r"\s*([0-9.eE+]+)\s*(%|[A-Za-z]+/s)\s*([A-Za-z]*)\s*")
 _UNITS = {"gb/s": 1.0, "tb/s": 1e3}
 _MEASURE_OPTIONS = frozenset(inspect.signature(Case.measure).parameters) - {"self"}  # the others define the case
-
 Retry = Callable[[], tuple[Row, str]]  # returns the row, and where it was measured
 
 

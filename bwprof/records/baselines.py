@@ -21,25 +21,15 @@ from bwprof.text.listing import Listing
 from bwprof.text.parsing import nearest, parse_bool, path_of, quote_text, read_number, repr_short
 
 FORMAT = "bwprof-baseline"
-
 VERSION = 1
-
 FOLDER = ".bwprof/baselines"  # below the working directory, so that a repository can hold it
-
 MOST_LETTERS = 128
-
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
-
 _MISSING = frozenset({"na", "nan", "nat", "none", "null"})
-
 _MOST_NAMES = 10  # in a message
-
 _WIDTH = 120  # of a line; lists of numbers are on one line always
-
 _SAVE_AGAIN = "save it anew with 'bwprof baseline save NAME --force', or take an older copy of the file"
-
 _encode = json.JSONEncoder(allow_nan=False).encode
-
 BaselineRun = tuple[Sequence[RowDict], Sequence[list[float] | None], Mapping[str, Any]]  # rows, raw samples, metadata
 
 # Columns that a case has once where all processes agree, beside its key and its work.

@@ -17,7 +17,6 @@ from bwprof.text.formatting import figure_text, seconds_text
 from bwprof.text.parsing import finite_number, repr_short, unknown
 
 METRICS = ("time_ms", "bandwidth_gb_s", "traffic_ratio")
-
 CaseKey = tuple[object, ...]
 
 # Times are comparable only where these columns agree, too.

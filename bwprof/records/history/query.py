@@ -26,10 +26,8 @@ from bwprof.results.reader import unfinished
 from bwprof.text.parsing import parse_fraction, parse_names, path_of, quote_text, repr_short, unknown, whole_number
 
 FOLDER = "bwprof-results"
-
 HistoryCase = Mapping[str, Any]
 ReadProgress = Callable[[int, int], object]
-
 _OF_CASE = ("operation", "precision", "variant", "cache", "timer")
 _GROUND = ("backend", "device", "device_uuid", "hostname", "driver", "bwprof_version")
 _CHANGES = ("", changes.SLOWER, changes.UNDECIDED, changes.FASTER)  # by 0, 1, 2, -1

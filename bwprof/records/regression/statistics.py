@@ -21,7 +21,6 @@ LEAST = 0.01  # the smallest threshold, a fraction: other addresses, another day
 # processes may not have shown. With 1 % on two H200s 6 of 40 unchanged suites had a case slower at first and none the
 # second time; with 2 % none had at first, and of 2 520 times taken 1.05 times as many were found.
 LEAST_ONCE = 0.02
-
 FAMILY_CHANCE = 0.05  # of any false alarm among all cases of a comparison
 FOUND = 0.95  # the probability that the smallest detectable change is found
 _INTERVAL = 0.95  # of the rows' intervals

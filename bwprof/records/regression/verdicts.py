@@ -33,7 +33,6 @@ FAILED, DISTURBED_WORD, NOT_COMPARABLE = "failed", "disturbed", "not_comparable"
 ONLY_IN_BASE, ONLY_IN_NEW = "only_in_base", "only_in_new"
 ONE_SIDED = (ONLY_IN_BASE, ONLY_IN_NEW)
 VERDICTS = (SLOWER, FAILED, ONLY_IN_BASE, UNDECIDED, DISTURBED_WORD, NOT_COMPARABLE, FASTER, ONLY_IN_NEW, SAME)
-
 LEAST_DISTURBANCE = 0.10  # a fraction
 _DOUBTED_INTERVALS = ("two_states", "drifting")  # flags of rows whose interval covers the median too seldom
 
