@@ -159,7 +159,7 @@ def _make_frame(
     for names, members, places in ((case_names(), cases, case), (REMARK, remarks, remark)):
         data |= {name: _column([member[name] for member in members], places, kinds[name]) for name in names}
     for name in ("run_id", "git_commit", "suite", "run_status", "folder"):
-        data[name] = _texts([item.about[name] for item in runs], run)
+        data[name] = _column([item.about[name] for item in runs], run)
     for name in ("started", "finished"):
         data[name] = _times(np.array([item.about[name] for item in runs], dtype=np.int64)[run])
     data["timestamp"] = _times(keys[:, 2])
@@ -173,22 +173,10 @@ def _make_frame(
     return pd.DataFrame({name: data[name] for name in column_names()} | _labels(cases, case), copy=False)
 
 
-def _column(values: Sequence[Any], place: Any, kind: results_columns.ValueKind) -> Any:
+def _column(values: Sequence[Any], place: Any, kind: results_columns.ValueKind = "text") -> Any:
     """Make a column in which the row at `place[i]` has `values[place[i]]`."""
-    if kind == "text":
-        return _texts(values, place)
-    missing = np.array([value is None for value in values], dtype=bool)[place]
-    known = [value or 0 for value in values]
-    if kind == "truth":
-        return pd.arrays.BooleanArray(np.array(known, dtype=bool)[place], missing)
-    return pd.arrays.IntegerArray(np.array(known, dtype=np.int64)[place], missing)
-
-
-def _texts(values: Sequence[str | None], place: Any) -> Any:
-    words = sorted({value for value in values if value is not None})
-    codes: dict[str | None, int] = {None: -1, **{word: code for code, word in enumerate(words)}}
-    places = np.array([codes[value] for value in values], dtype=np.int32)[place]
-    return pd.Categorical.from_codes(places, categories=pd.Index(words, dtype=None if words else object))
+    dtype: Any = {"text": "category", "truth": "boolean"}.get(kind, "Int64")
+    return pd.Series(values, dtype=dtype).take(place).array
 
 
 def _times(microseconds: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -42,15 +42,18 @@ def run_folders(root: Path) -> list[str]:
     top = os.fspath(root)
     folders = ["."] if is_run(top) else []
     links: list[str] = []
-    waiting = [""]
-    while waiting:
-        inside = waiting.pop()
-        for name, is_link in _subfolders(top, inside):
-            path = f"{inside}{name}"
-            if is_run(f"{top}/{path}"):
-                (links if is_link else folders).append(path)
-            elif not is_link:
-                waiting.append(f"{path}/")
+
+    def check_root(error: OSError) -> None:
+        if error.filename == top:
+            raise error  # an unreadable folder below it has no readable runs
+
+    for folder, names, _ in os.walk(top, onerror=check_root):
+        names[:] = [name for name in names if not name.startswith(".")]
+        for name in names.copy():
+            path = f"{folder}/{name}"
+            if is_run(path):
+                (links if os.path.islink(path) else folders).append(os.path.relpath(path, top))
+                names.remove(name)
     known = {os.path.realpath(f"{top}/{path}") for path in folders} if links else set()
     for path in sorted(links):
         real = os.path.realpath(f"{top}/{path}")
@@ -63,20 +66,6 @@ def run_folders(root: Path) -> list[str]:
 def is_run(folder: str) -> bool:
     """Return whether a folder has a file of results."""
     return any(os.path.exists(f"{folder}/{name}") for name in _NAMES)
-
-
-def _subfolders(top: str, inside: str) -> Iterator[tuple[str, bool]]:
-    try:
-        with os.scandir(f"{top}/{inside}") as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                is_link = entry.is_symlink()
-                if is_link or entry.is_dir(follow_symlinks=False):
-                    yield entry.name, is_link
-    except OSError:
-        if not inside:
-            raise  # an unreadable folder below it has no readable runs
 
 
 @cache
