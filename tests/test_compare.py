@@ -527,7 +527,7 @@ def test_odd_figures_never_get_in_the_way(
     """Whatever numbers rows hold, each gets a verdict, and the verdict can be told."""
     base, new = ([timed("a", 1.0, M=n) | odd for n, odd in enumerate(odds)] for odds in (one, other))
     times = [tuple(ms for ms in (odd.get("time_ms"), odd.get("time_ms_lo")) if ms) for odd in one] if several else []
-    found = compare_sources(Source("base", base, learnt=times), Source("new", new), metric=metric)
+    found = compare_sources(Source("base", base, process_ms=times), Source("new", new), metric=metric)
     assert {line.verdict for line in found.lines} <= set(VERDICTS)
     assert len(found.frame()) == max(len(base), len(new))
     assert report.format_summary(found)

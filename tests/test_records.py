@@ -138,7 +138,7 @@ def test_a_side_is_whatever_holds_rows(tmp_path: Path) -> None:
     for source in (data, json, str(csv), tmp_path, pair("decode", 100, 90), bwprof.rows(data), iter(bwprof.rows(data))):
         found = records_source.load_source(source)
         assert [{k: v for k, v in one.items() if k in wanted[0]} for one in found.rows] == wanted
-        assert found.learnt == [(), ()]
+        assert found.process_ms == [(), ()]
         assert len(found.samples) == 2
     assert records_source.load_source(json).samples == [[1.0, 2.0], None]
     assert records_source.load_source(data).samples == [[1.0, 2.0], None]
@@ -151,7 +151,7 @@ def test_a_side_is_a_baseline(tmp_path: Path) -> None:
     path = baselines.write_baseline(baselines.make_baseline("main", processes(3.0, 1.0, 2.0)), folder=tmp_path)
     for source in ("baseline:main", "main", path, str(path), baselines.load_baseline("main", folder=tmp_path)):
         found = records_source.load_source(source, folder=tmp_path)
-        assert (found.name, found.learnt) == ("main", [(3.0, 1.0, 2.0)])
+        assert (found.name, found.process_ms) == ("main", [(3.0, 1.0, 2.0)])
         assert found.rows[0]["time_ms"] == 2.0
 
 

@@ -35,7 +35,7 @@ class Source:
         Each row's raw samples, ns per launch; None where they are not known.
     run : dict
         The run's metadata.
-    learnt : list of tuple
+    process_ms : list of tuple
         For each row of a baseline the median times, ms, of the processes that measured its case; () for each row of a
         run.
     cases, processes : tuple
@@ -47,7 +47,7 @@ class Source:
     rows: list[RowDict]
     samples: list[list[float] | None] = field(default_factory=list)
     run: Mapping[str, Any] = field(default_factory=dict)
-    learnt: list[tuple[float, ...]] = field(default_factory=list)
+    process_ms: list[tuple[float, ...]] = field(default_factory=list)
     cases: tuple[BaselineCase, ...] = ()
     processes: tuple[Mapping[str, Any], ...] = ()
 
@@ -64,7 +64,7 @@ class Source:
             self,
             rows=list(compress(self.rows, matches)),
             samples=list(compress(self.samples, matches)),
-            learnt=list(compress(self.learnt, matches)),
+            process_ms=list(compress(self.process_ms, matches)),
             cases=tuple(compress(self.cases, matches)),
         )
 

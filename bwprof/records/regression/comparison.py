@@ -81,14 +81,14 @@ def _join_processes(side: Source, keys: Sequence[CaseKey], notes: list[str], *, 
     samples = side.samples or [None] * len(side.rows)
     cases = [BaselineCase(tuple(side.rows[n] for n in places), tuple(samples[n] for n in places)) for places in groups]
     notes.append(_describe_repeats(side.name, [case for case in cases if len(case.rows) > 1]))
-    rows, chosen, learnt = [], [], []
+    rows, chosen, process_ms = [], [], []
     for case in cases:
         failure = _find_failure(case) if failures else None
         place = case.middle if failure is None else failure
         rows.append(case.rows[place])
         chosen.append(case.samples[place])
-        learnt.append(case.process_ms if failure is None else ())
-    return replace(side, rows=rows, samples=chosen, learnt=learnt, cases=tuple(cases))
+        process_ms.append(case.process_ms if failure is None else ())
+    return replace(side, rows=rows, samples=chosen, process_ms=process_ms, cases=tuple(cases))
 
 
 def _find_failure(case: BaselineCase) -> int | None:
@@ -285,7 +285,7 @@ class Comparison:
 
     def _judge_single_try(self, line: CaseVerdict, outcome: str) -> CaseVerdict:
         least = statistics.smallest_threshold(self.gate, 1)
-        learnt = line.test is not None and line.test.learnt
+        learnt = line.test is not None and line.test.between_processes
         if line.suspect or not learnt or abs(line.difference) > math.log1p(least):
             return _with_reason(line, outcome)
         verdict = SAME if line.terms is not None and line.hidden <= line.terms.limit else UNDECIDED
@@ -386,9 +386,9 @@ def _is_missing(line: CaseVerdict) -> bool:
 def _list_notes(base: Source, new: Source, lines: Sequence[CaseVerdict]) -> list[str]:
     notes = []
     run_id = base.run.get("run_id")
-    if run_id is not None and run_id == new.run.get("run_id") and not any(base.learnt):
+    if run_id is not None and run_id == new.run.get("run_id") and not any(base.process_ms):
         notes.append("both sides are the same run: there is nothing to find")
-    learnt = [line.test.learnt for line in lines if line.test is not None]
+    learnt = [line.test.between_processes for line in lines if line.test is not None]
     if not all(learnt):
         notes.append(
             f"variation between processes is unknown for {len(learnt) - sum(learnt)} of {plural(len(learnt), 'case')}: "

@@ -92,7 +92,7 @@ def _spell(verdict: str) -> str:
 
 
 def _count_learnt(comparison: Comparison) -> int:
-    return sum(line.test is not None and line.test.learnt for line in comparison.lines)
+    return sum(line.test is not None and line.test.between_processes for line in comparison.lines)
 
 
 def format_gate(comparison: Comparison) -> str:

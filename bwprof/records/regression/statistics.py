@@ -42,14 +42,14 @@ class Spread:
 class ChangeTest:
     """The test of a difference of logarithms.
 
-    `threshold` is what it must exceed, `noise` its standard error, of `freedom` degrees; `learnt`: the noise is that
-    between processes. `scatter` is the standard error of what decides, where that is not the difference itself.
+    `threshold` is what it must exceed, `noise` its standard error, of `freedom` degrees: that between processes, or
+    within one. `scatter` is the standard error of what decides, where that is not the difference itself.
     """
 
     threshold: float
     noise: float
     freedom: float
-    learnt: bool
+    between_processes: bool
     scatter: float | None = None
 
     def interval(self, difference: float) -> tuple[float, float]:
@@ -149,7 +149,7 @@ def learnt_test(
     reach = (
         student_quantile(variation.freedom, 1 - min(chance, (1 - _INTERVAL) / 2)) * noise
     )  # never within the interval
-    return ChangeTest(max(math.log1p(least), reach), noise, variation.freedom, learnt=True)
+    return ChangeTest(max(math.log1p(least), reach), noise, variation.freedom, between_processes=True)
 
 
 def plain_test(reaches: tuple[float, float], gate: float, chance: float = FAMILY_CHANCE) -> ChangeTest:
@@ -160,7 +160,7 @@ def plain_test(reaches: tuple[float, float], gate: float, chance: float = FAMILY
     """
     noise = math.hypot(*reaches) / student_quantile(math.inf, (1 + _INTERVAL) / 2)
     reach = max(sum(reaches), student_quantile(math.inf, 1 - chance) * noise)
-    return ChangeTest(max(math.log1p(gate), reach), noise, math.inf, learnt=False)
+    return ChangeTest(max(math.log1p(gate), reach), noise, math.inf, between_processes=False)
 
 
 def standard_error(low: float, high: float) -> float:

@@ -106,8 +106,8 @@ def _join_rows(base: Source, place: int | None, new: Source, other: int | None) 
     return JoinedRows(
         None if place is None else base.rows[place],
         None if other is None else new.rows[other],
-        () if place is None or not base.learnt else base.learnt[place],
-        () if other is None or not new.learnt else new.learnt[other],
+        () if place is None or not base.process_ms else base.process_ms[place],
+        () if other is None or not new.process_ms else new.process_ms[other],
         _samples(base, place),
         _samples(new, other),
     )
@@ -351,7 +351,7 @@ def _difference_interval(line: CaseVerdict, test: ChangeTest) -> tuple[float, fl
     Where the test knows the variation between processes, the base's own interval does not count.
     """
     base, new = line.values
-    down, up = (0.0, 0.0) if test.learnt else _reach(base)
+    down, up = (0.0, 0.0) if test.between_processes else _reach(base)
     below, above = _reach(new)
     low, high = test.interval(line.difference)
     return min(low, line.difference - math.hypot(up, below)), max(high, line.difference + math.hypot(down, above))
