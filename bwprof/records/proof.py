@@ -123,11 +123,10 @@ class BandwidthReport:
         with lock(folder / reader.NAME):
             before = _read_reports(folder)
             reports = [report] if before is None else [*reader.reports_of(before), report]
-            known = {name: value for name, value in _collect_metadata(run_id, reports).items() if value}
             document: Any = reports[0] if len(reports) == 1 else reports
             if isinstance(before, dict) and "reports" in before:
                 document = {**before, "reports": reports}
-            _write(folder, document, _read_metadata(folder) | known)
+            _write(folder, document, _update_metadata(folder, run_id, reports))
         return folder / reader.NAME
 
 
@@ -227,8 +226,7 @@ def write_bundle(
         earlier = [] if before is None else reader.reports_of(before)
         # A frame's later rows replace its earlier ones, which alone have a status; reports saved one by one stay.
         others = [report for report in earlier if report not in reports and not (force and "status" in report)]
-        known = {key: value for key, value in _collect_metadata(name, rows, run).items() if value}
-        metadata = _read_metadata(folder) | known
+        metadata = _update_metadata(folder, name, rows, run)
         (folder / ARTIFACTS).mkdir(exist_ok=True)
         for file in (reader.CSV_NAME, reader.JSON_NAME):
             reader.save(data, folder / file)
@@ -311,10 +309,10 @@ def _find_run_id(rows: Sequence[RowDict], run: Mapping[str, Any]) -> str:
     return str(run.get("run_id") or (run_ids.pop() if len(run_ids) == 1 else environment.new_run_id()))
 
 
-def _collect_metadata(
-    run_id: str, rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any] | None = None
+def _update_metadata(
+    folder: Path, run_id: str, rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the eight columns of `_METADATA`, then the rest of the run's metadata."""
+    """Return the stored metadata with those of a run: the eight of `_METADATA` first."""
     known = dict(run or {})
 
     def values(name: str) -> list[str]:
@@ -332,7 +330,8 @@ def _collect_metadata(
         "finished": known.get("finished") or times[-1],
     }
     here = {} if known else {"host": environment.host(), "versions": environment.versions()}
-    return metadata | {name: value for name, value in (known | here).items() if name not in (*metadata, *_LONG)}
+    metadata |= {name: value for name, value in (known | here).items() if name not in (*metadata, *_LONG)}
+    return _read_metadata(folder) | {name: value for name, value in metadata.items() if value}
 
 
 def draw_picture(data: pd.DataFrame, folder: Path) -> None:
