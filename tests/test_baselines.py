@@ -45,9 +45,9 @@ def command(
     def call(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
         code = main(["baseline", *arguments])
-        shown = capsys.readouterr()
-        assert "Traceback" not in shown.err
-        return code, shown.out, shown.err
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return code, printed.out, printed.err
 
     return call
 
@@ -100,7 +100,9 @@ def test_every_source_makes_a_baseline(folder: Path) -> None:
         path = bwprof.save_baseline(f"b{number}", source)
         assert path == Path(f".bwprof/baselines/b{number}.json")
         found = bwprof.load_baseline(f"b{number}")
-        assert [kept["time_ms"] for kept in found.rows] == [5000 / 91e6, 10000 / 101e6], "in the order of their names"
+        assert [stored["time_ms"] for stored in found.rows] == [5000 / 91e6, 10000 / 101e6], (
+            "in the order of their names"
+        )
         assert found.samples == ([None, None] if number == 3 else [[3.0], [1.0, 2.0]])
         assert (found.device, found.processes[0]["run_id"]) == ("Test CPU", "run-1")
     copied = bwprof.save_baseline("copy", "baseline:b0")
@@ -113,7 +115,7 @@ def test_measured_rows_and_sweeps_make_a_baseline(folder: Path) -> None:
     measured = bwprof.measure(lambda: None, name="nothing", device="cpu", cache="hot", roofs=False, max_seconds=0.01)
     bwprof.save_baseline("both", swept, measured)
     found = bwprof.load_baseline("both")
-    assert [kept["case"] for kept in found.rows] == ["gemm N=16 K=16", "nothing"]
+    assert [stored["case"] for stored in found.rows] == ["gemm N=16 K=16", "nothing"]
     assert all(found.samples)
     assert found.samples[1] == pytest.approx(measured.samples_ns, abs=0.001)
     assert found.run["facts"]["name"] == found.device
@@ -140,11 +142,11 @@ def test_a_label_tells_cases_of_a_function_apart(folder: Path) -> None:
     runs = [frame.from_rows([row("f", "", n=n, run_id=f"r{run}") for n in (1, 2)]) for run in (1, 2)]
     bwprof.save_baseline("f", *runs)
     found = bwprof.load_baseline("f")
-    assert [kept["n"] for kept in found.rows] == [1, 2]
+    assert [stored["n"] for stored in found.rows] == [1, 2]
     assert [len(times) for times in found.process_ms] == [2, 2]
 
 
-def test_a_baseline_is_not_replaced_unasked(folder: Path) -> None:
+def test_a_baseline_is_replaced_only_with_force(folder: Path) -> None:
     path = bwprof.save_baseline("main", a_run(1))
     before = path.read_text()
     with pytest.raises(FileExistsError, match=r"baseline 'main' already.*main\.json.*force=True"):
@@ -160,7 +162,7 @@ def test_a_baseline_is_not_replaced_unasked(folder: Path) -> None:
     "name", ["..", "../x", "a/b", "/etc/x", ".hidden", "", "a\0b", "a b", "m\u0430in", "x" * 129, None, 5]
 )
 def test_a_name_cannot_leave_the_folder(name: Any, folder: Path) -> None:
-    for use in (bwprof.load_baseline, bwprof.delete_baseline, lambda given: bwprof.save_baseline(given, a_run())):
+    for use in (bwprof.load_baseline, bwprof.delete_baseline, lambda argument: bwprof.save_baseline(argument, a_run())):
         with pytest.raises(ValueError, match=r"the name of a baseline is .*: allowed are 128 of"):
             use(name)
     assert list(folder.iterdir()) == []
@@ -286,8 +288,8 @@ def test_the_command_measures_in_fresh_processes(
     runs = [folder / "bwprof-results" / str(process["run_id"]) for process in found.processes]
     assert sorted(runs) == sorted((folder / "bwprof-results").iterdir())
     assert sorted(times) == sorted(bwprof.load(run)["time_ms"][0] for run in runs)
-    for kept in found.cases:
-        assert sorted(map(str, kept.samples)) == sorted(str(load_samples(run)[0]) for run in runs)
+    for stored in found.cases:
+        assert sorted(map(str, stored.samples)) == sorted(str(load_samples(run)[0]) for run in runs)
     assert found.run["argv"][:3] == ["baseline", "save", "main"]
     assert f"baseline main (1 case) is in {Path('.bwprof/baselines/main.json')}" in err
 
@@ -323,7 +325,7 @@ def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], fold
         assert command(action, "main", "--dir", "kept")[0] == (0 if action == "delete" else 2)
 
 
-def test_what_is_doubtful_is_shown_as_such(command: Callable[..., Any], folder: Path) -> None:
+def test_doubts_have_a_column(command: Callable[..., Any], folder: Path) -> None:
     rows = [
         row | {"status": status, "flags": flags}
         for row, status, flags in zip(
@@ -338,7 +340,7 @@ def test_what_is_doubtful_is_shown_as_such(command: Callable[..., Any], folder: 
     assert "predicted" in next(line for line in out.splitlines() if "fp16" in line)
 
 
-def test_a_run_that_is_not_complete_is_kept_and_said(command: Callable[..., Any], folder: Path) -> None:
+def test_an_incomplete_run_is_saved_with_a_warning(command: Callable[..., Any], folder: Path) -> None:
     bwprof.save(frame.from_rows(pair("decode", 100, 90), {"run_id": "r", "status": "interrupted"}), folder / "1.json")
     code, _, err = command("save", "main", "1.json")
     assert (code, "1.json is not complete (interrupted): cases may be missing" in err) == (0, True)
@@ -419,8 +421,8 @@ def test_a_suite_of_which_nothing_can_be_measured_ends_at_once_with_the_reason(
 ) -> None:
     real = local.LocalExecutor.measure
 
-    def fails(self: local.LocalExecutor, *given: Any) -> Any:
-        outcome = real(self, *given)
+    def fails(self: local.LocalExecutor, *argument: Any) -> Any:
+        outcome = real(self, *argument)
         outcome.row.update(status="failed", reason="out of memory", time_ms=None)
         return outcome
 
@@ -457,7 +459,7 @@ def test_runs_of_one_process_count_once(folder: Path, caplog: pytest.LogCaptureF
     found = bwprof.load_baseline("one")
     assert found.process_ms == [(pytest.approx(2.0),)], "their geometric mean"
     assert len(found.cases[0].rows) == 3, "nothing is thrown away"
-    assert "'one' is of 3 runs of one process, which counts once: how far times wander" in caplog.text
+    assert "'one' is of 3 runs of one process, which counts once: how far times vary" in caplog.text
     assert bwprof.baselines()["one"]["processes"] == 1
     caplog.clear()
     bwprof.save_baseline("two", "baseline:one", *of_process("q", 3.0))
@@ -469,13 +471,13 @@ def test_runs_of_one_process_count_once(folder: Path, caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
-def test_disturbed_cases_are_no_ground_and_that_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_disturbed_cases_have_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     one, two, three = (of_process(word, 1.0)[0] for word in "pqr")
     noisy = [data.assign(flags="noisy") for data in (two, three)]
     bwprof.save_baseline("quiet", one, *noisy)
     assert not caplog.records, "another process was not disturbed"
     bwprof.save_baseline("noisy", *noisy)
-    assert "baseline 'noisy': 1 of 1 case disturbed (noisy) each time it was measured, and is no ground" in caplog.text
+    assert "baseline 'noisy': 1 of 1 case disturbed (noisy) in each run" in caplog.text
     assert set(bwprof.compare("noisy", one)["verdict"]) == {"disturbed"}
 
 
@@ -510,6 +512,6 @@ def test_what_fits_a_line_is_one(value: Any) -> None:
     """Up to the last character: of all widths around its own it is one line from its length on."""
     whole = json.dumps(value)
     for depth in range(121):
-        lines = baselines._written(value, depth)
+        lines = baselines._format_json(value, depth)
         assert json.loads(lines) == value
         assert ("\n" not in lines) == (len(whole) + depth <= 120)

@@ -63,11 +63,11 @@ def test_the_table_and_the_summary(bw: Here, sides: tuple[str, str, str]) -> Non
     assert max(map(len, lines)) <= 120
     assert all(len(line) <= 80 for line in lines if "|" in line), "a terminal of 80 columns shows it"
     rows = [line.split("|") for line in lines if "|" in line]
-    told = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in rows}
-    assert told["a fp32"] == ["1 ms", "1.1 ms", "+10.0", "+9.8..+10.2", "+3.0", "slower"]
+    result = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in rows}
+    assert result["a fp32"] == ["1 ms", "1.1 ms", "+10.0", "+9.8..+10.2", "+3.0", "slower"]
     assert [cells[0].strip() for cells in rows][2:5] == ["a fp32", "c fp32", "b fp32"]
-    assert told["c fp32"] == ["1 ms", "failed", "-", "-", "-", "failed"] or told["c fp32"][-1] == "failed"
-    assert {"d fp32", "new fp32"}.isdisjoint(told), "a table of what both have"
+    assert result["c fp32"] == ["1 ms", "failed", "-", "-", "-", "failed"] or result["c fp32"][-1] == "failed"
+    assert {"d fp32", "new fp32"}.isdisjoint(result), "a table of what both have"
     assert "only in base: d fp32: the new side does not have it" in lines
     assert "failed: c fp32: failed: out of memory" in out
     summary = "1 slower, 1 faster, 6 same, 1 failed, 1 only in base, 1 only in new (gate 3 %): worst a fp32 +10.0 %, "
@@ -131,14 +131,14 @@ def test_what_is_slower_by_more_than_what_disturbed_it_passes_no_gate(bw: Here) 
     noisy = [one | {"flags": "noisy", "disturbed_pct": 20.0} for one in run(a=0.56, b=0.15)[:2]]
     base, new = saved("x", run()), saved("y", [*noisy, *run()[2:]])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%", "--no-confirm", "--md", "it.md", "--github")
-    said = " ".join(out.split())
+    phrase = " ".join(out.split())
     assert code == 3
     assert (
-        "gate --fail-on 5 %: incomplete; 1 slower, disturbed, and not measured again; 2 of 10 cases could not" in said
+        "gate --fail-on 5 %: incomplete; 1 slower, disturbed, and not measured again; 2 of 10 cases could not" in phrase
     )
-    assert "measure NEW again when nothing else uses the device" in said
-    assert "slower, disturbed: a fp32 +56.0 %" in said
-    assert "noisy in the new run; slower by more than the 20 % that this may explain" in said
+    assert "measure NEW again when nothing else uses the device" in phrase
+    assert "slower, disturbed: a fp32 +56.0 %" in phrase
+    assert "noisy in the new run; slower by more than the 20 % that this may explain" in phrase
     assert "::error file=" in out
     assert Path("it.md").read_text().startswith("### bwprof: cases may be slower, but were disturbed\n")
     assert bw("compare", base, new, "--fail-on", "60%", "--no-confirm")[0] == 0, "by less than is asked for"
@@ -200,7 +200,7 @@ def test_the_side_that_was_disturbed_is_the_one_to_measure_again(bw: Here) -> No
 
 def test_a_second_try_that_was_disturbed_asks_for_another(bw: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     base, new = saved("x", run()[:1]), saved("y", run(1.3, "run-2")[:1])
-    monkeypatch.setattr(remeasure, "measure_again", lambda *_given, **_more: [run()[0] | {"flags": "noisy"}])
+    monkeypatch.setattr(remeasure, "measure_again", lambda *_arguments, **_more: [run()[0] | {"flags": "noisy"}])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%")
     assert code == 3
     assert "measure NEW again when" in " ".join(out.split())
@@ -237,7 +237,7 @@ def test_a_gate_is_not_passed_by_what_was_not_measured(
     assert bw("compare", base, new)[0] == 0, "no gate was asked for"
 
 
-def test_limits_beyond_reason_are_told_in_few_letters(bw: Here) -> None:
+def test_huge_limits_are_short(bw: Here) -> None:
     baselines.write_baseline(baseline(2.0))
     out = bw("compare", "main", saved("new", run()), "--power")[1]
     assert ">999" in out
@@ -402,28 +402,28 @@ def test_the_same_file_twice(bw: Here, sides: tuple[str, str, str]) -> None:
 def test_a_case_that_fails_is_measured_again(
     bw: Here, sides: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[RowDict] = []
+    measured: list[RowDict] = []
     times = {"a": 1.12, "b": 1.0}
 
     def second(rows: list[RowDict], run: dict[str, Any], *_: object, **__: object) -> list[RowDict | str]:
-        asked.extend(rows)
+        measured.extend(rows)
         assert run["run_id"] == "two"
         return [timed(row["case"], times[row["case"]]) for row in rows]
 
     monkeypatch.setattr(remeasure, "measure_again", second)
     new = saved("two", run(a=0.10, b=0.10))
     code, out, err = bw("compare", sides[0], new, "--fail-on", "5%")
-    assert [row["case"] for row in asked] == ["a", "b", *"aaaa"], "five times against a single process"
+    assert [row["case"] for row in measured] == ["a", "b", *"aaaa"], "five times against a single process"
     assert code == 1
     assert "gate --fail-on 5 %: failed: 1 of 10 cases (measured again)" in out
     assert "slower at first; measured again: 1 ms, +0.0 %" in " ".join(out.split())
     assert not err, "what measures it says so"
     times["a"] = 1.0
     assert bw("compare", sides[0], new, "--fail-on", "5%")[0] == 0
-    asked.clear()
+    measured.clear()
     assert bw("compare", sides[0], new, "--fail-on", "5%", "--no-confirm")[0] == 1
     assert bw("compare", sides[0], new)[0] == 0
-    assert not asked, "without a gate, and where it is not wanted, nothing is measured"
+    assert not measured, "without a gate, and where it is not wanted, nothing is measured"
 
 
 def test_it_is_really_measured_as_the_run_was(bw: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,7 +484,7 @@ def test_what_is_compared_is_never_written_over(bw: Here, sides: tuple[str, str,
     assert Path(base).read_bytes() == before
 
 
-def test_an_older_file_is_replaced_only_when_that_is_asked_for(bw: Here, sides: tuple[str, str, str]) -> None:
+def test_an_older_file_is_replaced_only_with_force(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     for name in ("o.csv", "o.json", "o.md"):
         kind = Path(name).suffix[1:]
@@ -505,7 +505,7 @@ def test_no_name_is_not_the_folder_here(bw: Here, sides: tuple[str, str, str]) -
         assert "'' is given: a run folder, a result file or a baseline is needed" in err
 
 
-def test_a_function_is_held_against_yesterday(bw: Here) -> None:
+def test_a_function_is_compared_with_yesterday(bw: Here) -> None:
     """As the README says it: in Python, and in a shell."""
     work = bytearray(1 << 16)
     row = bwprof.measure(lambda: sum(work), name="sum", device="cpu", cache="hot", roofs=False, max_seconds=0.02)
@@ -580,9 +580,7 @@ def _full_after(count: int) -> Callable[[int, memoryview], int]:
         (["--dir", ""], "'' is given: a name is needed"),
     ],
 )
-def test_outputs_that_cannot_be_are_said_first(
-    bw: Here, sides: tuple[str, str, str], options: list[str], words: str
-) -> None:
+def test_impossible_outputs_fail_first(bw: Here, sides: tuple[str, str, str], options: list[str], words: str) -> None:
     base, _, worse = sides
     code, out, err = bw("compare", base, worse, *options)
     assert (code, out) == (2, "")

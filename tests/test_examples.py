@@ -113,7 +113,7 @@ def test_only_leaves_what_a_baseline_knows(tmp_path: Path, monkeypatch: pytest.M
     found = whole.only(["kv_copy"])
     places = [place for place, row in enumerate(whole.rows) if row["operation"] == "kv_copy"]
     assert len(places) == 3
-    for name in ("rows", "samples", "learnt", "cases"):
+    for name in ("rows", "samples", "process_ms", "cases"):
         assert list(getattr(found, name)) == [getattr(whole, name)[place] for place in places]
 
 

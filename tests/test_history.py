@@ -55,7 +55,7 @@ def test_both_ways_of_reading_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     rows += [row("failed", "fp32", gb_s=None, status="failed", reason="no"), timed("own", "fp32", 1.0, tag="x", size=3)]
     write(tmp_path, 1, rows, host={"name": "box"}, suite="mine", git_commit="abc", plan=[{"status": "odd"}])
     quick = history(tmp_path)
-    monkeypatch.setattr(scan, "_finished", refused)
+    monkeypatch.setattr(scan, "_read_finished", refused)
     careful = history(tmp_path)
     pd.testing.assert_frame_equal(quick, careful)
     assert quick["suite"].unique().tolist() == ["mine"]
@@ -74,7 +74,7 @@ def test_filters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("filters", "phrase"),
     [
         ({"case": "decod"}, "unknown case 'decod': did you mean 'decode'? Allowed: decode"),
         ({"precision": "fp61"}, "unknown precision 'fp61': did you mean 'fp16'?"),
@@ -83,10 +83,10 @@ def test_filters(tmp_path: Path) -> None:
         ({"case": ""}, "case is '': names are needed"),
     ],
 )
-def test_what_is_not_there_is_said(tmp_path: Path, asked: dict[str, Any], said: str) -> None:
+def test_unknown_names_fail(tmp_path: Path, filters: dict[str, Any], phrase: str) -> None:
     week(tmp_path)
-    with pytest.raises(ValueError, match="^" + said.replace("?", r"\?")):
-        history(tmp_path, **asked)
+    with pytest.raises(ValueError, match="^" + phrase.replace("?", r"\?")):
+        history(tmp_path, **filters)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_devices_and_hosts_are_series_of_their_own(tmp_path: Path) -> None:
     ],
     ids=["variants", "devices", "labels", "twice the same"],
 )
-def test_what_one_run_has_several_times_is_told_apart(tmp_path: Path, one: Any, other: Any) -> None:
+def test_repeated_rows_of_a_run_are_series_of_their_own(tmp_path: Path, one: Any, other: Any) -> None:
     for day in (1, 2):
         write(
             tmp_path, day, [timed("a", "fp32", 1.0, **one), timed("a", "fp32", 2.0, **other), timed("b", "fp32", 1.0)]

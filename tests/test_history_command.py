@@ -87,8 +87,8 @@ def test_a_time_that_is_no_good_one_says_so(
     out, _ = printed(capsys, "--folder", str(tmp_path))
     (line,) = [line for line in out.splitlines() if line.startswith("a ")]
     assert "1 us" in line
-    said = line.split("|")[-1].strip()
-    assert said.startswith(word) if word else "not_cold" not in said
+    phrase = line.split("|")[-1].strip()
+    assert phrase.startswith(word) if word else "not_cold" not in phrase
 
 
 def test_the_runs_of_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +146,7 @@ def test_data_for_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "phrase"),
     [
         (["decod", "--folder", "."], "unknown case 'decod': did you mean 'decode'?"),
         (["--folder", "nowhere"], "nowhere: no such folder"),
@@ -158,14 +158,18 @@ def test_data_for_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["--folder", "empty", "--plot", "x.png"], "there are no times to draw"),
     ],
 )
-def test_what_cannot_be_done_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+def test_wrong_options_fail(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    phrase: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     week(tmp_path / "runs")
     (tmp_path / "empty").mkdir()
     _, err = printed(capsys, *arguments, code=2)
-    assert said in err
+    assert phrase in err
 
 
 def test_no_runs_and_runs_without_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +178,7 @@ def test_no_runs_and_runs_without_rows(tmp_path: Path, capsys: pytest.CaptureFix
     assert "1 runs without rows" in printed(capsys, "--folder", str(tmp_path))[0]
 
 
-def test_what_cannot_be_read_is_said_beside_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_runs_are_named_beside_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     week(tmp_path)
     (tmp_path / "odd\nname\x1b[31m").mkdir()
     (tmp_path / "odd\nname\x1b[31m" / "results.json").write_text("{}")
@@ -184,7 +188,7 @@ def test_what_cannot_be_read_is_said_beside_the_table(tmp_path: Path, capsys: py
     assert "\x1b" not in err
 
 
-def test_letters_of_any_kind_are_only_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 1, [timed("a\x1b[31m [bold]", "fp32", 1.0, variant="\u202e", device="[red]")])
     for arguments in ([], ["a*"]):
         out, _ = printed(capsys, *arguments, "--folder", str(tmp_path))
@@ -251,7 +255,7 @@ def test_a_precision_has_its_mark_and_no_mark_hides_another(tmp_path: Path) -> N
     assert sizes == sorted(set(sizes), reverse=True)
 
 
-def test_variants_of_a_precision_are_told_apart(tmp_path: Path) -> None:
+def test_variants_of_a_precision_are_distinct(tmp_path: Path) -> None:
     write(tmp_path, 1, [timed("a", "fp32", 0.002) | {"variant": name} for name in ("one", "two")])
     figure, _ = drawn(history(tmp_path))
     lines = [line for line in figure.axes[0].lines if not str(line.get_label()).startswith("_")]
@@ -282,9 +286,9 @@ def test_dates_are_readable(tmp_path: Path, count: int) -> None:
     ax = figure.axes[0]
     labels = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
     low, high = ax.get_xlim()
-    shown = [box for box, place in zip(labels, ax.get_xticks(), strict=True) if low <= place <= high]
-    assert 3 <= len(shown) <= 9
-    assert all(left.x1 < right.x0 for left, right in pairwise(shown))
+    visible = [box for box, place in zip(labels, ax.get_xticks(), strict=True) if low <= place <= high]
+    assert 3 <= len(visible) <= 9
+    assert all(left.x1 < right.x0 for left, right in pairwise(visible))
     assert isinstance(ax.xaxis.get_major_formatter(), matplotlib.dates.ConciseDateFormatter)
 
 

@@ -197,9 +197,9 @@ def test_clocks_that_run_backwards(tmp_path: Path, begun: Any) -> None:
 
 def test_progress_ends_with_all(tmp_path: Path) -> None:
     week(tmp_path)
-    told: list[tuple[int, int]] = []
-    history(tmp_path, progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    result: list[tuple[int, int]] = []
+    history(tmp_path, progress=lambda done, total: result.append((done, total)))
+    assert result == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_run_that_goes_while_it_is_read_is_no_trouble(
@@ -223,7 +223,7 @@ def test_a_finished_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert texts == [folder / "results.json"]
 
 
-def test_nothing_is_said_of_runs_that_are_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_complete_runs_log_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     week(tmp_path)
     history(tmp_path)

@@ -25,8 +25,8 @@ def device(name: str, factor: float = 1.0, operations: str = "", spread: float =
         time = 1e-3 * (factor if operations in ("", operation) else 1.0)
         for case in cases:
             times = {"time_ms": time, "time_ms_lo": time * (1 - spread), "time_ms_hi": time * (1 + spread)}
-            told = {"operation": operation, "hostname": "n1", "device_uuid": name, "run_id": f"run of {name}"}
-            rows.append(row(case, "fp32", **times, **told | more))
+            result = {"operation": operation, "hostname": "n1", "device_uuid": name, "run_id": f"run of {name}"}
+            rows.append(row(case, "fp32", **times, **result | more))
     return frame.from_rows(rows)
 
 

@@ -356,17 +356,17 @@ def test_names_in_a_report(profiler: bwprof.Profiler) -> None:
     assert "(5000000 characters)" in profiler.report()
 
 
-def test_a_message_with_names_can_be_shown(profiler: bwprof.Profiler) -> None:
+def test_a_message_with_names_is_printable(profiler: bwprof.Profiler) -> None:
     for name in ("\ud800", "\x1b[31m", "x" * 5_000_000, *(f"n{number}" for number in range(300))):
         with profiler.range(name):
             pass
-    with pytest.raises(ValueError, match="unknown range 'none'") as told:
+    with pytest.raises(ValueError, match="unknown range 'none'") as result:
         profiler.times_ms("none")
-    said = str(told.value)
-    assert said.encode().isascii() is False, "the ellipsis of what was cut short"
-    assert r"Allowed: \ud800, \x1b[31m, xxx" in said
-    assert said.endswith(", n96 and 203 more")
-    assert len(said) < 2000
+    phrase = str(result.value)
+    assert phrase.encode().isascii() is False, "the ellipsis of what was cut short"
+    assert r"Allowed: \ud800, \x1b[31m, xxx" in phrase
+    assert phrase.endswith(", n96 and 203 more")
+    assert len(phrase) < 2000
 
 
 def test_the_classic_report(profiler: bwprof.Profiler) -> None:
@@ -408,9 +408,9 @@ def test_what_a_call_does_not_run_is_not_decorated(profiler: bwprof.Profiler) ->
             profiler.range("work")(function)
     with pytest.raises(TypeError, match=r"a call of coroutine does not run it"):
         profiler.range("work")(functools.partial(coroutine))
-    for given in (3, None, "work"):
+    for argument in (3, None, "work"):
         with pytest.raises(TypeError, match="is no function: a range is put around a function's calls"):
-            profiler.range("work")(given)  # type: ignore[arg-type]
+            profiler.range("work")(argument)  # type: ignore[arg-type]
 
 
 # ---- the card ----

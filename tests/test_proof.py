@@ -61,23 +61,23 @@ def test_proof_bundle_integration(here: Here, tmp_path: Path, monkeypatch: pytes
     assert names == {"bandwidth_report.json", "metadata.json", "results.csv", "results.json", "artifacts", *pictures}
     assert (bundle / "bandwidth_comparison.png").read_bytes() == (run / "bandwidth_comparison.png").read_bytes()
 
-    told = json.loads((bundle / "bandwidth_report.json").read_text())
+    result = json.loads((bundle / "bandwidth_report.json").read_text())
     measured = bwprof.load(run)
-    assert list(told["run"]) == [
+    assert list(result["run"]) == [
         *("run_id", "device", "driver", "bwprof_version", "git_commit", "argv", "started", "finished"),
     ]
-    assert told["run"]["run_id"] == run.name
-    assert told["run"]["device"] == measured["device"][0]
-    assert told["run"]["argv"][:1] == ["gemm"]
-    assert len(told["reports"]) == len(measured) == 4
-    for found, (_, line) in zip(told["reports"], measured.iterrows(), strict=True):
+    assert result["run"]["run_id"] == run.name
+    assert result["run"]["device"] == measured["device"][0]
+    assert result["run"]["argv"][:1] == ["gemm"]
+    assert len(result["reports"]) == len(measured) == 4
+    for found, (_, line) in zip(result["reports"], measured.iterrows(), strict=True):
         assert list(found)[:10] == [*SIX, "status", "case", "variant", "verified"]
         assert found["precision"] == line["precision"].upper()
         moved = (found["bytes_read"] + found["bytes_written"]) / (found["time_ms"] * 1e6)
         assert found["bandwidth_gb_s"] == pytest.approx(moved)
         assert found["verified"] is True
     metadata = json.loads((bundle / "metadata.json").read_text())
-    assert {name: metadata.get(name) for name in told["run"]} == told["run"]
+    assert {name: metadata.get(name) for name in result["run"]} == result["run"]
     assert metadata["status"] == "complete"
 
     again = [bwprof.load(bundle / name) for name in ("bandwidth_report.json", "results.json")]
@@ -291,7 +291,7 @@ def test_a_frame_is_saved_once_however_often(folder: Path, monkeypatch: pytest.M
     assert bwprof.load(first, samples=True)["samples_ns"].tolist() == [[1.0], [2.0]]
 
 
-def test_other_rows_are_not_replaced_unasked(folder: Path) -> None:
+def test_other_rows_are_replaced_only_with_force(folder: Path) -> None:
     one, other = (frame.from_rows(pair(name, 100, 90)) for name in ("one", "other"))
     path = bwprof.save_proof_bundle(one, "r", "proof")
     with pytest.raises(FileExistsError, match=r"results.json holds other rows: take another run_id, or .*force=True"):
@@ -318,7 +318,7 @@ def test_what_cannot_be_drawn_has_no_picture(folder: Path, monkeypatch: pytest.M
     assert bwprof.load(path / "bandwidth_report.json")["status"].tolist() == ["failed"]
 
 
-def test_the_commit_of_the_working_directory_is_told(folder: Path) -> None:
+def test_the_commit_is_that_of_the_working_directory(folder: Path) -> None:
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@x"]
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
         subprocess.run([*git, *words], check=True)
@@ -364,10 +364,10 @@ def interrupted_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = local.LocalExecutor.measure
     count = iter(range(1000))
 
-    def measure(self: local.LocalExecutor, *given: Any) -> Any:
+    def measure(self: local.LocalExecutor, *argument: Any) -> Any:
         if next(count) == number:
             raise KeyboardInterrupt
-        return real(self, *given)
+        return real(self, *argument)
 
     monkeypatch.setattr(local.LocalExecutor, "measure", measure)
 
@@ -398,7 +398,7 @@ def test_a_full_disk_at_the_end_costs_no_row(here: Here, tmp_path: Path, monkeyp
     assert code == 3
     assert "results cannot be written /dev/full: No space left on device" in err
 
-    def full(path: Path, *_given: Any, **_more: Any) -> None:
+    def full(path: Path, *_arguments: Any, **_more: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     monkeypatch.setattr(proof, "atomic_write", full)

@@ -100,7 +100,7 @@ def test_measures_an_operation_and_a_function(inside: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*= bandwidth =*", "*test_both*fp32*", "*test_both #2*", "mine *"])
 
 
-def test_a_check_that_fails_says_measured_asked_and_why(inside: pytest.Pytester) -> None:
+def test_a_check_that_fails_has_value_threshold_and_reason(inside: pytest.Pytester) -> None:
     inside.makepyfile(
         """
         def test_slow(bandwidth):
@@ -119,9 +119,9 @@ def test_a_check_that_fails_says_measured_asked_and_why(inside: pytest.Pytester)
         [
             "E *bandwidth too low",
             "E *measured: 50.0 % attainable (100 GB/s)",
-            "E *asked:    at least 80 % attainable",
+            "E *required: at least 80 % attainable",
             "E *row: *1 ms*",
-            "E *twice: *measured again in a fresh process; this is the better one",
+            "E *retry: *measured again in a fresh process; this is the better one",
             "E *measured: 100 GB/s, its share of peak is not known",
             "E *roofs='auto'*",
         ]
@@ -173,7 +173,7 @@ def test_where_there_is_no_fresh_process_it_is_this_one(
     inside.makeconftest(PRETEND.format(times="[1.0]").replace("measured(row[", "'it is gone' or (row["))
     result = inside.runpytest_inprocess("-p", PLUGIN, "-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *twice: *measured again in this process (it is gone); *the better one"])
+    result.stdout.fnmatch_lines(["E *retry: *measured again in this process (it is gone); *the better one"])
 
 
 def test_a_disturbed_row_is_measured_once_more(inside: pytest.Pytester) -> None:
@@ -213,17 +213,17 @@ def test_a_row_that_stays_disturbed_fails_as_such(inside: pytest.Pytester) -> No
         ("1.5TB/s", "bandwidth_gb_s", 1500.0),
     ],
 )
-def test_what_can_be_asked(text: str, column: str, least: float) -> None:
+def test_thresholds_are_parsed(text: str, column: str, least: float) -> None:
     found = fixture.parse_threshold(text)
     assert (found.column, found.least) == (column, least)
 
 
 @pytest.mark.parametrize(
-    "given", ["80%", "80", "fast", "", "GB/s", "-5 GB/s", "0% peak", "nan% peak", "5 GB/s peak", "5 MB/s", 80, None]
+    "argument", ["80%", "80", "fast", "", "GB/s", "-5 GB/s", "0% peak", "nan% peak", "5 GB/s peak", "5 MB/s", 80, None]
 )
-def test_other_words_are_refused(given: object) -> None:
+def test_other_words_are_refused(argument: object) -> None:
     with pytest.raises(ValueError, match=r"at_least is .*allowed are '500 GB/s'.*attainable, ceiling"):
-        fixture.parse_threshold(given)
+        fixture.parse_threshold(argument)
 
 
 def test_a_misspelt_share_is_recognised() -> None:
@@ -243,22 +243,22 @@ TWO = """
 def test_a_case_with_lengths_is_found_in_the_baseline(inside: pytest.Pytester) -> None:
     inside.makepyfile('def test_one(bandwidth):\n    bandwidth("attention_decode", kv_lens="9;5")')
     run(inside, "--bwprof-save", "main").assert_outcomes(passed=1)
-    told = run(inside, "--bwprof-baseline", "main", times="[1.2]")
-    told.stdout.fnmatch_lines(["*test_one kv_lens=9,5*+20.0 % slower*"])
+    output = run(inside, "--bwprof-baseline", "main", times="[1.2]")
+    output.stdout.fnmatch_lines(["*test_one kv_lens=9,5*+20.0 % slower*"])
 
 
-def test_a_session_becomes_a_baseline_and_the_next_is_held_against_it(inside: pytest.Pytester) -> None:
+def test_a_session_becomes_a_baseline_of_the_next(inside: pytest.Pytester) -> None:
     inside.makepyfile(TWO)
     saved = run(inside, "--bwprof-save", "main")
     saved.assert_outcomes(passed=2)
     saved.stdout.fnmatch_lines(["*baseline 'main' (2 cases) is in *main.json"])
-    kept = bwprof.load_baseline("main", folder=inside.path / ".bwprof" / "baselines")
-    assert [row["case"].partition("::")[2] for row in kept.rows] == ["test_one", "test_two"]
-    assert kept.samples == [[1e6] * 3] * 2
+    stored = bwprof.load_baseline("main", folder=inside.path / ".bwprof" / "baselines")
+    assert [row["case"].partition("::")[2] for row in stored.rows] == ["test_one", "test_two"]
+    assert stored.samples == [[1e6] * 3] * 2
 
-    told = run(inside, "--bwprof-baseline", "main", times="[1.2, 1.0]")
-    told.assert_outcomes(passed=2)
-    told.stdout.fnmatch_lines(["*test_one*+20.0 % slower*", "*test_two*+0.0 % same*"])
+    output = run(inside, "--bwprof-baseline", "main", times="[1.2, 1.0]")
+    output.assert_outcomes(passed=2)
+    output.stdout.fnmatch_lines(["*test_one*+20.0 % slower*", "*test_two*+0.0 % same*"])
     # The first row and its second measurement; test_two is as it was.
     failed = run(inside, "--bwprof-baseline", "main", "--bwprof-fail-on", "5%", times="[1.2, 1.2, 1.0]")
     failed.assert_outcomes(passed=1, failed=1)
@@ -284,19 +284,19 @@ def test_a_second_time_in_the_same_process_is_no_second_try(inside: pytest.Pytes
     folder = inside.path / ".bwprof" / "baselines"
     bwprof.save_baseline("main", *(f"baseline:{number}" for number in "123456"), folder=folder)
     gate = ("--bwprof-baseline", "main", "--bwprof-fail-on", "slower")
-    told = run(inside, *gate, times="[1.015]")
-    told.assert_outcomes(passed=1, failed=1)
-    told.stdout.fnmatch_lines(["slower than *test_operation: +1.5 %", "*test_function*+1.5 % same*"])
+    output = run(inside, *gate, times="[1.015]")
+    output.assert_outcomes(passed=1, failed=1)
+    output.stdout.fnmatch_lines(["slower than *test_operation: +1.5 %", "*test_function*+1.5 % same*"])
     run(inside, *gate, times="[1.025]").assert_outcomes(failed=2)
 
 
-def test_a_baseline_of_disturbed_rows_is_told_of(inside: pytest.Pytester) -> None:
+def test_a_baseline_of_disturbed_rows_has_a_warning(inside: pytest.Pytester) -> None:
     inside.makepyfile(TWO)
     saved = run(inside, "--bwprof-save", "main", times="[-1.0, 1.0]")
-    saved.stdout.fnmatch_lines(["baseline 'main': 1 of 2 cases disturbed (noisy) each time it was measured, *"])
+    saved.stdout.fnmatch_lines(["baseline 'main': 1 of 2 cases disturbed (noisy) in each run: *"])
 
 
-def test_a_baseline_is_replaced_only_when_told_so(inside: pytest.Pytester) -> None:
+def test_a_sessions_baseline_is_replaced_only_with_force(inside: pytest.Pytester) -> None:
     inside.makepyfile(TWO)
     folder = ("--bwprof-dir", "kept")
     run(inside, "--bwprof-save", "main", *folder).assert_outcomes(passed=2)
@@ -315,9 +315,9 @@ def test_a_gate_that_judges_nothing_is_none(inside: pytest.Pytester) -> None:
     run(inside, "--bwprof-save", "main").assert_outcomes(passed=2)
     path = inside.path / ".bwprof" / "baselines" / "main.json"
     path.write_text(path.read_text().replace('"device": "D"', '"device": "E"'))
-    told = run(inside, "--bwprof-baseline", "main")
-    assert told.ret == pytest.ExitCode.OK
-    told.stdout.fnmatch_lines(["*test_one*not comparable*", "2 of 2 rows not comparable: another device: E, D*"])
+    output = run(inside, "--bwprof-baseline", "main")
+    assert output.ret == pytest.ExitCode.OK
+    output.stdout.fnmatch_lines(["*test_one*not comparable*", "2 of 2 rows not comparable: another device: E, D*"])
     gated = run(inside, "--bwprof-baseline", "main", "--bwprof-fail-on", "5%")
     assert gated.ret == pytest.ExitCode.TESTS_FAILED
     gated.stdout.fnmatch_lines(["--bwprof-fail-on failed: baseline 'main' could judge none of the rows"])
@@ -487,7 +487,7 @@ def flock(number, how):
     except BlockingIOError:
         sys.exit("would wait")
 device.fcntl.flock = flock
-with device.alone_on(hardware.choose("cpu")):
+with device.lock_device(hardware.choose("cpu")):
     print("free")
 """
         command = [sys.executable, "-c", child]
@@ -505,5 +505,5 @@ def test_workers_of_xdist_hand_their_rows_over(inside: pytest.Pytester) -> None:
     )
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["*= bandwidth =*", "baseline 'main' (2 cases)*"])
-    kept = bwprof.load_baseline("main", folder=inside.path / ".bwprof" / "baselines")
-    assert {row["case"].partition("::")[2] for row in kept.rows} == {"test_one", "test_two"}
+    stored = bwprof.load_baseline("main", folder=inside.path / ".bwprof" / "baselines")
+    assert {row["case"].partition("::")[2] for row in stored.rows} == {"test_one", "test_two"}

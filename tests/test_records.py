@@ -51,7 +51,7 @@ def test_keys_of_a_csv_are_those_of_the_json(tmp_path: Path) -> None:
     assert keys.unique_keys(found[0]) == keys.unique_keys(found[1])
 
 
-def test_rows_of_one_key_are_told_apart_by_labels_then_devices_then_turns() -> None:
+def test_rows_of_one_key_differ_by_labels_then_devices_then_turns() -> None:
     labelled = [row("f", "", n=n) for n in (1, 2)]
     ours, theirs = keys.unique_keys(labelled, list(reversed(labelled)))
     assert ours == list(reversed(theirs))
@@ -77,11 +77,11 @@ def test_rows_of_one_key_are_told_apart_by_labels_then_devices_then_turns() -> N
         ("bytes_read", "other work"),
     ],
 )
-def test_what_is_not_comparable_is_said(name: str, words: str) -> None:
+def test_differences_that_prevent_a_comparison_are_named(name: str, words: str) -> None:
     one = row("decode", "fp16", driver="1.0", timer="graph")
-    (said,) = keys.list_differences(one, one | {name: 77})
-    assert said.startswith(words)
-    assert "77" in said
+    (phrase,) = keys.list_differences(one, one | {name: 77})
+    assert phrase.startswith(words)
+    assert "77" in phrase
     assert keys.list_differences(one, one | {name: None}) == []
     assert keys.list_differences(one, one | {"variant": "other", "time_ms": 5.0}) == []
 
@@ -138,7 +138,7 @@ def test_a_side_is_whatever_holds_rows(tmp_path: Path) -> None:
     for source in (data, json, str(csv), tmp_path, pair("decode", 100, 90), bwprof.rows(data), iter(bwprof.rows(data))):
         found = records_source.load_source(source)
         assert [{k: v for k, v in one.items() if k in wanted[0]} for one in found.rows] == wanted
-        assert found.learnt == [(), ()]
+        assert found.process_ms == [(), ()]
         assert len(found.samples) == 2
     assert records_source.load_source(json).samples == [[1.0, 2.0], None]
     assert records_source.load_source(data).samples == [[1.0, 2.0], None]
@@ -151,7 +151,7 @@ def test_a_side_is_a_baseline(tmp_path: Path) -> None:
     path = baselines.write_baseline(baselines.make_baseline("main", processes(3.0, 1.0, 2.0)), folder=tmp_path)
     for source in ("baseline:main", "main", path, str(path), baselines.load_baseline("main", folder=tmp_path)):
         found = records_source.load_source(source, folder=tmp_path)
-        assert (found.name, found.learnt) == ("main", [(3.0, 1.0, 2.0)])
+        assert (found.name, found.process_ms) == ("main", [(3.0, 1.0, 2.0)])
         assert found.rows[0]["time_ms"] == 2.0
 
 

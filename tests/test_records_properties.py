@@ -42,18 +42,18 @@ samples = st.one_of(st.none(), st.lists(st.integers(0, 2**40).map(lambda number:
 runs = st.lists(st.lists(st.tuples(rows, samples), min_size=1, max_size=4), min_size=1, max_size=3)
 
 
-def made(given_runs: list[list[tuple[Any, Any]]]) -> baselines.Baseline:
+def made(run_lists: list[list[tuple[Any, Any]]]) -> baselines.Baseline:
     parts = [
         ([one for one, _ in run], [values for _, values in run], {"run_id": f"r{number}"})
-        for number, run in enumerate(given_runs)
+        for number, run in enumerate(run_lists)
     ]
     return baselines.make_baseline("b", parts)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(runs)
-def test_a_baseline_comes_back_whatever_its_rows_hold(given_runs: list[list[tuple[Any, Any]]]) -> None:
-    written = made(given_runs)
+def test_a_baseline_comes_back_whatever_its_rows_hold(run_lists: list[list[tuple[Any, Any]]]) -> None:
+    written = made(run_lists)
     with tempfile.TemporaryDirectory() as folder:
         baselines.write_baseline(written, folder=folder)
         found = baselines.load_baseline("b", folder=folder)
@@ -62,14 +62,14 @@ def test_a_baseline_comes_back_whatever_its_rows_hold(given_runs: list[list[tupl
         assert one.samples == other.samples
         assert [r["time_ms"] for r in one.rows] == [r["time_ms"] for r in other.rows]
         assert [keys.case_key(r) for r in one.rows] == [keys.case_key(r) for r in other.rows]
-    assert sum(len(kept.rows) for kept in found.cases) == sum(map(len, given_runs)), "no row is lost"
+    assert sum(len(stored.rows) for stored in found.cases) == sum(map(len, run_lists)), "no row is lost"
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(runs, st.randoms(use_true_random=False))
-def test_the_order_of_rows_does_not_matter(given_runs: list[list[tuple[Any, Any]]], chance: Any) -> None:
+def test_the_order_of_rows_does_not_matter(run_lists: list[list[tuple[Any, Any]]], chance: Any) -> None:
     """Unless nothing but the order tells them apart."""
-    unique = [list({keys.case_key(one): (one, values) for one, values in run}.values()) for run in given_runs]
+    unique = [list({keys.case_key(one): (one, values) for one, values in run}.values()) for run in run_lists]
     mixed = [chance.sample(run, len(run)) for run in unique]
     assert baselines.format_baseline(made(mixed)) == baselines.format_baseline(made(unique))
 
@@ -81,9 +81,9 @@ def test_keys_are_unique_and_mutual(one: list[Any], other: list[Any]) -> None:
     assert len(set(ours)) == len(one)
     assert len(set(theirs)) == len(other)
     assert keys.unique_keys(other, one) == [theirs, ours]
-    for told, found in zip(ours, one, strict=True):
-        for theirs_told, theirs_found in zip(theirs, other, strict=True):
-            assert told != theirs_told or keys.case_key(found) == keys.case_key(theirs_found)
+    for result, found in zip(ours, one, strict=True):
+        for their_key, theirs_found in zip(theirs, other, strict=True):
+            assert result != their_key or keys.case_key(found) == keys.case_key(theirs_found)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)

@@ -59,8 +59,8 @@ class Toy:
         return self._offset
 
 
-def of_call(given: Any, own: list[Any], output: Any, **how: Any) -> tuple[int, int]:
-    found = count_moved(CallState(list(tensors_in(given)), own), output, **how)
+def of_call(argument: Any, own: list[Any], output: Any, **how: Any) -> tuple[int, int]:
+    found = count_moved(CallState(list(tensors_in(argument)), own), output, **how)
     return found.read, found.written
 
 
@@ -99,7 +99,7 @@ def test_sparse_tensors_are_their_parts() -> None:
     assert bytes_of(x) == 2 * 10 * 8 + 10 * 4
 
 
-def test_quantised_weights_have_the_bytes_that_they_are_kept_in() -> None:
+def test_quantised_weights_have_their_stored_bytes() -> None:
     class Quantised(Toy):
         def __tensor_flatten__(self) -> tuple[list[str], None]:
             return ["values", "scale"], None
@@ -121,16 +121,16 @@ def test_a_causal_query_attends_the_keys_up_to_its_own() -> None:
     """4 queries of 3 keys: 1 + 2 + 3 + 3 pairs; 2 of 5: 1 + 2."""
     for queries, keys, pairs in ((4, 3, 9), (2, 5, 3), (3, 3, 6)):
         q, k = (2, 1, queries, 8), (2, 1, keys, 8)
-        assert torch_modules._attention(4, q, k, k, 0.0, True) == 2 * 2 * pairs * (8 + 8)
-        assert torch_modules._attention(4, q, k, k, is_causal=True) == 2 * 2 * pairs * (8 + 8)
-        assert torch_modules._attention(4, q, k, k) == 2 * 2 * queries * keys * (8 + 8)
+        assert torch_modules._attention_flops(4, q, k, k, 0.0, True) == 2 * 2 * pairs * (8 + 8)
+        assert torch_modules._attention_flops(4, q, k, k, is_causal=True) == 2 * 2 * pairs * (8 + 8)
+        assert torch_modules._attention_flops(4, q, k, k) == 2 * 2 * queries * keys * (8 + 8)
 
 
 def test_containers_that_hold_themselves_have_an_end() -> None:
     x = Toy(4)
-    held: list[Any] = [x]
-    held.append(held)
-    assert set(tensors_in(held)) == {x}
+    container: list[Any] = [x]
+    container.append(container)
+    assert set(tensors_in(container)) == {x}
 
 
 def test_bwprof_torch_needs_pytorch_only_when_it_is_used() -> None:
@@ -242,7 +242,7 @@ def test_hooks_are_removed_whatever_happens(torch: Any, error: type[BaseExceptio
 
 def test_others_hooks_stay(torch: Any) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4))
-    model[0].register_forward_hook(lambda _module, _given, output: output + 1)
+    model[0].register_forward_hook(lambda _module, _arguments, output: output + 1)
     wanted = model(torch.ones(1, 4))
     profiled(model, torch.ones(1, 4))
     assert torch.equal(model(torch.ones(1, 4)), wanted)
@@ -407,7 +407,7 @@ def test_a_cache_that_grows_from_call_to_call(torch: Any) -> None:
             self.register_buffer("held", torch.ones(0, 16))
 
         def forward(self, x: Any) -> Any:
-            self.held = torch.ones(10 + len(self.held), 16)
+            self.container = torch.ones(10 + len(self.container), 16)
             return x + 1
 
     row = profiled(Cache(), torch.ones(16), runs=3, warmup=0)["(model)"]
@@ -453,25 +453,25 @@ def test_flops_that_pytorchs_counter_passes_over(torch: Any) -> None:
             super().__init__()
             self.work = work
 
-        def forward(self, *given: Any) -> Any:
-            return self.work(*given)
+        def forward(self, *argument: Any) -> Any:
+            return self.work(*argument)
 
     a, v, many = torch.ones(4, 8), torch.ones(8), torch.ones(2, 8, 3)
     bytes_ = torch.ones(32, 32, dtype=torch.int8)
-    for work, given, flops in (
+    for work, argument, flops in (
         (torch.mv, (a, v), 2 * 4 * 8),
         (torch.addmv, (torch.ones(4), a, v), 2 * 4 * 8),
         (torch.dot, (v, v), 2 * 8),
         (torch.addbmm, (torch.ones(4, 3), torch.ones(2, 4, 8), many), 2 * 2 * 4 * 8 * 3),
         (torch._int_mm, (bytes_, bytes_), 2 * 32**3),
     ):
-        assert profiled(Does(work), *given)["(model)"].flops == flops, work.__name__
+        assert profiled(Does(work), *argument)["(model)"].flops == flops, work.__name__
     for gates, kind in ((4, "LSTM"), (3, "GRU")):
         layer = getattr(torch.nn, kind)(8, 6, num_layers=2, bidirectional=True)
         inner = 2 * gates * 6 * ((8 + 6) + (2 * 6 + 6))  # two directions of two layers: what comes in, the state
         with torch.no_grad():
             assert profiled(layer, torch.ones(5, 3, 8))["(model)"].flops == 2 * 5 * 3 * inner, kind
-    assert torch_modules._PASSED_OVER["_cudnn_rnn"]((5, 3, 8), [(24, 8), (24, 6), (24,), (24,)], 4) == 2 * 15 * 24 * 14
+    assert torch_modules._UNCOUNTED["_cudnn_rnn"]((5, 3, 8), [(24, 8), (24, 6), (24,), (24,)], 4) == 2 * 15 * 24 * 14
 
 
 def test_what_is_no_model_or_unit(torch: Any) -> None:

@@ -17,8 +17,8 @@ from bwprof.profiler.torch_calls import TimedPart, make_row
 
 def event(name: str, start: float, end: float, kind: str = "CPU", **more: Any) -> SimpleNamespace:
     span = SimpleNamespace(start=start, end=end, elapsed_us=lambda: end - start)
-    given = {"device_index": 0, "is_user_annotation": False, "device_time_total": 0.0}
-    return SimpleNamespace(name=name, time_range=span, device_type=f"DeviceType.{kind}", **given | more)
+    argument = {"device_index": 0, "is_user_annotation": False, "device_time_total": 0.0}
+    return SimpleNamespace(name=name, time_range=span, device_type=f"DeviceType.{kind}", **argument | more)
 
 
 def rows_of(*events: Any, **how: Any) -> dict[str, bwprof.Row]:
@@ -83,12 +83,12 @@ def test_kernels_belong_to_the_module_that_launched_them() -> None:
         modules = [host("bwprof:0", start + 1, product) for product in products]
         events += [*modules, *products, host("bwprof:whole", start, *modules, us=(5.0,))]
     events += [event("bwprof:0", 0, 99, "CUDA"), host("bwprof:1", 101.0)]
-    taken, why = torch_calls._sorted_out(events, 2)
+    taken, why = torch_calls._sum_kernels(events, 2)
     assert not why
     assert taken is not None
     assert taken.times_ms == {"0": [0.022, 0.062], "whole": [0.027, 0.067], "1": [0.0, 0.0]}
     assert taken.counts == {"0": [2, 2], "whole": [1, 1], "1": [0, 1]}
-    assert torch_calls._sorted_out([host("bwprof:whole", 0.0)], 1) == (None, "torch.profiler saw no kernel")
+    assert torch_calls._sum_kernels([host("bwprof:whole", 0.0)], 1) == (None, "torch.profiler saw no kernel")
 
 
 def test_a_profile_that_is_none() -> None:
@@ -123,7 +123,7 @@ def rowed(times_ms: list[float], **how: Any) -> bwprof.Row:
     return make_row(TimedPart("part", "Linear", times_ms, 1 << 20, 1 << 20, 0, "fp32", **how), context)
 
 
-def test_times_that_lie_far_apart_are_told() -> None:
+def test_times_that_lie_far_apart_are_flagged() -> None:
     steady, wild = [1.0, 1.01, 1.02, 1.03, 1.04], [1.0, 1.0, 1.2, 9.0, 9.0]
     assert (rowed(steady, alike=True).noise, rowed(steady, alike=True).flags) == (pytest.approx(0.02 / 1.02), "")
     row = rowed(wild, alike=True)
@@ -132,7 +132,7 @@ def test_times_that_lie_far_apart_are_told() -> None:
     assert (rowed(wild).noise, rowed(wild).flags) == (None, ""), "a name's calls need not be alike"
 
 
-def test_roofs_in_doubt_are_told() -> None:
+def test_roofs_in_doubt_are_flagged() -> None:
     doubted = replace(toy_roofs.ROOFS, points=tuple(replace(one, others_share=0.5) for one in toy_roofs.POINTS))
     context = Context("run", "cpu", {}, doubted)
     row = make_row(TimedPart("part", "Linear", [1.0], 1 << 20, 1 << 20), context)

@@ -128,8 +128,13 @@ def test_strange_names_and_paths(tmp_path: Path) -> None:
             with profiler.range(name):
                 pass
         assert [one["name"] for one in slices(written(profiler, tmp_path))] == [STRANGE, "", "x" * 1_000_000]
-        for path, said in ((None, "path is None"), ("", "path is ''"), ("a\0b", "NUL"), ("\ud800", "no path has such")):
-            with pytest.raises((TypeError, ValueError), match=said):
+        for path, phrase in (
+            (None, "path is None"),
+            ("", "path is ''"),
+            ("a\0b", "NUL"),
+            ("\ud800", "no path has such"),
+        ):
+            with pytest.raises((TypeError, ValueError), match=phrase):
                 profiler.write_chrome_trace(path)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="most is 0: at least 1 is needed"):
             profiler.write_chrome_trace(tmp_path / "t.json", most=0)
@@ -225,15 +230,15 @@ def test_wrong_schedules() -> None:
     for step in (1.5, float("nan"), "x", None):
         with pytest.raises(ValueError, match=r"step.*whole number"):
             bwprof.Schedule()(step)  # type: ignore[arg-type]
-    for given_, error, said in (
+    for argument, error, phrase in (
         ({"wait": -1}, ValueError, "wait is -1"),
         ({"active": 0}, ValueError, "active is 0: at least 1 is needed"),
         ({"activ": 1}, ValueError, "did you mean 'active'"),
         ({"wait": 1.5}, ValueError, "wait is 1.5"),
         (3, TypeError, "schedule is 3: a bwprof.Schedule is needed"),
     ):
-        with pytest.raises(error, match=said):
-            bwprof.Profiler(device="cpu", schedule=given_)  # type: ignore[arg-type]
+        with pytest.raises(error, match=phrase):
+            bwprof.Profiler(device="cpu", schedule=argument)  # type: ignore[arg-type]
 
 
 def test_a_callback_that_fails_leaves_a_closed_profiler() -> None:
@@ -281,13 +286,13 @@ def test_a_sweep_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert cases[0]["ts"] + cases[0]["dur"] <= cases[1]["ts"] + 1e-3
     assert [value for _, value in counters(events, "GB/s") if value] == frame["bandwidth_gb_s"].tolist()
     assert "opening the device" in [one["name"] for one in found if one["tid"] == 1]
-    for path, error, said in (
+    for path, error, phrase in (
         (target, FileExistsError, "exists already"),
         (tmp_path / "nowhere" / "t.json", FileNotFoundError, "its folder is not there"),
         (3, TypeError, "trace is 3: a path is needed"),
         (tmp_path, IsADirectoryError, "it is a folder"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=phrase):
             bwprof.sweep("gemm", M=1, N=64, K=64, trace=path, **QUICK)
     same = tmp_path / "same.json"
     with pytest.raises(ValueError, match=r"trace and output are both .*same\.json: name another file for one of them"):
@@ -326,9 +331,9 @@ def test_the_command_writes_both(here: Here) -> None:
     assert slices(checked(Path("t.json").read_text()))
     first = measured(Path("m.prom"))
     assert Path("m.prom").stat().st_mode & 0o444 == 0o444 & ~mask()
-    code, _, said = here(*arguments)
+    code, _, phrase = here(*arguments)
     assert code == 2
-    assert "t.json exists already" in said
+    assert "t.json exists already" in phrase
     del arguments[arguments.index("--trace") : arguments.index("--trace") + 2]
     assert here(*arguments)[0] == 0
     assert measured(Path("m.prom")) == first, "a file of that kind is replaced, as every time"
@@ -439,5 +444,5 @@ def test_names_that_are_written_alike_are_one_series() -> None:
 
 def test_there_is_no_operation_of_a_flags_name() -> None:
     """The label `flag` is nobody's parameter."""
-    given_ = {param["name"] for operation in _core.operations() for param in operation["params"]}
-    assert not given_ & {"flag", "case", "operation"}
+    argument = {param["name"] for operation in _core.operations() for param in operation["params"]}
+    assert not argument & {"flag", "case", "operation"}

@@ -101,7 +101,7 @@ def test_what_is_slower_by_less_than_the_gate_may_be_so_by_more(bw: Here) -> Non
     assert code == 3
 
 
-def test_an_interval_within_the_gate_asked_for_passes_it(bw: Here) -> None:
+def test_an_interval_within_the_gate_passes_it(bw: Here) -> None:
     new = saved("y", [timed("a", 1.0, spread=0.06), *run()[1:]])
     base = saved("x", run())
     assert [bw("compare", base, new, "--fail-on", word, "--no-confirm")[0] for word in ("5%", "20%")] == [3, 0]
@@ -264,7 +264,7 @@ def test_the_function_measures_again_as_the_command_does(monkeypatch: pytest.Mon
         bwprof.compare(run(), new, confirm="yes")  # type: ignore[arg-type]
 
 
-def test_one_process_is_asked_more_often_than_five(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_is_confirmed_more_often_than_five(monkeypatch: pytest.MonkeyPatch) -> None:
     """A case that keeps a state for as long as a process lasts is slower by chance once, not five times."""
     measure, counts = answering(1.10, 1.10, 1.0)
     monkeypatch.setattr(remeasure, "measure_again", measure)
@@ -280,7 +280,7 @@ def test_one_process_is_asked_more_often_than_five(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "phrase"),
     [
         (
             {"facts": {"note": "2 threads pinned to 2 CPUs; governor: x"}},
@@ -299,11 +299,11 @@ def test_one_process_is_asked_more_often_than_five(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_what_differs_between_the_runs_stands_beside_the_verdict(
-    before: dict[str, Any], after: dict[str, Any], said: str
+    before: dict[str, Any], after: dict[str, Any], phrase: str
 ) -> None:
     found = compare_sources(Source("x", run(), run=before), Source("y", run(a=0.10), run=after))
     assert causes.compare_conditions(before, after) == found.conditions
-    assert (said in found.cause(0)) if said else ("the runs differ" not in found.cause(0))
+    assert (phrase in found.cause(0)) if phrase else ("the runs differ" not in found.cause(0))
     assert found.cause(1) == ""
 
 

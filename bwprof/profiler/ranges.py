@@ -1,4 +1,4 @@
-"""`bwprof.Profiler`: named ranges in a running program, and their trace."""
+"""`bwprof.Profiler`: time named ranges in a running program, and trace them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bwprof import _core, hardware
@@ -35,29 +34,32 @@ from bwprof.text.parsing import (
 if TYPE_CHECKING:
     import pandas as pd
 
-# When a range began and how long it took, ns, and the bytes that it read and wrote, as far as they are known.
-Event = tuple[float, float, int | None, int | None]
-
-_SLACK_US = 2.0  # two events' distance is a float of milliseconds
+P = ParamSpec("P")
+R = TypeVar("R")
+RangeBytes = tuple[int, int]  # read and written
+Event = tuple[float, float, int | None, int | None]  # begin and duration, ns; bytes read and written, if known
+_SLACK_US = 2.0  # the distance of two CUDA events is a float of milliseconds
+_FLOOR_RANGES = 101
+_NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
 
 
 @dataclass(frozen=True, slots=True)
 class TraceLocation:
-    """The device and the stream, or thread, that ranges are on; exact: their times are no floats of events."""
+    """The device and the stream, or thread, of ranges; exact: their times are no floats of CUDA events."""
 
     device: str
     track: str
     exact: bool
 
 
-def trace_text(where: TraceLocation, events: Mapping[str, Sequence[Event]], most: int) -> str:
-    """A trace of ranges, by name. Of more than `most` the latest. Time begins with the first of them."""
+def trace_text(location: TraceLocation, events: Mapping[str, Sequence[Event]], most: int) -> str:
+    """Return a trace of ranges by name, at most the latest `most`; time begins with the first of them."""
     begins = sorted(begin for runs in events.values() for begin, *_ in runs)
     left_out = max(0, len(begins) - most)
     zero = begins[left_out] if begins else 0.0
     slices: list[Slice] = []
     trace = TraceDocument({"ranges": len(begins), "left_out": left_out})
-    process = trace.process(where.device)
+    process = trace.process(location.device)
     for name, runs in events.items():
         own = []
         for begin, ns, read, written in runs:
@@ -69,26 +71,14 @@ def trace_text(where: TraceLocation, events: Mapping[str, Sequence[Event]], most
             own.append(Slice(name, (begin - zero) / 1e3, ns / 1e3, figures))
         slices += own
         trace.counter(process, f"GB/s {name}", pulses(own, "bandwidth_gb_s"))
-    trace.track(process, where.track, slices, slack_us=0.0 if where.exact else _SLACK_US)
+    trace.track(process, location.track, slices, slack_us=0.0 if location.exact else _SLACK_US)
     return trace.text()
-
-
-P = ParamSpec("P")
-
-R = TypeVar("R")
-
-RangeBytes = tuple[int, int]  # read and written
-
-_FLOOR_RANGES = 101
-
-_NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
 
 
 class Range:
     """A named range of a `Profiler`: a context manager, and a decorator. It may be entered again while it runs.
 
-    Of ranges of one name that overlap (two coroutines) each end ends the one that began last: give them names of their
-    own.
+    Where ranges of one name overlap (two coroutines), each end belongs to the latest begin: use different names.
     """
 
     __slots__ = ("_name", "_start", "_stop")
@@ -100,13 +90,11 @@ class Range:
         self._start(self._name)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop(self._name)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function with every call of it in this range.
+        """Wrap a function, so that each call is a range.
 
         Raises
         ------
@@ -128,40 +116,39 @@ class Range:
 
 
 class Profiler(hardware.Holder, ScheduleFollower):
-    """Times named ranges of your program, on the GPU's own clock or the processor's, without waiting for anything.
+    """Times named ranges of a program, on the GPU's own clock or the processor's, without waiting.
 
-    On a GPU `start` and `stop` record one event each on the stream; times are read when you ask for them, and only then
-    anything is waited for. A range is the time from its first to its last work on that stream: event pairs carry a few
-    microseconds of bias, so ranges near it have the flag `near_timer_floor`. Ranges may nest, overlap and repeat, in
-    any thread; those of one name are put together. Code that runs while the stream is captured into a graph cannot be
-    timed: its ranges raise when they are read. Every time is kept (40 bytes each, with when it began and what it moved)
+    On a GPU `start` and `stop` record one event each on the stream; only reading the times waits for the stream. A
+    range is the time from its first to its last work on that stream. Event pairs have a bias of a few microseconds:
+    ranges near it have the flag `near_timer_floor`. Ranges may nest, overlap and repeat, in any thread; those of one
+    name are joined. Ranges in a captured graph cannot be timed: reading them raises. Each run of a range takes 40 bytes
     until `reset`, or until the next cycle of a schedule.
 
     Parameters
     ----------
     enabled : bool
-        False: no device is touched, and start and stop do nothing. May be set later.
+        False: the device stays untouched, and start and stop do nothing. May be set later.
     stream : optional
-        As in `bwprof.measure`; asked for when the Profiler is first enabled.
+        As in `bwprof.measure`; it is looked up when the Profiler is first enabled.
     device, backend : optional
         As in `bwprof.measure`.
     capacity : int
-        Ranges that can wait to be read before more events are made.
+        Unread ranges before more events are made.
     schedule : Schedule, mapping or callable, optional
-        Which of the program's steps are timed: ``dict(wait=1, warmup=1, active=3, repeat=2)``, a `bwprof.Schedule`, or
+        The program's steps that are timed: ``dict(wait=1, warmup=1, active=3, repeat=2)``, a `bwprof.Schedule`, or
         one of `torch.profiler.schedule`. The program calls `step` after each of them.
     nvtx : bool, optional
-        False: tools that take NVTX ranges (nsys, ncu) are told nothing. None: they are told of every range, in the
-        domain ``bwprof``, with its bytes as payload (`set_bytes` before it), where one watches the process when the
-        Profiler is first enabled. True: so, and a RuntimeWarning where none does.
+        None: tools that take NVTX ranges (nsys, ncu) get each range, in the domain ``bwprof``, with its bytes as
+        payload (`set_bytes` before it), where one watches the process when the Profiler is first enabled. True: also
+        warn (RuntimeWarning) where none does. False: no NVTX ranges.
     on_trace_ready : callable, optional
-        Called with the Profiler when the active steps of a cycle are over, also by `close`.
+        Called with the Profiler after the active steps of a cycle, also by `close`.
 
     Attributes
     ----------
     start, stop : callable
-        ``start(name)`` begins a range, ``stop(name)`` ends the latest one of that name that its thread began.
-        ValueError for stopping what does not run.
+        ``start(name)`` begins a range, ``stop(name)`` ends the latest one of that name in its thread. Stopping a range
+        that does not run raises ValueError.
 
     Examples
     --------
@@ -218,7 +205,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
 
     @property
     def enabled(self) -> bool:
-        """Whether start and stop do anything. Ranges that run when it is switched off are dropped."""
+        """Whether start and stop record ranges. Switching it off drops ranges that run."""
         return self._core.on
 
     @enabled.setter
@@ -245,22 +232,22 @@ class Profiler(hardware.Holder, ScheduleFollower):
             warnings.warn(f"nvtx=True: {hardware.UNWATCHED}", RuntimeWarning, stacklevel=_find_stacklevel())
 
     def range(self, name: str) -> Range:
-        """``with profiler.range("attention"): ...`` or ``@profiler.range("attention")``."""
+        """Return a range for ``with profiler.range("attention"): ...`` or ``@profiler.range("attention")``."""
         return Range(self._core, name)
 
     def set_bytes(self, name: str, bytes_read: int, bytes_written: int) -> None:
-        """Set what one run of a range moves, for `bandwidth_gb_s`; TypeError for a name that is no text.
+        """Set the bytes that one run of a range moves, for `bandwidth_gb_s`; TypeError for a name that is no text.
 
-        It holds for the run that is on, for those that begin from now on, and for those before it was first set.
+        They hold for a run in progress, for later ones, and for those before the first call.
         """
         moved = parse_bytes(bytes_read, "bytes_read"), parse_bytes(bytes_written, "bytes_written")
-        self._bytes[_checked(name)] = moved
+        self._bytes[_check_name(name)] = moved
         self._first_bytes.setdefault(name, moved)
         if self._device is not None:
             self._core.move(name, *moved)
 
     def times_ms(self, name: str) -> list[float]:
-        """Every time of a range so far, ms, in the order in which they ended; waits for the last one.
+        """Return all times of a range, ms, in the order of their ends; waits for the last one.
 
         Raises
         ------
@@ -272,18 +259,18 @@ class Profiler(hardware.Holder, ScheduleFollower):
         return self._runs(name).times_ms
 
     def elapsed_ms(self, name: str) -> float:
-        """The median time of a range, ms; NaN before its first end."""
+        """Return the median time of a range, ms; NaN before its first end."""
         return _median(self.times_ms(name))
 
     def bandwidth_gb_s(self, name: str) -> float:
-        """Its bytes (`set_bytes`) over the median time, GB/s; NaN where one of them is not known.
+        """Return a range's bytes (`set_bytes`) over its median time, GB/s; NaN where one is unknown.
 
-        Where runs moved different bytes, all bytes over all time.
+        Where runs moved different bytes: all bytes over all time.
         """
         return self._runs(name).bandwidth_gb_s
 
     def frame(self) -> pd.DataFrame:
-        """One row per range, in the order of their first start.
+        """Return one row per range, in the order of their first start.
 
         Returns
         -------
@@ -314,8 +301,8 @@ class Profiler(hardware.Holder, ScheduleFollower):
         return frame
 
     def _floor_ms(self) -> float:
-        """Of an empty range: two events in a row on a GPU; where calls are the work, those of a `with` block."""
-        assert self._device is not None  # something was found
+        """Return the time of an empty range: of two events on a GPU, of a `with` block on a CPU."""
+        assert self._device is not None
         if not _core.backend_facts(self._device.backend)["runs_on_host"]:
             return self._core.floor_ns() / 1e6
         core = _core.Profiler()
@@ -350,13 +337,13 @@ class Profiler(hardware.Holder, ScheduleFollower):
         }
 
     def report(self, style: str = "table") -> str:
-        """The same as text, ready to be printed.
+        """Return the rows of `frame` as text.
 
         Parameters
         ----------
         style : {"table", "classic"}
-            A row for each range, names of more than 200 characters cut short; or a block for each, with its bytes, as
-            the C library's `bwprof_profiler_print_report` writes it (a MB is 10^6 bytes).
+            A row for each range, with at most 200 characters of its name; or a block for each, with its bytes, as the
+            C library's `bwprof_profiler_print_report` writes it (a MB is 10^6 bytes).
 
         Raises
         ------
@@ -385,25 +372,24 @@ class Profiler(hardware.Holder, ScheduleFollower):
         return "".join(map(_block, rows)) if style == "classic" else _table(rows)
 
     def write_chrome_trace(self, path: str | PathLike[str], *, most: int = 200_000) -> None:
-        """Write the ranges so far into a file in the Trace Event format.
+        """Write the ranges into a file in the Trace Event format, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
-        Perfetto (ui.perfetto.dev) and chrome://tracing open it: one track for the stream, further ones for ranges that
-        overlap without one lying in the other, and a counter of GB/s for each range that has bytes. Waits for the last
-        range; a file of that name is replaced.
+        It has one track for the stream, more for ranges that overlap without nesting, and a counter of GB/s for each
+        range with bytes. Waits for the last range, and replaces a file of that name.
 
         Parameters
         ----------
         path : path
             The file.
         most : int
-            So many ranges, the latest; how many were left out stands in the file.
+            The number of ranges to write, the latest; the file says how many are left out.
 
         Raises
         ------
         TypeError, ValueError
-            For what is no path, or no number from 1.
+            For anything but a path, and a number below 1.
         OSError
-            When it cannot be written; an old file is then untouched.
+            When it cannot be written; an old file then stays untouched.
 
         Examples
         --------
@@ -420,9 +406,9 @@ class Profiler(hardware.Holder, ScheduleFollower):
         count = whole_number(most, "most")
         if count < 1:
             raise ValueError(f"most is {repr_short(most)}: at least 1 is needed")
-        atomic_write(target, trace_text(self._where_it_runs(), self._events(), count))
+        atomic_write(target, trace_text(self._location(), self._events(), count))
 
-    def _where_it_runs(self) -> TraceLocation:
+    def _location(self) -> TraceLocation:
         device = self._device
         if device is None:
             return TraceLocation("no device", "ranges", exact=True)
@@ -432,51 +418,48 @@ class Profiler(hardware.Holder, ScheduleFollower):
         return TraceLocation(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
 
     def reset(self) -> None:
-        """Forget all times so far, and ranges that have none yet; those that run go on."""
+        """Forget all times and ranges; ranges that run continue."""
         if self._device is not None:
             self._core.forget()
 
     def close(self) -> None:
-        """Give the events and the device back; the times are gone. Calling it again is fine."""
+        """Release the events and the device, and forget the times. A second call does nothing."""
         try:
             self._finish_steps()
         finally:
-            self._close()
-
-    def _close(self) -> None:
-        self._core.close()
-        if self._device is not None:
-            hardware.close_device(self._device)
-            self._device = None
+            self._core.close()
+            if self._device is not None:
+                hardware.close_device(self._device)
+                self._device = None
 
     def __enter__(self) -> Profiler:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _events(self) -> dict[str, list[Event]]:
-        """All runs by name; those from before their bytes were first set have these."""
+        """Return all runs by name; those before the first `set_bytes` have its bytes."""
         if self._device is None:
             return {}
-        found, unset = self._core.events(), (None, None)
         return {
-            name: [one if one[2] is not None else (*one[:2], *self._first_bytes.get(name, unset)) for one in events]
-            for name, events in found.items()
+            name: [
+                event if event[2] is not None else (*event[:2], *self._first_bytes.get(name, (None, None)))
+                for event in events
+            ]
+            for name, events in self._core.events().items()
         }
 
     def _runs(self, name: str) -> RangeRuns:
-        found = self._events()
-        if _checked(name) not in found:
-            raise ValueError(unknown("range", name, found))
-        return RangeRuns.of(found[name], self._bytes.get(name))
+        events = self._events()
+        if _check_name(name) not in events:
+            raise ValueError(unknown("range", name, events))
+        return RangeRuns.of(events[name], self._bytes.get(name))
 
 
 @dataclass(frozen=True, slots=True)
 class RangeRuns:
-    """A range's runs: their times, the bytes of one of them (the mean where they vary), and their rate."""
+    """A range's runs: their times, the bytes of one run (the mean where they vary), and their rate."""
 
     times_ms: list[float]
     moved: RangeBytes | None
@@ -485,7 +468,7 @@ class RangeRuns:
 
     @classmethod
     def of(cls, events: Sequence[Event], set_last: RangeBytes | None) -> RangeRuns:
-        """Put events together; without any, a run moves what was set last."""
+        """Summarize events; without any, the bytes are those that were set last."""
         times = [ns / 1e6 for _, ns, _, _ in events]
         each = [(read, written) for _, _, read, written in events if read is not None and written is not None]
         moved = each[0] if each else set_last
@@ -497,7 +480,7 @@ class RangeRuns:
         return cls(times, (round(total_read / len(each)), round(total_written / len(each))), True, rate)
 
 
-def _checked(name: object) -> str:
+def _check_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"a range's name is a str, not {repr_short(name)}")
     return name
@@ -519,7 +502,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _block(row: dict[str, Any]) -> str:
-    """A range in the classic style, which csrc/api/readings.c has as well."""
+    """Format a range in the classic style, as csrc/api/readings.c does."""
     times = f" (median of {row['count']})" if row["count"] > 1 else ""
     name = to_ascii(row["range"]).replace("\n", "\\x0a").replace("\t", "\\x09")
     time, fast = (finite_number(row[figure]) for figure in ("time_ms", "bandwidth_gb_s"))

@@ -1,4 +1,4 @@
-"""Which steps of a program a `Profiler` times, as `torch.profiler.schedule` has them."""
+"""Choose the steps of a program that a `Profiler` times, as `torch.profiler.schedule` does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bwprof.text.parsing import repr_short, unknown, whole_number
 
 
 class Phase(Enum):
-    """What is done with a step."""
+    """What a step is for."""
 
     OFF = "off"
     WARM_UP = "warm-up"  # timed, and forgotten
@@ -47,16 +47,14 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            given = getattr(self, field.name)
-            number = whole_number(given, field.name)
-            if number < (field.name == "active"):
-                raise ValueError(
-                    f"{field.name} is {repr_short(given)}: at least {int(field.name == 'active')} is needed"
-                )
+            value, least = getattr(self, field.name), int(field.name == "active")
+            number = whole_number(value, field.name)
+            if number < least:
+                raise ValueError(f"{field.name} is {repr_short(value)}: at least {least} is needed")
             object.__setattr__(self, field.name, number)
 
     def __call__(self, step: int) -> Phase:
-        """The phase of a step, 0 being the first; ValueError for what is no whole number."""
+        """Return the phase of a step, counted from 0; raise ValueError for anything but a whole number."""
         cycle, place = divmod(whole_number(step, "step") - self.skip_first, self.wait + self.warmup + self.active)
         if cycle < 0 or 0 < self.repeat <= cycle or place < self.wait:
             return Phase.OFF
@@ -67,51 +65,47 @@ class Schedule:
 
 ScheduleArgument = Schedule | Mapping[str, int] | Callable[[int], Any] | None
 
-# torch.profiler.ProfilerAction's names.
+# The names of torch.profiler.ProfilerAction.
 _ACTIONS = {"NONE": Phase.OFF, "WARMUP": Phase.WARM_UP, "RECORD": Phase.ACTIVE, "RECORD_AND_SAVE": Phase.LAST}
 
 
-def make_schedule(given: ScheduleArgument) -> Callable[[int], Phase] | None:
-    """What `schedule=` names.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For what is none.
-    """
-    if given is None or isinstance(given, Schedule):
-        return given
-    if isinstance(given, Mapping):
-        known = [field.name for field in fields(Schedule)]
-        for name in given:
-            if name not in known:
-                raise ValueError(unknown("name", name, known, where="schedule"))
-        return Schedule(**given)
-    if not callable(given):
+def make_schedule(schedule: ScheduleArgument) -> Callable[[int], Phase] | None:
+    """Return the schedule that an argument stands for; raise TypeError or ValueError for anything else."""
+    if schedule is None or isinstance(schedule, Schedule):
+        return schedule
+    if isinstance(schedule, Mapping):
+        names = [field.name for field in fields(Schedule)]
+        for name in schedule:
+            if name not in names:
+                raise ValueError(unknown("name", name, names, where="schedule"))
+        return Schedule(**schedule)
+    if not callable(schedule):
         raise TypeError(
-            f"schedule is {repr_short(given)}: a bwprof.Schedule is needed, a mapping of its numbers, or one of "
+            f"schedule is {repr_short(schedule)}: a bwprof.Schedule is needed, a mapping of its numbers, or one of "
             "torch.profiler.schedule"
         )
-    action = given
+    choose = schedule
 
     def phase(step: int) -> Phase:
-        found = action(step)
-        if isinstance(found, Phase):
-            return found
-        name = str(getattr(found, "name", found))
+        action = choose(step)
+        if isinstance(action, Phase):
+            return action
+        name = str(getattr(action, "name", action))
         if name not in _ACTIONS:
-            raise ValueError(f"the schedule says {repr_short(found)} of step {step}: {', '.join(_ACTIONS)} are allowed")
+            raise ValueError(
+                f"the schedule says {repr_short(action)} of step {step}: {', '.join(_ACTIONS)} are allowed"
+            )
         return _ACTIONS[name]
 
     return phase
 
 
 class ScheduleFollower:
-    """What follows a schedule; without one it is on, or off, as its `enabled` says."""
+    """A base class that switches `enabled` on and off by a schedule; without one it stays as it is."""
 
-    __slots__ = ("_phase", "_ready", "_schedule", "_step", "_telling")
+    __slots__ = ("_in_callback", "_phase", "_ready", "_schedule", "_step")
 
-    enabled: Any  # a property of what follows it
+    enabled: Any  # a property of the subclass
 
     def reset(self) -> None:
         """Forget what was timed."""
@@ -120,29 +114,24 @@ class ScheduleFollower:
     def _follow(
         self, schedule: Callable[[int], Phase] | None, *, enabled: bool, ready: Callable[[Any], object] | None
     ) -> None:
-        self._schedule, self._ready, self._step = schedule, ready, 0
-        self._phase, self._telling = Phase.OFF, False
-        if schedule is None:
-            self.enabled = enabled
-        else:
-            self.enabled = False
-            if enabled:
-                self._enter(schedule(0))
-            else:
-                self._schedule = None
+        self._ready, self._step, self._phase, self._in_callback = ready, 0, Phase.OFF, False
+        self._schedule = schedule if enabled else None
+        self.enabled = enabled and schedule is None
+        if self._schedule is not None:
+            self._enter(self._schedule(0))
 
     @property
     def step_num(self) -> int:
-        """How many steps are over."""
+        """The number of steps so far."""
         return self._step
 
     def step(self) -> None:
-        """A step of the program is over; its schedule says what is done with the next one.
+        """End a step of the program; the schedule chooses what the next one is for.
 
-        Without a schedule steps are counted and no more. The end of a warm-up, and that of a cycle, wait for the
-        ranges that were timed. Ranges that run meanwhile go on, unless the next step is not timed: they never were.
+        Without a schedule steps are only counted. The end of a warm-up, and that of a cycle, wait for the ranges that
+        were timed. Ranges that run meanwhile continue, unless the next step is not timed: then they are dropped.
         """
-        if self._telling:
+        if self._in_callback:
             raise RuntimeError("on_trace_ready calls step(): the program does that, after each of its steps")
         before = self._phase
         self._step += 1
@@ -150,7 +139,7 @@ class ScheduleFollower:
             return
         phase = self._schedule(self._step)
         if before is Phase.LAST:
-            self._tell()
+            self._call_back()
         warm = before is Phase.WARM_UP and phase is not Phase.WARM_UP
         if warm or (before is Phase.LAST and phase is not Phase.OFF):
             self.reset()
@@ -165,19 +154,17 @@ class ScheduleFollower:
             self.enabled = False
         self._phase = phase
 
-    def _tell(self) -> None:
+    def _call_back(self) -> None:
         if self._ready is None:
             return
-        self._telling = True
+        self._in_callback = True
         try:
             self._ready(self)
         finally:
-            self._telling = False
+            self._in_callback = False
 
     def _finish_steps(self) -> None:
-        """The program is over: so is the cycle."""
         active = self._phase in (Phase.ACTIVE, Phase.LAST)
-        self._phase = Phase.OFF
-        self._schedule = None
+        self._phase, self._schedule = Phase.OFF, None
         if active:
-            self._tell()
+            self._call_back()

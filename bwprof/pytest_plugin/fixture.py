@@ -22,7 +22,7 @@ from bwprof.hardware import Choice
 from bwprof.measuring.function import measure
 from bwprof.pytest_plugin.session import Session
 from bwprof.results.columns import FLAGS
-from bwprof.results.pairs import DISTURBED
+from bwprof.results.pairs import DISTURBED, flags_of
 from bwprof.results.row import Row
 from bwprof.roofs.model import check as check_roofs
 from bwprof.runs.child import ChildExecutor
@@ -32,93 +32,79 @@ from bwprof.runs.remeasure import measure_again
 from bwprof.text.parsing import finite_number, parse_fraction, quote_text, read_number, repr_short, unknown
 
 SHARES = ("attainable", "ceiling", "limit", "peak", "roofline")
-
 _FORM = re.compile(r"\s*([0-9.eE+]+)\s*(%|[A-Za-z]+/s)\s*([A-Za-z]*)\s*")
-
 _UNITS = {"gb/s": 1.0, "tb/s": 1e3}
+_MEASURE_OPTIONS = frozenset(inspect.signature(Case.measure).parameters) - {"self"}  # the others define the case
+Retry = Callable[[], tuple[Row, str]]  # returns the row, and where it was measured
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A column, and the least that it should be."""
+    """A column, and its required minimum."""
 
     column: str
     least: float
-    said: str
+    text: str
 
-    def measured(self, row: Mapping[str, Any]) -> float | None:
-        """The row's value; None where it is not known."""
+    def value(self, row: Mapping[str, Any]) -> float | None:
+        """Return the row's value; None where it is unknown."""
         return finite_number(row.get(self.column))
 
-    def reached(self, row: Mapping[str, Any]) -> bool:
-        """Whether the row has as much."""
-        found = self.measured(row)
-        return found is not None and found >= self.least
+    def is_reached(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the row reaches the minimum."""
+        value = self.value(row)
+        return value is not None and value >= self.least
 
-    def told(self, row: Mapping[str, Any]) -> str:
-        """The row's value in the words that it was asked in."""
-        found, speed = self.measured(row), finite_number(row.get("bandwidth_gb_s"))
-        gb_s = "no bandwidth" if speed is None else f"{speed:.4g} GB/s"
+    def describe(self, row: Mapping[str, Any]) -> str:
+        """Describe the row's value in the threshold's unit."""
+        value, rate = self.value(row), finite_number(row.get("bandwidth_gb_s"))
+        gb_s = "no bandwidth" if rate is None else f"{rate:.4g} GB/s"
         if self.column == "bandwidth_gb_s":
             return gb_s
         share = self.column.removeprefix("pct_")
-        return f"{gb_s}, its share of {share} is not known" if found is None else f"{found:.1f} % {share} ({gb_s})"
+        return f"{gb_s}, its share of {share} is not known" if value is None else f"{value:.1f} % {share} ({gb_s})"
 
 
 def parse_threshold(at_least: object) -> Threshold:
-    """What `at_least` says.
-
-    Raises
-    ------
-    ValueError
-        For anything but a number with "GB/s" or "TB/s", or a percentage with one of `SHARES`.
+    """Parse `at_least`: a number with "GB/s" or "TB/s", or a percentage with one of `SHARES`.
 
     Examples
     --------
-    >>> parsed("80% attainable").column, parsed("1.5 TB/s").least
+    >>> parse_threshold("80% attainable").column, parse_threshold("1.5 TB/s").least
     ('pct_attainable', 1500.0)
     """
     match = _FORM.fullmatch(at_least) if isinstance(at_least, str) else None
     number = finite_number(read_number(match[1])) if match else None
-    if match is None or number is None or number <= 0:
-        raise ValueError(_allowed(at_least))
-    unit, share = match[2].lower(), match[3].lower()
-    if unit == "%":
-        if share not in SHARES:
-            raise ValueError(unknown("share in at_least", share, SHARES) if share else _allowed(at_least))
-        return Threshold(f"pct_{share}", number, f"{number:g} % {share}")
-    if unit not in _UNITS or share:
-        raise ValueError(_allowed(at_least))
-    return Threshold("bandwidth_gb_s", number * _UNITS[unit], f"{number * _UNITS[unit]:g} GB/s")
-
-
-def _allowed(given: object) -> str:
-    said = f"'{quote_text(given)}'" if isinstance(given, str) else repr_short(given)
-    return f"at_least is {said}: allowed are '500 GB/s', '1.5 TB/s', and '80% ' with one of {', '.join(SHARES)}"
+    unit, share = (match[2].lower(), match[3].lower()) if match else ("", "")
+    if number is not None and number > 0:
+        if unit == "%" and share in SHARES:
+            return Threshold(f"pct_{share}", number, f"{number:g} % {share}")
+        if unit == "%" and share:
+            raise ValueError(unknown("share in at_least", share, SHARES))
+        if unit in _UNITS and not share:
+            return Threshold("bandwidth_gb_s", number * _UNITS[unit], f"{number * _UNITS[unit]:g} GB/s")
+    text = f"'{quote_text(at_least)}'" if isinstance(at_least, str) else repr_short(at_least)
+    raise ValueError(
+        f"at_least is {text}: allowed are '500 GB/s', '1.5 TB/s', and '80% ' with one of {', '.join(SHARES)}"
+    )
 
 
 def device_of(marks: Sequence[Any]) -> Any:
-    """The device that the nearest mark names, None for what it leaves open.
-
-    Raises
-    ------
-    ValueError
-        For a mark with other arguments, and what names no device.
-    """
+    """Return the device that the nearest mark names; None where none does."""
     for mark in marks:
-        given = {**dict(zip(("device",), mark.args, strict=False)), **mark.kwargs}
-        if len(mark.args) > 1 or set(given) - {"device"}:
+        options = {**dict(zip(("device",), mark.args, strict=False)), **mark.kwargs}
+        if len(mark.args) > 1 or set(options) - {"device"}:
             raise ValueError(
-                f"pytest.mark.bandwidth has {repr_short(given)}: allowed is device= alone, such as 'cuda:0'"
+                f"pytest.mark.bandwidth has {repr_short(options)}: allowed is device= alone, such as 'cuda:0'"
             )
-        if given.get("device") is not None:
-            hardware.parse(given["device"])
-            return given["device"]
+        if options.get("device") is not None:
+            hardware.parse(options["device"])
+            return options["device"]
     return None
 
 
 def explain_absence(marks: Sequence[Any]) -> str:
-    """Why the marks' device cannot be used here; "" where it can."""
+    """Return why the marks' device is unavailable; "" where it is available."""
     device = device_of(marks)
     try:
         hardware.choose(None, device)
@@ -128,17 +114,16 @@ def explain_absence(marks: Sequence[Any]) -> str:
 
 
 @cache
-def _name(backend: str, index: int) -> str:
-    """A device's, whatever number it has in this process."""
+def _lock_name(backend: str, index: int) -> str:
     with hardware.opened(backend, index) as device:
-        known = device.facts().get("uuid") or index
-    return re.sub(r"[^A-Za-z0-9-]+", "-", f"{backend}-{known}")
+        name = device.facts().get("uuid") or index
+    return re.sub(r"[^A-Za-z0-9-]+", "-", f"{backend}-{name}")
 
 
 @contextmanager
 def lock_device(choice: Choice) -> Iterator[None]:
-    """Nobody else who asks times on the device inside: other workers of pytest-xdist, and other sessions, wait."""
-    path = Path(tempfile.gettempdir()) / f"bwprof-{os.getuid()}-{_name(choice.backend, choice.index)}.lock"
+    """Lock a device against other workers of pytest-xdist, and other sessions of this user."""
+    path = Path(tempfile.gettempdir()) / f"bwprof-{os.getuid()}-{_lock_name(choice.backend, choice.index)}.lock"
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(number, fcntl.LOCK_EX)
@@ -147,69 +132,63 @@ def lock_device(choice: Choice) -> Iterator[None]:
         os.close(number)
 
 
-Again = Callable[[], tuple[Row, str]]  # the row, and where it was measured
-
-_HOW = frozenset(inspect.signature(Case.measure).parameters) - {"self"}  # the rest says what case it is
-
-
 class Bandwidth:
-    """What a test gets: call it to measure, `check` to ask for a speed.
+    """The fixture's value: call it to measure, `check` to require a speed.
 
-    Rows are named by the test's node id, with "#2", ... for the second and later ones, unless `case` names them: by
-    that name a baseline finds them in another session.
+    Rows have the test's node id as their name, with "#2", ... from the second on, or `case`: a baseline finds them by
+    it in another session.
     """
 
     def __init__(self, test: str, session: Session, device: Any) -> None:
         self._test, self._session, self._device = test, session, device
         self._count = 0
-        self._again: dict[int, tuple[Row, Again]] = {}
-        self._measured: list[Row] = []
-        self.slower: list[str] = []  # than the baseline, in words
+        self._retries: dict[int, tuple[Row, Retry]] = {}
+        self._rows: list[Row] = []
+        self.slower: list[str] = []  # descriptions of rows that fail the baseline's gate
 
     def __call__(self, what: str | Callable[..., object], /, *, case: str | None = None, **options: Any) -> Row:
-        """Measure an operation or a function; nobody else who uses this fixture times on the device meanwhile.
+        """Measure an operation or a function, while the device is locked against other users of this fixture.
 
         Parameters
         ----------
         what : str or callable
             An operation, with the options of `bwprof.Case` and its `measure`; a function, with those of
-            `bwprof.measure`. `roofs` is "auto" when left out: measured, where none are stored that hold.
+            `bwprof.measure`. `roofs` is "auto" by default: measured, where no valid ones are stored.
         case : str, optional
-            The row's name; the test's node id when left out.
+            The row's name; by default the test's node id.
 
         Returns
         -------
         Row
-            As those give it.
+            As `bwprof.Case.measure` and `bwprof.measure` return it.
 
         Raises
         ------
         ValueError, TypeError, RuntimeError, bwprof.errors.UnavailableError
-            As those do.
+            As those raise.
         """
         if self._device is not None and options.get("device") is None and options.get("backend") is None:
             options["device"] = self._device
         self._count += 1
         name = case or (self._test if self._count == 1 else f"{self._test} #{self._count}")
+        row = self._measure(what, name, options)
 
-        row = self._once(what, name, options)
+        def retry() -> tuple[Row, str]:
+            return self._measure_again(row, what, name, options)
 
-        def again() -> tuple[Row, str]:
-            return self._once_more(row, what, name, options)
-
-        self._again[id(row)] = row, again
-        self._measured.append(row)
-        # A second time in this process is no second try: what processes differ in, where their arrays lie say, stays.
-        said = self._session.hold(row, again, tries=2 if isinstance(what, str) else 1)
-        if said:
-            self.slower.append(said)
+        self._retries[id(row)] = row, retry
+        self._rows.append(row)
+        # A function's second try runs in this process, and repeats what differs between processes, as addresses do.
+        failure = self._session.check_row(row, retry, tries=2 if isinstance(what, str) else 1)
+        if failure:
+            self.slower.append(failure)
         return row
 
     def check(self, row: Row, at_least: str) -> Row:
-        """Fail the test unless the row reaches what is asked for.
+        """Fail the test unless the row reaches a threshold.
 
-        One that falls short is measured once more, an operation in a fresh process, a function in this one; then the
-        better one counts.
+        A row below it is measured once more, an operation in a fresh process, a function in this one; the better row
+        counts.
 
         Parameters
         ----------
@@ -222,92 +201,91 @@ class Bandwidth:
         Returns
         -------
         Row
-            The one that counts.
+            The row that counts.
 
         Raises
         ------
         ValueError
-            When `at_least` says something else.
+            For another `at_least`.
         """
-        __tracebackhide__ = True  # the test's line is what a reader wants
-        wanted = parse_threshold(at_least)
+        __tracebackhide__ = True  # show the test's line
+        threshold = parse_threshold(at_least)
         if not isinstance(row, Mapping):
             raise TypeError(f"row is {repr_short(row)}: what bandwidth(...) returned is needed")
-        if wanted.reached(row):
+        if threshold.is_reached(row):
             return row
-        known, again = self._again.get(id(row), (None, None))
+        known, retry = self._retries.get(id(row), (None, None))
         where = ""
-        if known is row and again is not None and wanted.measured(row) is not None:
-            second, where = again()
-            if (wanted.measured(second) or 0.0) >= (wanted.measured(row) or 0.0):
-                self._measured = [second if one is row else one for one in self._measured]
-                self._again[id(second)] = second, again
+        if known is row and retry is not None and threshold.value(row) is not None:
+            second, where = retry()
+            if (threshold.value(second) or 0.0) >= (threshold.value(row) or 0.0):
+                self._rows = [second if one is row else one for one in self._rows]
+                self._retries[id(second)] = second, retry
                 row = second
-        if not wanted.reached(row):
-            pytest.fail(_too_low(row, wanted, where))
+        if not threshold.is_reached(row):
+            pytest.fail(_describe_failure(row, threshold, where))
         return row
 
-    def taken(self) -> str:
-        """The rows since it was last asked, with what is known of them, as text."""
-        rows, self._measured = self._measured, []
-        return self._session.told(rows)
+    def take_rows(self) -> str:
+        """Return the rows since the last call, as text."""
+        rows, self._rows = self._rows, []
+        return self._session.encode_rows(rows)
 
     def forget(self) -> None:
-        """After the test: what was measured may hold much memory."""
-        self._again.clear()
+        """Release functions and rows after the test: they may hold much memory."""
+        self._retries.clear()
 
-    def _once(self, what: str | Callable[..., object], name: str, options: Mapping[str, Any]) -> Row:
+    def _measure(self, what: str | Callable[..., object], name: str, options: Mapping[str, Any]) -> Row:
         choose = hardware.choose if isinstance(what, str) else hardware.chosen
         choice = choose(options.get("backend"), options.get("device"))
         with lock_device(choice):
             roofs = self._session.roofs(choice, str(options.get("cache", "cold")))
             row = _row(what, {"roofs": roofs, **options})
             missing = "roofs" not in options and roofs != "auto" and _lacks_roofs(row)  # those of fewer threads, say
-            if missing and self._session.may_lack_roofs():
+            if missing and not self._session.roofs_missing:
                 row = _row(what, {"roofs": "auto", **options})
-                self._session.may_lack_roofs(found=not _lacks_roofs(row))
-        return self._named(row, name)
+                self._session.roofs_missing = _lacks_roofs(row)
+        return self._set_name(row, name)
 
-    def _named(self, row: Row, name: str) -> Row:
+    def _set_name(self, row: Row, name: str) -> Row:
         row["case"], row["run_id"] = registry.case_name(name, row["kv_lens"]), self._session.run_id
         return row
 
-    def _once_more(
+    def _measure_again(
         self, row: Row, what: str | Callable[..., object], name: str, options: Mapping[str, Any]
     ) -> tuple[Row, str]:
-        """A second measurement, and where: processes wander, and a new one is no fault of the case's."""
         if not isinstance(what, str):
-            return self._once(what, name, options), "measured again in this process, where the function is"
+            return self._measure(what, name, options), "measured again in this process, where the function is"
         with lock_device(hardware.choose(options.get("backend"), options.get("device"))):
-            found = _fresh(row, options)
-        if isinstance(found, str):
-            return self._once(what, name, options), f"measured again in this process ({found})"
-        return self._named(found, name), "measured again in a fresh process"
+            second = _fresh(row, options)
+        if isinstance(second, str):
+            return self._measure(what, name, options), f"measured again in this process ({second})"
+        return self._set_name(second, name), "measured again in a fresh process"
 
 
 def _fresh(row: Row, options: Mapping[str, Any]) -> Row | str:
-    """The row's case once more in a process of its own; in words why there is none."""
+    """Measure the row's case in a fresh process; return why where that fails."""
     run: dict[str, Any] = {"max_seconds": options.get("max_seconds")}
     if "rel_ci" in options:
         run["rel_ci"] = parse_fraction(options["rel_ci"], "rel_ci")
     with Unasked() as stops:
-        (found,) = measure_again(
+        (second,) = measure_again(
             [row],
             run,
             lambda backend, index: ChildExecutor(backend, index, stops),
             SilentProgress(),
             given=check_roofs(options.get("roofs", "stored")),
         )
-    if not isinstance(found, str) and found["status"] != "ok":
-        return f"{found['status']}: {found['reason']}"
-    return found
+    if not isinstance(second, str) and second["status"] != "ok":
+        return f"{second['status']}: {second['reason']}"
+    return second
 
 
 def _row(what: str | Callable[..., object], options: Mapping[str, Any]) -> Row:
     if not isinstance(what, str):
         return measure(what, **options)
-    how = {name: value for name, value in options.items() if name in _HOW}
-    with Case(what, **{name: value for name, value in options.items() if name not in _HOW}) as case:
+    how = {name: value for name, value in options.items() if name in _MEASURE_OPTIONS}
+    with Case(what, **{name: value for name, value in options.items() if name not in how}) as case:
         return case.measure(**how)
 
 
@@ -315,35 +293,29 @@ def _lacks_roofs(row: Row) -> bool:
     return row["cache"] == "cold" and row["bandwidth_gb_s"] is not None and row["pct_attainable"] is None
 
 
-def _flags(row: Mapping[str, Any]) -> list[str]:
-    return [flag for flag in str(row.get("flags") or "").split(";") if flag]
-
-
-def _doubts(row: Mapping[str, Any]) -> list[str]:
-    return [flag for flag in _flags(row) if flag in DISTURBED]
-
-
-def _too_low(row: Row, wanted: Threshold, where: str) -> str:
-    lines = [f"measured: {wanted.told(row)}", f"asked:    at least {wanted.said}", f"row:      {row!r}"]
+def _describe_failure(row: Row, threshold: Threshold, where: str) -> str:
+    flags = [flag for flag in flags_of(row) if flag]
+    lines = ["bandwidth too low", f"measured: {threshold.describe(row)}", f"required: at least {threshold.text}"]
+    lines.append(f"row:      {row!r}")
     if where:
-        lines.append(f"twice:    {where}; this is the better one")
-    lines += [f"flag:     {flag}: {FLAGS.get(flag, 'a reason to doubt the row')}" for flag in _flags(row)]
+        lines.append(f"retry:    {where}; this is the better one")
+    lines += [f"flag:     {flag}: {FLAGS.get(flag, 'a reason to doubt the row')}" for flag in flags]
     if row.get("reason"):
         lines.append(f"reason:   {row['reason']}")
-    if wanted.measured(row) is None:
-        lines.append(_unknown(row))
-    head = "bandwidth too low"
-    if _doubts(row):
-        often = "both times" if where else "when it was measured"
-        head = f"bandwidth too low, but the measurement was disturbed ({', '.join(_doubts(row))}) {often}"
+    if threshold.value(row) is None:
+        lines.append(_explain_missing(row))
+    disturbed = ", ".join(flag for flag in flags if flag in DISTURBED)
+    if disturbed:
+        times = "both times" if where else "when it was measured"
+        lines[0] = f"bandwidth too low, but the measurement was disturbed ({disturbed}) {times}"
         lines.append("Others used the device or held its clock down: this does not say that the code is slow.")
         lines.append("Run it alone (with pytest-xdist: without -n), or again.")
-    return "\n".join([head, *lines])
+    return "\n".join(lines)
 
 
-def _unknown(row: Mapping[str, Any]) -> str:
+def _explain_missing(row: Mapping[str, Any]) -> str:
     if row.get("bandwidth_gb_s") is None:
         return "Without bytes_read= and bytes_written= a function has no bandwidth."
     if row.get("cache") == "hot":
-        return "A hot row's bytes come out of a cache: it is not held against memory. Ask for GB/s."
+        return "A hot row's bytes come out of a cache, so it has no share of memory's roofs. Require GB/s."
     return "The row has no roofs: leave out roofs=, or pass roofs='auto'."

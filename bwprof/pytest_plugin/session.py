@@ -1,4 +1,4 @@
-"""What a session of pytest measures, is held against, and leaves behind."""
+"""A pytest session's rows, its baselines, and its summary."""
 
 from __future__ import annotations
 
@@ -20,29 +20,22 @@ from bwprof.records.save_baseline import describe_disturbed, save_baseline
 from bwprof.records.source import Source, load_source
 from bwprof.results.row import Row
 from bwprof.text.formatting import path_text, plural
-from bwprof.text.terminal import console, table
+from bwprof.text.terminal import console, print_table
 
-_COLUMNS = ("test", "precision", "time ms", "GB/s", "% attainable", "baseline", "flags")
-
-_WIDTH = 400  # a test keeps its line, to be searched for
-
-_NUMBERS = ("time ms", "GB/s", "% attainable", "baseline")
+_WIDTH = 400  # a test is on one line, so that a search finds it
+_TEXTS = {"test": "case", "precision": "precision"}
+_NUMBERS = {"time ms": ("time_ms", ".4g"), "GB/s": ("bandwidth_gb_s", ".4g"), "% attainable": ("pct_attainable", ".1f")}
 
 
 class Session:
-    """One process's part of a session: of workers of pytest-xdist each has its own, and one gets all rows."""
+    """One process's part of a session: each worker of pytest-xdist has its own, and the main process gets all rows."""
 
     def __init__(
         self, *, here: Path, baseline: str | None, fail_on: str | None, save: str | None, force: bool, dir: str | None
     ) -> None:
-        """Options as given.
-
-        Raises
-        ------
-        OSError, ValueError
-            For a baseline that is not there or cannot be read, one to save that is there, and words that say nothing.
-        """
+        """Check the options; raise OSError or ValueError for a wrong one."""
         self.run_id = new_run_id()
+        self.roofs_missing = False  # measuring roofs did not help a row without them
         self._folder = here / (baselines.FOLDER if dir is None else dir)
         self._fail_on = parse_fail_on(fail_on, "--bwprof-fail-on")
         if fail_on is not None and baseline is None:
@@ -56,68 +49,56 @@ class Session:
                 raise ValueError(
                     f"--bwprof-save: there is a baseline '{save}' already; --bwprof-force replaces it"
                 ) from None
-        self._seen: set[tuple[str, int, str]] = set()
+        self._devices: set[tuple[str, int, str]] = set()
         self._verdicts: dict[object, dict[str, str]] = {}
-        self._hopeless = False
         self._rows: dict[object, dict[str, Any]] = {}
         self._notes: list[str] = []
 
     def roofs(self, choice: Choice, cache: str) -> Literal["auto", "stored"]:
-        """Stored roofs are checked once a session, not before each row."""
-        seen = (choice.backend, choice.index, cache)
-        first = seen not in self._seen
-        self._seen.add(seen)
+        """Return "auto" once a device, then "stored": roofs are checked once a session."""
+        device = (choice.backend, choice.index, cache)
+        first = device not in self._devices
+        self._devices.add(device)
         return "auto" if first else "stored"
 
-    def may_lack_roofs(self, *, found: bool | None = None) -> bool:
-        """Whether a row without roofs is worth another try with "auto"; `found`: whether one brought them."""
-        if found is not None:
-            self._hopeless = not found
-        return not self._hopeless
+    def check_row(self, row: Row, retry: Callable[[], tuple[Row, str]], *, tries: int) -> str:
+        """Compare a row with the baseline; return a description if it fails the gate, else "".
 
-    def hold(self, row: Row, again: Callable[[], tuple[Row, str]], *, tries: int) -> str:
-        """Hold a row against the baseline; "", or in words what fails the test.
-
-        The row stands among the baseline's own: what cases wander is learnt from all of them, and all share the chance
-        of a false alarm. One that would fail is measured once more by `again`, which says where, and both must say so;
-        `tries`: in how many processes that makes.
+        The row replaces the baseline's own in a comparison of all rows, which share the chance of a false alarm. One
+        that would fail is measured once more by `retry`, and both must agree; `tries`: in how many processes.
         """
         if self._base is None:
             return ""
-        base, own = self._base, case_key(row)
-        name, alike = _name_in(base, str(row["case"]))
+        base, key = self._base, case_key(row)
+        name, alike = _find_name(base, str(row["case"]))
         tested = {**row, "case": name}
-        others = [one for one in base.rows if portable_key(one) != portable_key(tested)]
+        others = [entry for entry in base.rows if portable_key(entry) != portable_key(tested)]
         samples = [*[None] * len(others), list(row.samples_ns)]
-        found = compare_sources(base, Source("this session", [*others, tested], samples), tries=tries)
-        place = next(
-            n
-            for n, line in enumerate(found.lines)
-            if line.pair.new is not None and case_key(line.pair.new) == case_key(tested)
-        )
+        comparison = compare_sources(base, Source("this session", [*others, tested], samples), tries=tries)
+        rows = [line.pair.new for line in comparison.lines]
+        place = next(n for n, new in enumerate(rows) if new is not None and case_key(new) == case_key(tested))
         failed, where = False, ""
-        if found.doubted(found.lines[place], self._fail_on):
-            second, where = again()
-            found = found.after_second_try({place: Row({**second, "case": name}, second.samples_ns)})
-            failed = found.fails(found.lines[place], self._fail_on)
-        line = found.lines[place]
+        if comparison.doubted(comparison.lines[place], self._fail_on):
+            second, where = retry()
+            comparison = comparison.after_second_try({place: Row({**second, "case": name}, second.samples_ns)})
+            failed = comparison.fails(comparison.lines[place], self._fail_on)
+        line = comparison.lines[place]
         change = "" if line.test is None else f"{format_change(line)} "
-        word = line.verdict.replace("_", " ")
-        self._verdicts[own] = {"verdict": f"{change}{word}"}
+        verdict = line.verdict.replace("_", " ")
+        outcome = self._verdicts[key] = {"verdict": f"{change}{verdict}"}
         if line.verdict not in (SLOWER, FASTER, SAME):
             why = f"{alike} of its tests end alike: pytest's --rootdir tells which" if alike else line.reason
-            self._verdicts[own]["unjudged"] = f"{word}: {why}" if why else word
-        if found.undecided(line, self._fail_on):
-            self._verdicts[own]["undecided"] = describe_undecided(found, [place])
+            outcome["unjudged"] = f"{verdict}: {why}" if why else verdict
+        if comparison.undecided(line, self._fail_on):
+            outcome["undecided"] = describe_undecided(comparison, [place])
         if not failed:
             return ""
-        words = [f"{line.verdict} than baseline '{base.name}': {row['case']}: {change.strip()}"]
-        words += [f"  {said}" for said in (found.cause(place), line.reason, where) if said]
-        return "\n".join(words)
+        head = f"{line.verdict} than baseline '{base.name}': {row['case']}: {change.strip()}"
+        return "\n  ".join([head, *filter(None, (comparison.cause(place), line.reason, where))])
 
-    def told(self, rows: Sequence[Row]) -> str:
-        """Rows as text, which a report can carry; "" for none."""
-        found = [
+    def encode_rows(self, rows: Sequence[Row]) -> str:
+        """Return rows as text, which a report carries; "" for none."""
+        documents = [
             {
                 "row": dict(row),
                 "samples": row.samples_ns if self._save else None,
@@ -125,75 +106,71 @@ class Session:
             }
             for row in rows
         ]
-        return json.dumps(found, default=str) if found else ""
+        return json.dumps(documents, default=str) if documents else ""
 
-    def add(self, told: str) -> None:
-        """What a report carried. Of a test that is run again the last row counts."""
-        for one in json.loads(told):
-            self._rows[case_key(one["row"])] = one
+    def add(self, text: str) -> None:
+        """Add the rows that a report carries; those of a repeated test replace earlier ones."""
+        for document in json.loads(text):
+            self._rows[case_key(document["row"])] = document
 
     def finish(self, exit_status: int) -> bool:
-        """At the end, where all rows are: what the gate could judge, and the baseline. False when it was no gate, or
-        nothing could be saved.
-        """
-        judged = self._judged()
-        return (self._save is None or self._saved(self._save, exit_status)) and judged
+        """Judge the gate and save the baseline, once all rows are there; False where either fails."""
+        judged = self._judge()
+        return (self._save is None or self._write(self._save, exit_status)) and judged
 
-    def _judged(self) -> bool:
-        """Says what the baseline did not judge; False when a gate judged nothing of what was measured."""
+    def _judge(self) -> bool:
         if self._base is None or not self._rows:
             return True
-        why = Counter(one["unjudged"] for one in self._rows.values() if one.get("unjudged"))
-        self._notes += [f"{count} of {len(self._rows)} rows {said}" for said, count in why.items()]
-        gated = self._fail_on != "never"
-        undecided = [one["undecided"] for one in self._rows.values() if one.get("undecided")]
-        if undecided:
-            self._notes += [f"--bwprof-fail-on failed: {said}" for said in undecided]
-            return False
-        if gated and why.total() == len(self._rows):
-            self._notes.append(f"--bwprof-fail-on failed: baseline '{self._base.name}' could judge none of the rows")
-            return False
-        return True
+        rows = self._rows.values()
+        reasons = Counter(row["unjudged"] for row in rows if row.get("unjudged"))
+        self._notes += [f"{count} of {len(rows)} rows {reason}" for reason, count in reasons.items()]
+        failures = [row["undecided"] for row in rows if row.get("undecided")]
+        if not failures and self._fail_on != "never" and reasons.total() == len(rows):
+            failures = [f"baseline '{self._base.name}' could judge none of the rows"]
+        self._notes += [f"--bwprof-fail-on failed: {failure}" for failure in failures]
+        return not failures
 
-    def _saved(self, name: str, exit_status: int) -> bool:
-        known = list(self._rows.values())
+    def _write(self, name: str, exit_status: int) -> bool:
+        rows = list(self._rows.values())
         if exit_status:
             self._notes.append(f"baseline '{name}' was not saved: the session failed")
             return True
-        source = Source("session", [one["row"] for one in known], [one["samples"] for one in known])
+        source = Source("session", [entry["row"] for entry in rows], [entry["samples"] for entry in rows])
         try:
-            if not known:
+            if not rows:
                 raise ValueError("no test measured anything with the fixture 'bandwidth'")
             path = save_baseline(name, source, folder=self._folder, force=self._force)
         except (OSError, ValueError) as error:
             self._notes.append(f"baseline '{name}' was not saved: {error}")
             return False
-        self._notes.append(f"baseline '{name}' ({plural(len(known), 'case')}) is in {path_text(path)}")
+        self._notes.append(f"baseline '{name}' ({plural(len(rows), 'case')}) is in {path_text(path)}")
         self._notes += filter(None, [describe_disturbed(name, source.rows)])
         return True
 
     def lines(self) -> list[str]:
-        """The summary: a table of the rows, and what was saved; nothing where nothing was measured or asked for."""
+        """Return the summary: a table of the rows, and notes; nothing for a session without either."""
         if not self._rows:
             return list(self._notes)
+        more = [] if self._base is None else ["baseline"]
+        cells = [
+            [
+                *_figures(entry["row"]),
+                *([entry.get("verdict", "")] if more else []),
+                str(entry["row"].get("flags") or ""),
+            ]
+            for entry in self._rows.values()
+        ]
         text = io.StringIO()
         screen = console(text)
         screen.width = _WIDTH
-        hidden = {"baseline"} if self._base is None else set()
-        shown = [name for name in _COLUMNS if name not in hidden]
-        made = table(screen, "", shown, numbers=[name for name in _NUMBERS if name not in hidden])
-        for one in self._rows.values():
-            cells = _cells(one)
-            made.add_row(*(cells[name] for name in shown))
-        screen.print(made)
-        lines = [line.rstrip() for line in text.getvalue().splitlines()]
-        return [line for line in lines if line] + self._notes
+        print_table(screen, [*_TEXTS, *_NUMBERS, *more, "flags"], cells, numbers=[*_NUMBERS, *more])
+        return [line.rstrip() for line in text.getvalue().splitlines() if line.strip()] + self._notes
 
 
-def _name_in(base: Source, case: str) -> tuple[str, int]:
+def _find_name(base: Source, case: str) -> tuple[str, int]:
     """Return a test's name in the baseline, and how many names there end alike where it has none.
 
-    An id begins at pytest's root folder, which an option can move: the end of the id tells the test.
+    A node id begins at pytest's root folder, which an option can change: the end of the id identifies the test.
     """
     names = {str(row["case"]) for row in base.rows}
     alike = [name for name in names if name.endswith(f"/{case}") or case.endswith(f"/{name}")]
@@ -202,19 +179,7 @@ def _name_in(base: Source, case: str) -> tuple[str, int]:
     return alike[0], 0
 
 
-def _cells(one: dict[str, Any]) -> dict[str, str]:
-    row = one["row"]
-
-    def figure(name: str, form: str) -> str:
-        return "-" if row.get(name) is None else format(row[name], form)
-
-    values = (
-        str(row["case"]),
-        str(row.get("precision") or ""),
-        figure("time_ms", ".4g"),
-        figure("bandwidth_gb_s", ".4g"),
-        figure("pct_attainable", ".1f"),
-        one.get("verdict", ""),
-        str(row.get("flags") or ""),
-    )
-    return dict(zip(_COLUMNS, values, strict=True))
+def _figures(row: dict[str, Any]) -> list[str]:
+    texts = [str(row.get(name) or "") for name in _TEXTS.values()]
+    numbers = [(row.get(name), form) for name, form in _NUMBERS.values()]
+    return [*texts, *("-" if value is None else format(value, form) for value, form in numbers)]

@@ -1,1 +1,1 @@
-"""Records: what is kept of measurements, and found again: baselines, proof bundles, the key that joins rows."""
+"""Stored measurements: keys that join rows, baselines, proof bundles, comparisons, histories."""

@@ -1,4 +1,4 @@
-"""Baselines: rows of one or more fresh processes by case, in one file each that diffs well."""
+"""Baselines: the rows of one or more fresh processes by case, one JSON file each."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from bwprof.text.listing import Listing
 from bwprof.text.parsing import nearest, parse_bool, path_of, quote_text, read_number, repr_short
 
 FORMAT = "bwprof-baseline"
-
 VERSION = 1
-
-_encoded = json.JSONEncoder(allow_nan=False).encode
-
-_WIDEST = 120  # what fits is one line, and so is a list of numbers
-
+FOLDER = ".bwprof/baselines"  # below the working directory, so that a repository can hold it
+MOST_LETTERS = 128
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
+_MISSING = frozenset({"na", "nan", "nat", "none", "null"})
+_MOST_NAMES = 10  # in a message
+_WIDTH = 120  # of a line; lists of numbers are on one line always
+_SAVE_AGAIN = "save it anew with 'bwprof baseline save NAME --force', or take an older copy of the file"
+_encode = json.JSONEncoder(allow_nan=False).encode
 BaselineRun = tuple[Sequence[RowDict], Sequence[list[float] | None], Mapping[str, Any]]  # rows, raw samples, metadata
 
-# Of a case, beside its key and its work: what one process finds as any other does.
+# Columns that a case has once where all processes agree, beside its key and its work.
 _SHARED = (
     *("seed", "buffer_sets", "peak_gb_s", "peak_tflops", "tolerance", "rows_checked", "rows_total"),
     *("device_uuid", "driver", "hostname", "bwprof_version", "schema_version"),
@@ -39,80 +41,71 @@ _SHARED = (
 
 @dataclass(frozen=True, slots=True)
 class BaselineCase:
-    """A case of a baseline: the row of each run that measured it, with its raw samples. Several runs of one process
-    count once.
-    """
+    """A case of a baseline: one row for each run, with its raw samples. Runs of one process count once."""
 
     rows: tuple[RowDict, ...]
     samples: tuple[list[float] | None, ...]
 
     @property
     def process_ms(self) -> tuple[float, ...]:
-        """The median of each process, of several runs of one their geometric mean; disturbed ones are left out where
-        others are not.
-        """
-        found: dict[object, list[float]] = {}
+        """The median time of each process; the geometric mean of several runs of one process."""
+        times: dict[object, list[float]] = {}
         for place in self.timed:
-            found.setdefault(self.process(place), []).append(float(self.rows[place]["time_ms"]))
-        return tuple(
-            geometric_mean([ms for ms in times if positive_number(ms)] or times[:1]) for times in found.values()
-        )
+            times.setdefault(self.process(place), []).append(float(self.rows[place]["time_ms"]))
+        groups = ([ms for ms in group if positive_number(ms)] or group[:1] for group in times.values())
+        return tuple(map(geometric_mean, groups))
 
     @property
     def processes(self) -> int:
-        """How many measured it, whether their times count or not."""
+        """The number of processes, with or without a usable time."""
         return len(set(map(self.process, range(len(self.rows)))))
 
     @property
     def middle(self) -> int:
-        """Which row stands for the case: the one whose median is the middle one, the lower of two."""
-        places = self.timed
-        return (
-            sorted(places, key=lambda place: float(self.rows[place]["time_ms"]))[(len(places) - 1) // 2]
-            if places
-            else 0
-        )
+        """The index of the row with the median time (the lower of two), which represents the case."""
+        places = sorted(self.timed, key=lambda place: float(self.rows[place]["time_ms"]))
+        return places[(len(places) - 1) // 2] if places else 0
 
     @property
     def row(self) -> RowDict:
-        """That row."""
+        """The row that represents the case."""
         return self.rows[self.middle]
 
     def process(self, place: int) -> object:
-        """What tells the process of a row from others."""
+        """Return what identifies the process of a row."""
         return process_name(self.rows[place]) or place
 
     @property
     def timed(self) -> list[int]:
-        """The places of the rows whose times count: disturbed ones where no others are."""
-        timed = [
-            n for n, row in enumerate(self.rows) if row["status"] == "ok" and not formatting.is_missing(row["time_ms"])
-        ]
+        """The indices of rows with a usable time; of disturbed rows only where there are no others."""
+        rows = enumerate(self.rows)
+        timed = [n for n, row in rows if row["status"] == "ok" and not formatting.is_missing(row["time_ms"])]
         return [place for place in timed if pairs.comparable(self.rows[place])] or timed
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What later measurements are held against.
+    """Measurements that later ones are compared with.
 
     Attributes
     ----------
     name : str
-        What it is called; its file is ``NAME.json``.
-    cases : tuple of Kept
-        The cases, in the order of their names.
+        The name; the file is ``NAME.json``.
+    cases : tuple of BaselineCase
+        The cases, sorted by their names.
     run : dict
         Metadata of the first process's run.
     processes : tuple of dict
-        Each process's run_id, started and finished, where they are known.
+        run_id, started and finished of each process, where known.
     saved : str
         When it was saved, UTC.
+
     Examples
     --------
     >>> row = {"operation": "gemm", "status": "ok", "flags": "", "device": "H200", "driver": None}
     >>> rows = tuple({**row, "time_ms": time} for time in (0.52, 0.50, 0.51))
-    >>> found = Baseline("main", (BaselineCase(rows, (None, None, None)),))
-    >>> found.rows[0]["time_ms"], found.process_ms, found.device
+    >>> baseline = Baseline("main", (BaselineCase(rows, (None, None, None)),))
+    >>> baseline.rows[0]["time_ms"], baseline.process_ms, baseline.device
     (0.51, [(0.52, 0.5, 0.51)], 'H200')
     """
 
@@ -124,71 +117,63 @@ class Baseline:
 
     @property
     def rows(self) -> list[RowDict]:
-        """A row a case: the one in the middle."""
-        return [kept.row for kept in self.cases]
+        """One row for each case: the one with the median time."""
+        return [case.row for case in self.cases]
 
     @property
     def samples(self) -> list[list[float] | None]:
         """The raw samples of `rows`, ns per launch."""
-        return [kept.samples[kept.middle] for kept in self.cases]
+        return [case.samples[case.middle] for case in self.cases]
 
     @property
     def process_ms(self) -> list[tuple[float, ...]]:
-        """Of each of `rows` the medians of all processes: how far they wander."""
-        return [kept.process_ms for kept in self.cases]
+        """The median times of all processes, ms, for each case."""
+        return [case.process_ms for case in self.cases]
 
     @property
     def most_processes(self) -> int:
-        """How many processes measured a case, at most."""
-        return max(kept.processes for kept in self.cases)
+        """The number of processes of the case that has most."""
+        return max(case.processes for case in self.cases)
 
     @property
     def joined(self) -> str:
-        """In words that runs of one process count once; "" where each has its own."""
-        runs = max(len(kept.rows) for kept in self.cases)
-        if all(kept.processes == len(kept.rows) for kept in self.cases):
+        """A description of runs that share a process, which counts once; "" where none do."""
+        runs = max(len(case.rows) for case in self.cases)
+        if all(case.processes == len(case.rows) for case in self.cases):
             return ""
         count = self.most_processes
         return f"{runs} runs of {'one process, which counts once' if count == 1 else f'{count} processes'}"
 
     @property
     def device(self) -> str:
-        """The devices' names, joined by ';' where there are several."""
-        return self._told("device")
+        """The devices' names, joined by ';'."""
+        return self._join_values("device")
 
     @property
     def driver(self) -> str:
-        """The driver's version, likewise."""
-        return self._told("driver")
+        """The drivers' versions, joined by ';'."""
+        return self._join_values("driver")
 
-    def _told(self, name: str) -> str:
-        return ";".join(dict.fromkeys(str(row[name]) for kept in self.cases for row in kept.rows if row[name]))
+    def _join_values(self, name: str) -> str:
+        return ";".join(dict.fromkeys(str(row[name]) for case in self.cases for row in case.rows if row[name]))
 
 
 def make_baseline(name: str, runs: Sequence[BaselineRun], *, saved: str = "") -> Baseline:
-    """A baseline of the rows, raw samples and metadata of one process's run, or of several.
-
-    Raises
-    ------
-    ValueError
-        When there is no row.
-    """
-    keys = unique_keys(*(rows for rows, _, _ in runs))
-    found: dict[tuple[object, ...], list[tuple[RowDict, list[float] | None]]] = {}
-    for told, (rows, samples, _) in zip(keys, runs, strict=True):
-        for one, row, values in zip(told, rows, samples, strict=True):
-            found.setdefault(one, []).append((row, values))
-    if not found:
-        raise ValueError(f"baseline '{quote_text(name)}' would be empty: what it is made of has no rows")
-    in_order = sorted(found.items(), key=lambda item: _place(item[0], item[1][0][0]))
-    cases = tuple(BaselineCase(*zip(*kept, strict=True)) for _, kept in in_order)
-    told_of = ("run_id", "started", "finished")
-    processes = tuple({word: run[word] for word in told_of if run.get(word)} for _, _, run in runs)
-    return Baseline(name, cases, dict(runs[0][2]), processes, saved)
+    """Make a baseline of runs; raise ValueError where they have no row."""
+    cases: dict[tuple[object, ...], list[tuple[RowDict, list[float] | None]]] = {}
+    for keys, (rows, samples, _) in zip(unique_keys(*(rows for rows, _, _ in runs)), runs, strict=True):
+        for key, row, values in zip(keys, rows, samples, strict=True):
+            cases.setdefault(key, []).append((row, values))
+    if not cases:
+        raise ValueError(f"baseline '{quote_text(name)}' would be empty: its sources have no rows")
+    ordered = sorted(cases.items(), key=lambda item: _sort_key(item[0], item[1][0][0]))
+    names = ("run_id", "started", "finished")
+    processes = tuple({word: run[word] for word in names if run.get(word)} for _, _, run in runs)
+    members = tuple(BaselineCase(*zip(*case, strict=True)) for _, case in ordered)
+    return Baseline(name, members, dict(runs[0][2]), processes, saved)
 
 
-def _place(key: tuple[object, ...], row: RowDict) -> list[tuple[bool, int, str]]:
-    """Where a case stands: by its names first, numbers as numbers."""
+def _sort_key(key: tuple[object, ...], row: RowDict) -> list[tuple[bool, int, str]]:
     values = [row.get(name) for name in ("case", "precision", "cache", "variant")] + list(key)
     return [
         (value is not None, value if isinstance(value, int) else 0, "" if value is None else str(value))
@@ -197,7 +182,7 @@ def _place(key: tuple[object, ...], row: RowDict) -> list[tuple[bool, int, str]]
 
 
 def format_baseline(baseline: Baseline) -> str:
-    """The whole document, the same for the same content: a line a value, missing ones left out."""
+    """Return a baseline's JSON document: the same for the same content, one value a line, without missing values."""
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -209,43 +194,33 @@ def format_baseline(baseline: Baseline) -> str:
         "run": dict(baseline.run),
     }
     shared = {*key_names(), *_SHARED, *(column.name for column in columns.columns() if column.group == "work")}
-    cases = [_case_document(kept, shared) for kept in baseline.cases]
-    return _written({**json_file.plain(document), "cases": cases}, 0) + "\n"
+    cases = [_case_document(case, shared) for case in baseline.cases]
+    return _format_json({**json_file.plain(document), "cases": cases}, 0) + "\n"
 
 
-def _case_document(kept: BaselineCase, shared: Collection[str]) -> dict[str, Any]:
-    """What is the same in all processes, once; if it is one of the `shared` columns; the rest for each of them."""
-    whole = [json_file.to_json_types(row, values) for row, values in zip(kept.rows, kept.samples, strict=True)]
-    several = len(whole) > 1
-    same = {name for name in shared if not several or len({_encoded(row.get(name)) for row in whole}) == 1}
-    first = {name: value for name, value in whole[0].items() if name in same}
-    rest = [{name: value for name, value in row.items() if name not in first and value is not None} for row in whole]
+def _case_document(case: BaselineCase, shared: Collection[str]) -> dict[str, Any]:
+    """Put the `shared` columns in which all processes agree into "case", the others into "processes"."""
+    rows = [json_file.to_json_types(row, values) for row, values in zip(case.rows, case.samples, strict=True)]
+    equal = {name for name in shared if len(rows) == 1 or len({_encode(row.get(name)) for row in rows}) == 1}
+    first = {name: value for name, value in rows[0].items() if name in equal}
+    rest = [{name: value for name, value in row.items() if name not in first and value is not None} for row in rows]
     return {"case": first, "processes": rest}
 
 
-def _written(value: Any, depth: int) -> str:
-    """JSON with a line for each thing that is not short."""
+def _format_json(value: Any, depth: int) -> str:
+    """Format JSON, one line for whatever fits into `_WIDTH`."""
     if not isinstance(value, (dict, list)) or _is_numbers(value):
-        return _encoded(value)
-    if _room_behind(value, _WIDEST - depth) >= 0 and len(short := _encoded(value)) + depth <= _WIDEST:
-        return short
-    pad = " " * (depth + 1)
+        return _encode(value)
     if isinstance(value, dict):
-        inner = [f"{pad}{_encoded(name)}: {_written(item, depth + 1)}" for name, item in value.items()]
-        return "{\n" + ",\n".join(inner) + f"\n{pad[1:]}}}"
-    return "[\n" + ",\n".join(pad + _written(item, depth + 1) for item in value) + f"\n{pad[1:]}]"
-
-
-def _room_behind(value: Any, room: int) -> int:
-    """What is left of so many characters behind the fewest that a value may take; below 0 where it surely is longer."""
-    if not isinstance(value, (dict, list)):
-        return room - (len(value) if isinstance(value, str) else 1)
-    room -= 2 * len(value)
-    for item in value.values() if isinstance(value, dict) else value:
-        if room < 0:
-            break
-        room = _room_behind(item, room)
-    return room
+        items = [f"{_encode(name)}: {_format_json(item, depth + 1)}" for name, item in value.items()]
+    else:
+        items = [_format_json(item, depth + 1) for item in value]
+    left, right = "{}" if isinstance(value, dict) else "[]"
+    line = f"{left}{', '.join(items)}{right}"
+    if len(line) + depth <= _WIDTH and "\n" not in line:
+        return line
+    pad = "\n" + " " * depth
+    return f"{left}{pad} {f',{pad} '.join(items)}{pad}{right}"
 
 
 def _is_numbers(value: Any) -> bool:
@@ -253,46 +228,35 @@ def _is_numbers(value: Any) -> bool:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """The baseline of a file; its name is the file's.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is none.
-    ValueError
-        When it is no baseline, not a whole one, or one that a later bwprof wrote.
-    """
+    """Read a baseline's file; its name is the file's."""
     return parse_baseline(read_text(path), str(path), path.stem)
 
 
 def parse_baseline(content: str, source: str, name: str) -> Baseline:
-    """The same from a file's text; `source` names it."""
+    """Parse a file's text; raise ValueError, with the file as `source`, for another, incomplete or later file."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source} is not a whole baseline ({error}): {_ANEW}") from None
-    found = document.get("format") if isinstance(document, dict) else None
-    if found == json_file.FORMAT:
+        raise ValueError(f"{source} is not a whole baseline ({error}): {_SAVE_AGAIN}") from None
+    kind = document.get("format") if isinstance(document, dict) else None
+    if kind == json_file.FORMAT:
         raise ValueError(f"{source} is a result file, not a baseline: 'bwprof baseline save NAME FILE' makes one of it")
-    if found != FORMAT:
+    if kind != FORMAT:
         raise ValueError(f'{source} is not a baseline: it has no "format": "{FORMAT}"')
     _check_versions(document, source)
     cases, run, processes = (document.get(part) for part in ("cases", "run", "processes"))
     if not isinstance(cases, list) or not isinstance(run, dict) or not _are_dicts(processes):
-        raise ValueError(f"{source} is not a whole baseline (cases, run or processes are missing): {_ANEW}")
+        raise ValueError(f"{source} is not a whole baseline (cases, run or processes are missing): {_SAVE_AGAIN}")
     if not cases:
-        raise ValueError(f"{source} is empty, it has no cases: {_ANEW}")
+        raise ValueError(f"{source} is empty, it has no cases: {_SAVE_AGAIN}")
     json_file.check_depth(run, source)
-    kept = []
+    members = []
     for number, case in enumerate(cases, start=1):
         try:
-            kept.append(_read_case(case, source))
+            members.append(_parse_case(case, source))
         except ValueError as error:
             raise ValueError(f"{source}, case {number}: {error}") from None
-    return Baseline(name, tuple(kept), run, tuple(processes), str(document.get("saved") or ""))
-
-
-_ANEW = "save it anew with 'bwprof baseline save NAME --force', or take an older copy of the file"
+    return Baseline(name, tuple(members), run, tuple(processes), str(document.get("saved") or ""))
 
 
 def _check_versions(document: Mapping[str, Any], source: str) -> None:
@@ -306,55 +270,42 @@ def _check_versions(document: Mapping[str, Any], source: str) -> None:
     schema.check_version(document.get("schema_version"), source)
 
 
-def _are_dicts(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(item, dict) for item in found)
+def _are_dicts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
-def _read_case(found: Any, source: str) -> BaselineCase:
-    """A case of the file."""
-    if not isinstance(found, dict) or not isinstance(found.get("case"), dict) or not _are_dicts(found.get("processes")):
-        raise ValueError(f"{repr_short(found)} is no case with its processes")
-    if not found["processes"]:
+def _parse_case(case: Any, source: str) -> BaselineCase:
+    if not isinstance(case, dict) or not isinstance(case.get("case"), dict) or not _are_dicts(case.get("processes")):
+        raise ValueError(f"{repr_short(case)} is no case with its processes")
+    if not case["processes"]:
         raise ValueError("it has no processes")
-    rows = [json_file.parsed_row({**found["case"], **process}, source) for process in found["processes"]]
+    rows = [json_file.parsed_row({**case["case"], **process}, source) for process in case["processes"]]
     return BaselineCase(*zip(*rows, strict=True))
 
 
-MOST_LETTERS = 128
-
-_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
-
-
-def check_file_name(given: object, what: str) -> str:
-    """A name that is safe as a file's; ValueError with `what` for anything else.
+def check_file_name(name: object, what: str) -> str:
+    """Return a name that is safe as a file's name; raise ValueError with `what` for any other.
 
     Examples
     --------
-    >>> plain_name("h200_driver-580.1", "a baseline's name")
+    >>> check_file_name("h200_driver-580.1", "a baseline's name")
     'h200_driver-580.1'
     """
-    if isinstance(given, str) and _PLAIN.fullmatch(given):
-        return given
+    if isinstance(name, str) and _PLAIN.fullmatch(name):
+        return name
     raise ValueError(
-        f"{what} is {repr_short(given)}: allowed are {MOST_LETTERS} of the letters A-Z a-z, digits, '.', '_' and '-', "
+        f"{what} is {repr_short(name)}: allowed are {MOST_LETTERS} of the letters A-Z a-z, digits, '.', '_' and '-', "
         "not beginning with '.'"
     )
 
 
-FOLDER = ".bwprof/baselines"  # below the working directory: in a repository it can be committed
-
-_MISSING = frozenset({"na", "nan", "nat", "none", "null"})
-
-_LISTED = 10  # names that a message lists
-
-
 def baseline_folder(folder: str | PathLike[str] | None) -> Path:
-    """Where baselines are, unless `folder` says otherwise."""
+    """Return the folder of baselines; the default one for None."""
     return Path(FOLDER) if folder is None else path_of(folder, "folder")
 
 
 def baseline_path(name: str, folder: str | PathLike[str] | None = None) -> Path:
-    """A baseline's file; ValueError for a name that is none, and for one that tables read as a missing value."""
+    """Return a baseline's file; raise ValueError for an unsafe name, and for one that tables read as missing."""
     plain = check_file_name(name, "the name of a baseline")
     if plain.lower() in _MISSING or plain.startswith("-") or math.isinf(read_number(plain)):
         raise ValueError(f"the name of a baseline is '{plain}': tables and shells misread it; use another name")
@@ -368,18 +319,18 @@ class Baselines(Listing):
 
 
 def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
-    """The baselines that are there.
+    """List the baselines of a folder.
 
     Parameters
     ----------
     folder : path, optional
-        Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
+        The folder of baselines; by default ``.bwprof/baselines`` below the working directory.
 
     Returns
     -------
     list of dict
-        By name: name, cases, processes (that measured them), device, driver, saved, and problem: why the file cannot be
-        read, "" where it can. It shows itself as a table, and is indexed by names, too.
+        Sorted by name: name, cases, processes, device, driver, saved, and problem (why the file cannot be read, else
+        ""). The list prints as a table, and names index it, too.
 
     Examples
     --------
@@ -389,41 +340,41 @@ def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
     ...     bwprof.baselines(folder=folder)["main"]["cases"]
     63
     """
-    found = Baselines()
+    lines = Baselines()
     for name in baseline_names(folder):
         line: dict[str, object] = {"name": name, "cases": 0, "processes": 0}
         line |= {"device": "", "driver": "", "saved": "", "problem": ""}
         try:
-            known = read_baseline(baseline_folder(folder) / f"{name}.json")
+            baseline = read_baseline(baseline_folder(folder) / f"{name}.json")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None)
             line["problem"] = f"{quote_text(baseline_folder(folder) / name)}.json: {reason}" if reason else str(error)
         else:
-            line |= {"cases": len(known.cases), "processes": known.most_processes}
-            line |= {"device": known.device, "driver": known.driver, "saved": known.saved}
-        found.append(line)
-    return found
+            line |= {"cases": len(baseline.cases), "processes": baseline.most_processes}
+            line |= {"device": baseline.device, "driver": baseline.driver, "saved": baseline.saved}
+        lines.append(line)
+    return lines
 
 
 def baseline_names(folder: str | PathLike[str] | None = None) -> list[str]:
-    """The names of the baselines that are there, in order; none where there is no folder."""
+    """Return the sorted names of the baselines in a folder; none where there is no folder."""
     try:
-        found = sorted(path.stem for path in baseline_folder(folder).iterdir() if path.suffix == ".json")
+        names = sorted(path.stem for path in baseline_folder(folder).iterdir() if path.suffix == ".json")
     except FileNotFoundError:
         return []
-    return [name for name in found if not name.startswith(".")]
+    return [name for name in names if not name.startswith(".")]
 
 
 def missing_error(name: str, folder: str | PathLike[str] | None = None) -> FileNotFoundError:
-    """The error for a name that no baseline has; it offers the nearest one."""
-    known = baseline_names(folder)
-    near = nearest(name, known, likeness=0.5)
+    """Return the error for a name that no baseline has; it offers the nearest one."""
+    names = baseline_names(folder)
+    near = nearest(name, names, likeness=0.5)
     hint = f"did you mean '{near}'? " if near else ""
-    listed = ", ".join(known[:_LISTED]) + (f" and {len(known) - _LISTED} more" if len(known) > _LISTED else "")
-    there = f"there: {listed}" if known else f"'bwprof baseline save {quote_text(name)}' makes one"
-    return FileNotFoundError(
-        f"no baseline '{quote_text(name)}' in {quote_text(baseline_folder(folder))}: {hint}{there}"
-    )
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    listed = f"there: {', '.join(names[:_MOST_NAMES])}{more}"
+    there = listed if names else f"'bwprof baseline save {quote_text(name)}' makes one"
+    where = quote_text(baseline_folder(folder))
+    return FileNotFoundError(f"no baseline '{quote_text(name)}' in {where}: {hint}{there}")
 
 
 def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Baseline:
@@ -432,9 +383,9 @@ def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Ba
     Parameters
     ----------
     name : str
-        What it was saved as.
+        The name it was saved as.
     folder : path, optional
-        Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
+        The folder of baselines; by default ``.bwprof/baselines`` below the working directory.
 
     Returns
     -------
@@ -445,9 +396,10 @@ def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Ba
     Raises
     ------
     FileNotFoundError
-        When there is none of that name: the message offers the nearest one.
+        When there is no baseline of that name; the message offers the nearest one.
     ValueError
-        For a name that is none, and a file that is no whole baseline, or one of a later bwprof.
+        For an unsafe name, and a file that is no complete baseline or one of a later bwprof.
+
     Examples
     --------
     >>> import bwprof, tempfile
@@ -464,14 +416,15 @@ def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Ba
 
 
 def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Path:
-    """Remove a baseline's file, whatever it holds; gives its path.
+    """Remove a baseline's file, damaged or not, and return its path.
 
     Raises
     ------
     FileNotFoundError
-        When there is none of that name.
+        When there is no baseline of that name.
     OSError
         When it cannot be removed, or another process is saving it.
+
     Examples
     --------
     >>> import bwprof, tempfile
@@ -489,32 +442,18 @@ def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> 
 
 
 def write_baseline(baseline: Baseline, *, folder: str | PathLike[str] | None = None, force: bool = False) -> Path:
-    """Write a baseline's file in one step, and give its path.
-
-    Raises
-    ------
-    FileExistsError
-        When there is one of that name and `force` was not given.
-    OSError
-        When it cannot be written; an older file is then whole.
-    """
+    """Write a baseline's file in one step, and return its path; replace another one only with `force`."""
     path = baseline_path(baseline.name, folder)
     content = format_baseline(baseline)
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path):
         check_free(baseline.name, folder, force=force)
-        atomic_write(path, content, check=lambda found: parse_baseline(found, str(path), baseline.name))
+        atomic_write(path, content, check=lambda text: parse_baseline(text, str(path), baseline.name))
     return path
 
 
 def prepare_folder(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
-    """Before anything is measured for it: the name is free, and the folder can be written to.
-
-    Raises
-    ------
-    FileExistsError, OSError, ValueError
-        As `write` would.
-    """
+    """Check before a measurement that `write_baseline` can write: the name is free, the folder writable."""
     check_free(name, folder, force=force)
     path = baseline_path(name, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -523,7 +462,7 @@ def prepare_folder(name: str, folder: str | PathLike[str] | None = None, *, forc
 
 
 def check_free(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
-    """FileExistsError when a baseline of that name is there and may not be replaced, ValueError for a link."""
+    """Raise FileExistsError for a baseline that may not be replaced, ValueError for a link."""
     path = baseline_path(name, folder)
     refuse_foreign(path)
     if not parse_bool(force, "force") and os.path.lexists(path):

@@ -1,11 +1,11 @@
-"""What identifies a case in two runs, and which of its values are compared."""
+"""Identify a case in two runs, and read the values to compare."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,85 +17,9 @@ from bwprof.text.formatting import figure_text, seconds_text
 from bwprof.text.parsing import finite_number, repr_short, unknown
 
 METRICS = ("time_ms", "bandwidth_gb_s", "traffic_ratio")
-
-
-@dataclass(frozen=True, slots=True)
-class MetricValue:
-    """A side of a comparison: the middle of its processes, the ends of the interval within one, and all of them.
-
-    An end that nobody knows is the middle itself: then the gate alone decides.
-    """
-
-    middle: float
-    low: float
-    high: float
-    processes: tuple[float, ...]
-
-
-def check_metric(given: Any) -> str:
-    """One of `METRICS`; ValueError for anything else."""
-    if not isinstance(given, str) or given not in METRICS:
-        raise ValueError(unknown("metric", given, METRICS))
-    return str(given)
-
-
-def higher_is_better(metric: str) -> bool:
-    """Which way a metric should go."""
-    return schema.column(metric).better == "higher"
-
-
-def format_metric(found: float, metric: str) -> str:
-    """A value of a metric for people, with its unit."""
-    if metric == "time_ms":
-        return seconds_text(found / 1e3)
-    return f"{figure_text(found, whole_from=1000)} {schema.column(metric).unit}"
-
-
-def positive_number(found: Any) -> float | None:
-    """A number that a time, a rate or a count of bytes can be; None for anything else."""
-    number = finite_number(found)
-    return number if number is not None and number > 0 else None
-
-
-def read_metric(row: RowDict, process_ms: Sequence[float], metric: str) -> MetricValue | str:
-    """What a row says of a metric; in words why it says nothing."""
-    given = row.get(metric)
-    found = positive_number(given)
-    if found is None:
-        if metric == "traffic_ratio" and formatting.is_missing(given):
-            return f"{metric} was not counted: measure with --counters"
-        return f"its {metric} is {'missing' if formatting.is_missing(given) else repr_short(given)}"
-    time = positive_number(row.get("time_ms"))
-    if metric == "traffic_ratio" or time is None:  # a bandwidth without a time: of a table that somebody wrote
-        return MetricValue(found, found, found, (found,))
-    processes = tuple(ms for ms in process_ms if positive_number(ms) is not None) or (time,)
-    share = (
-        geometric_mean(processes) / time
-    )  # the interval is within one process: it goes with the middle of all of them
-    share = share if 0 < share < math.inf else 1.0
-    low, high = (_end(row.get(name), time) * share for name in ("time_ms_lo", "time_ms_hi"))
-    if metric == "time_ms":
-        return MetricValue(geometric_mean(processes), low, high, processes)
-    work = found * time
-    rates = tuple(min(max(work / ms, sys.float_info.min), sys.float_info.max) for ms in processes)  # logarithms follow
-    return MetricValue(
-        work / geometric_mean(processes), work / high if high else math.inf, work / low if low else math.inf, rates
-    )
-
-
-def _end(found: Any, time: float) -> float:
-    """Of an interval, which may be infinite."""
-    return time if formatting.is_missing(found) or not found >= 0 else float(found)
-
-
-def geometric_mean(processes: Sequence[float]) -> float:
-    """The geometric mean: of one process its own median."""
-    return processes[0] if len(processes) == 1 else math.exp(math.fsum(map(math.log, processes)) / len(processes))
-
-
 CaseKey = tuple[object, ...]
 
-# Two times are of the same thing on the same ground only where these agree, too.
+# Times are comparable only where these columns agree, too.
 GROUND = {
     "backend": "another backend",
     "device": "another device",
@@ -107,63 +31,144 @@ GROUND = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class MetricValue:
+    """A metric of one side: the mean of its processes, the interval's ends within a process, each process's value.
+
+    An unknown end is the middle itself: then the gate alone decides.
+    """
+
+    middle: float
+    low: float
+    high: float
+    processes: tuple[float, ...]
+
+
+def check_metric(metric: Any) -> str:
+    """Return one of `METRICS`; raise ValueError for anything else."""
+    if not isinstance(metric, str) or metric not in METRICS:
+        raise ValueError(unknown("metric", metric, METRICS))
+    return str(metric)
+
+
+def higher_is_better(metric: str) -> bool:
+    """Return whether more of a metric is better."""
+    return schema.column(metric).better == "higher"
+
+
+def format_metric(number: float, metric: str) -> str:
+    """Format a metric's value with its unit."""
+    if metric == "time_ms":
+        return seconds_text(number / 1e3)
+    return f"{figure_text(number, whole_from=1000)} {schema.column(metric).unit}"
+
+
+def positive_number(value: Any) -> float | None:
+    """Return a finite number above 0; None for anything else."""
+    number = finite_number(value)
+    return number if number is not None and number > 0 else None
+
+
+def read_metric(row: RowDict, process_ms: Sequence[float], metric: str) -> MetricValue | str:
+    """Return a row's value of a metric, or why it has none."""
+    number = positive_number(row.get(metric))
+    if number is None:
+        return _describe_missing(row.get(metric), metric)
+    time = positive_number(row.get("time_ms"))
+    if metric == "traffic_ratio" or time is None:  # a table made by hand may have a bandwidth without a time
+        return MetricValue(number, number, number, (number,))
+    processes = tuple(ms for ms in process_ms if positive_number(ms) is not None) or (time,)
+    mean = geometric_mean(processes)
+    share = mean / time  # scales the interval, which is within one process, to the mean of all processes
+    share = share if 0 < share < math.inf else 1.0
+    low, high = (_interval_end(row.get(name), time) * share for name in ("time_ms_lo", "time_ms_hi"))
+    if metric == "time_ms":
+        return MetricValue(mean, low, high, processes)
+    work = number * time
+    rates = tuple(min(max(work / ms, sys.float_info.min), sys.float_info.max) for ms in processes)  # logarithms follow
+    return MetricValue(work / mean, work / high if high else math.inf, work / low if low else math.inf, rates)
+
+
+def _describe_missing(value: Any, metric: str) -> str:
+    if metric == "traffic_ratio" and formatting.is_missing(value):
+        return f"{metric} was not counted: measure with --counters"
+    return f"its {metric} is {'missing' if formatting.is_missing(value) else repr_short(value)}"
+
+
+def _interval_end(end: Any, time: float) -> float:
+    return time if formatting.is_missing(end) or not end >= 0 else float(end)
+
+
+def geometric_mean(times: Sequence[float]) -> float:
+    """Return the geometric mean; a single value unchanged."""
+    return times[0] if len(times) == 1 else math.exp(math.fsum(map(math.log, times)) / len(times))
+
+
 @cache
 def portable_names() -> tuple[str, ...]:
-    """What a case is, wherever and however it ran."""
+    """Return the columns that define a case on any device."""
     return ("operation", *schema.all_param_names(), "kv_lens", "case", "precision", "cache")
 
 
 @cache
 def variantless_names() -> tuple[str, ...]:
-    """The same on one kind of device under one timer, whichever variant ran."""
+    """Return the columns that define a case on one kind of device under one timer, whichever variant ran."""
     return (*portable_names(), "timer", "backend", "device")
 
 
 @cache
 def key_names() -> tuple[str, ...]:
-    """All that identifies a case."""
+    """Return all columns that identify a case."""
     return (*variantless_names(), "variant")
 
 
 def case_key(row: RowDict) -> CaseKey:
-    """What a row of another run must have in common with this one to be the same case.
+    """Return the key that rows of one case have in common in all runs.
 
     Examples
     --------
-    >>> one = {"operation": "gemm", "M": 1, "precision": "fp16", "variant": "tiled", "run_id": "a"}
-    >>> key(one) == key({**one, "run_id": "b"}), key(one) == key({**one, "variant": "gemv"})
+    >>> row = {"operation": "gemm", "M": 1, "precision": "fp16", "variant": "tiled", "run_id": "a"}
+    >>> case_key(row) == case_key({**row, "run_id": "b"}), case_key(row) == case_key({**row, "variant": "gemv"})
     (True, False)
     """
     return _values(row, key_names())
 
 
 def variantless_key(row: RowDict) -> CaseKey:
-    """The same without the variant: joins rows of which another variant ran."""
+    """Return the key without the variant."""
     return _values(row, variantless_names())
 
 
 def portable_key(row: RowDict) -> CaseKey:
-    """The case alone: joins rows that another device, backend or timer measured, which are not to be compared."""
+    """Return the key without variant, device, backend and timer."""
     return _values(row, portable_names())
 
 
 def unique_keys(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
-    """Each side's keys, none of them twice within a side.
+    """Return the rows' keys for each side, none of them twice within a side.
 
-    Where `key` does not tell two rows of a side apart, what both sides know of the caller's own columns does (the
-    arguments of a function that was swept), then the device's UUID where the sides have one in common, then the order.
+    Rows of one `case_key` are distinguished by the caller's own columns that all sides have (arguments of a swept
+    function), then by the device's UUID where the sides have one in common, then by their order.
     """
-    return [_in_turns(keys, [None] * len(keys)) for keys in _distinguish_rows(sides)]
+    return [_number_turns(keys, [None] * len(keys)) for keys in _distinguish_rows(sides)]
+
+
+def group_places(keys: Sequence[Hashable]) -> dict[Any, list[int]]:
+    """Return the indices of each distinct key."""
+    groups: dict[Any, list[int]] = {}
+    for place, key in enumerate(keys):
+        groups.setdefault(key, []).append(place)
+    return groups
 
 
 def keys_within_runs(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
-    """The same, but none of them twice within a run of a side: of several runs the same case has the same key.
+    """Return keys as `unique_keys`, unique within each run of a side: a case has the same key in all runs.
 
-    Rows on different ground are different ones.
+    Rows that differ in a column of `GROUND` have different keys.
     """
     return [
-        _in_turns(
-            [(*told, *_values(row, tuple(GROUND))) for told, row in zip(keys, rows, strict=True)],
+        _number_turns(
+            [(*key, *_values(row, tuple(GROUND))) for key, row in zip(keys, rows, strict=True)],
             [row.get("run_id") for row in rows],
         )
         for keys, rows in zip(_distinguish_rows(sides), sides, strict=True)
@@ -171,77 +176,65 @@ def keys_within_runs(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
 
 
 def _distinguish_rows(sides: Sequence[Sequence[RowDict]]) -> list[list[CaseKey]]:
-    """Each row's key, with what else tells rows of a side apart where it does not."""
-    found = [[case_key(row) for row in rows] for rows in sides]
+    """Extend the keys that a side has more than once by labels, then by devices."""
+    keys = [[case_key(row) for row in rows] for rows in sides]
     for names in (_labels(sides), _common_devices(sides)):
-        unclear = _unclear(found)
-        if names and unclear:
-            found = [
-                [
-                    (*told, *_values(row, names)) if told in unclear else told
-                    for told, row in zip(keys, rows, strict=True)
-                ]
-                for keys, rows in zip(found, sides, strict=True)
+        repeated = {key for side in keys for key, count in Counter(side).items() if count > 1}
+        if names and repeated:
+            keys = [
+                [(*key, *_values(row, names)) if key in repeated else key for key, row in zip(side, rows, strict=True)]
+                for side, rows in zip(keys, sides, strict=True)
             ]
-    return found
+    return keys
 
 
 def process_name(row: RowDict) -> str:
-    """What tells the process that measured a row from others: its own word, in older files its run's; "" for neither.
+    """Return the process that measured a row, in older files its run's id; "" for neither.
 
     Examples
     --------
-    >>> process_of({"process": "d0", "run_id": "a"}), process_of({"run_id": "a"}), process_of({})
+    >>> process_name({"process": "d0", "run_id": "a"}), process_name({"run_id": "a"}), process_name({})
     ('d0', 'a', '')
     """
     return str(row.get("process") or row.get("run_id") or "")
 
 
-def list_differences(one: RowDict, other: RowDict) -> list[str]:
-    """Why two rows of a case cannot be compared, in words; none where they can.
-
-    What one side does not know is no reason.
+def list_differences(base: RowDict, new: RowDict) -> list[str]:
+    """List why two rows of a case are not comparable; a value that is missing on one side is no reason.
 
     Examples
     --------
-    >>> unlike({"device": "H100", "timer": "graph"}, {"device": "H200", "timer": "graph"})
+    >>> list_differences({"device": "H100", "timer": "graph"}, {"device": "H200", "timer": "graph"})
     ['another device: H100, H200']
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for name, words in GROUND.items():
-        values = one.get(name), other.get(name)
+        values = base.get(name), new.get(name)
         if values[0] != values[1] and not any(value == "" or formatting.is_missing(value) for value in values):
-            found.setdefault(words, f"{words}: {values[0]}, {values[1]}")
-    return list(found.values())
+            reasons.setdefault(words, f"{words}: {values[0]}, {values[1]}")
+    return list(reasons.values())
 
 
 def _values(row: RowDict, names: Sequence[str]) -> CaseKey:
-    """The same of a CSV file, where an empty text is a missing one."""
+    """Return values of columns; None for "", which a CSV file has for a missing one."""
     return tuple(None if (value := schema.free(row.get(name))) == "" else value for name in names)
 
 
 def _labels(sides: Sequence[Sequence[RowDict]]) -> tuple[str, ...]:
-    """The columns that are not the schema's and that every side has."""
-    each = [set(schema.more_names(rows)) for rows in sides]
-    return tuple(sorted(set.intersection(*each))) if each else ()
+    names = [set(schema.more_names(rows)) for rows in sides]
+    return tuple(sorted(set.intersection(*names))) if names else ()
 
 
 def _common_devices(sides: Sequence[Sequence[RowDict]]) -> tuple[str, ...]:
-    each = [{row.get("device_uuid") for row in rows} - {None, ""} for rows in sides]
-    return ("device_uuid",) if each and set.intersection(*each) else ()
+    uuids = [{row.get("device_uuid") for row in rows} - {None, ""} for rows in sides]
+    return ("device_uuid",) if uuids and set.intersection(*uuids) else ()
 
 
-def _unclear(found: Sequence[Sequence[CaseKey]]) -> set[CaseKey]:
-    """The keys that a side has more than once."""
-    return {told for keys in found for told, count in Counter(keys).items() if count > 1}
-
-
-def _in_turns(keys: Sequence[CaseKey], runs: Sequence[object]) -> list[CaseKey]:
-    """The keys with the number of their turn where a run has them more than once."""
-    seen: Counter[tuple[object, CaseKey]] = Counter()
-    result = []
-    for told, run in zip(keys, runs, strict=True):
-        seen[run, told] += 1
-        turn = seen[run, told]
-        result.append(told if turn == 1 else (*told, turn))
-    return result
+def _number_turns(keys: Sequence[CaseKey], runs: Sequence[object]) -> list[CaseKey]:
+    turns: Counter[tuple[object, CaseKey]] = Counter()
+    numbered = []
+    for key, run in zip(keys, runs, strict=True):
+        turns[run, key] += 1
+        turn = turns[run, key]
+        numbered.append(key if turn == 1 else (*key, turn))
+    return numbered

@@ -1,4 +1,4 @@
-"""What is compared, kept or looked at, from whatever people have of it: rows, raw samples, metadata, learnt wander."""
+"""Load rows with their raw samples and metadata from files, folders, frames, rows or baselines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from itertools import compress
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bwprof.records import baselines
 from bwprof.records.baselines import Baseline, BaselineCase
@@ -17,9 +17,6 @@ from bwprof.results import reader
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import as_pandas, plural
 from bwprof.text.parsing import mapping, quote_text, repr_short
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PREFIX = "baseline:"
 
@@ -31,149 +28,130 @@ class Source:
     Attributes
     ----------
     name : str
-        What it is called in a table.
+        Its name in tables.
     rows : list of dict
-        Whole rows of the schema.
+        Complete rows of the schema.
     samples : list
         Each row's raw samples, ns per launch; None where they are not known.
     run : dict
         The run's metadata.
-    learnt : list of tuple
-        Of each row the medians, in ms, of the processes that measured its case for a baseline; () of a run.
+    process_ms : list of tuple
+        For each row of a baseline the median times, ms, of the processes that measured its case; () for each row of a
+        run.
     cases, processes : tuple
-        Of a baseline, and of several runs joined: all rows of each case; of a baseline each process's run_id, started
-        and finished.
+        All rows of each case of a baseline, or of several runs; of a baseline also each process's run_id, started and
+        finished.
     """
 
     name: str
     rows: list[RowDict]
     samples: list[list[float] | None] = field(default_factory=list)
     run: Mapping[str, Any] = field(default_factory=dict)
-    learnt: list[tuple[float, ...]] = field(default_factory=list)
+    process_ms: list[tuple[float, ...]] = field(default_factory=list)
     cases: tuple[BaselineCase, ...] = ()
     processes: tuple[Mapping[str, Any], ...] = ()
 
     def only(self, patterns: Sequence[str]) -> Source:
-        """Leave the rows whose case, or operation, a pattern matches."""
-        left = [
-            any(fnmatchcase(str(row[of]), one) for of in ("case", "operation") for one in patterns) for row in self.rows
+        """Select the rows whose case or operation matches one of the patterns."""
+        matches = [
+            any(fnmatchcase(str(row[name]), pattern) for name in ("case", "operation") for pattern in patterns)
+            for row in self.rows
         ]
-        if not any(left):
-            rows = f"{plural(len(left), 'row')} of {quote_text(self.name)}"
+        if not any(matches):
+            rows = f"{plural(len(matches), 'row')} of {quote_text(self.name)}"
             raise ValueError(f"--only '{quote_text(','.join(patterns))}': none is left of {rows}")
         return replace(
             self,
-            rows=list(compress(self.rows, left)),
-            samples=list(compress(self.samples, left)),
-            learnt=list(compress(self.learnt, left)),
-            cases=tuple(compress(self.cases, left)),
+            rows=list(compress(self.rows, matches)),
+            samples=list(compress(self.samples, matches)),
+            process_ms=list(compress(self.process_ms, matches)),
+            cases=tuple(compress(self.cases, matches)),
         )
 
 
 def load_source(source: Any, *, folder: str | PathLike[str] | None = None, name: str = "") -> Source:
-    """What a source holds.
+    """Load the rows of a source, as `bwprof.compare` takes it; `folder` has the baselines.
 
-    Parameters
-    ----------
-    source : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
-        A run folder, or one with a single run in it, a .json or .csv file of results, a baseline's file,
-        "baseline:NAME"; a text that is no file's name is a baseline's, too. A frame of `bwprof.sweep` or `bwprof.load`,
-        and rows of `bwprof.measure`.
-    folder : path, optional
-        Where baselines are.
-    name : str
-        What to call it, instead of its file's name.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file, and no such baseline.
-    ValueError
-        When it cannot be read, or holds no rows.
-    TypeError
-        For anything else.
+    `name` replaces the file's name in tables. A missing file or baseline raises FileNotFoundError, an unreadable or
+    empty one ValueError, anything else TypeError.
     """
     if isinstance(source, Source):
         return source
-    found = _found(source, folder, name)
-    if not found.rows:
-        raise ValueError(f"{found.name} is empty: it holds no rows")
-    return found
+    loaded = _load(source, folder, name)
+    if not loaded.rows:
+        raise ValueError(f"{loaded.name} is empty: it holds no rows")
+    return loaded
 
 
-def _found(source: Any, folder: str | PathLike[str] | None, name: str) -> Source:
+def _load(source: Any, folder: str | PathLike[str] | None, name: str) -> Source:
     if isinstance(source, Baseline):
-        return _of_baseline(source, name or source.name)
+        return _from_baseline(source, name)
     if isinstance(source, (str, PathLike)):
-        return _of_text(source, folder, name)
+        return _from_text(str(source), folder, name)
     source = as_pandas(source)
-    if type(source).__name__ == "DataFrame":
-        return _of_frame(source, name)
-    if isinstance(source, Iterable):
-        from bwprof.results import frame
+    if type(source).__name__ != "DataFrame" and not isinstance(source, Iterable):
+        raise TypeError(
+            f"{repr_short(source)} holds no rows: a run folder, a result file, a baseline, a frame or rows are needed"
+        )
+    from bwprof.results import frame
 
-        return _of_frame(frame.frame(source), name)
-    raise TypeError(
-        f"{repr_short(source)} holds no rows: a run folder, a result file, a baseline, a frame or rows are needed"
-    )
+    data = source if type(source).__name__ == "DataFrame" else frame.frame(source)
+    rows = frame.to_rows(data)
+    run = dict(mapping(data.attrs.get("run"), "the frame's attrs['run']"))
+    samples = [None if values is None else list(values) for values in frame.samples_of(data, rows)]
+    return Source(name or str(run.get("run_id") or "frame"), rows, samples, run, [()] * len(rows))
 
 
-def _of_text(source: str | PathLike[str], folder: str | PathLike[str] | None, name: str) -> Source:
-    text = str(source)
+def _from_text(text: str, folder: str | PathLike[str] | None, name: str) -> Source:
     if not text:
         raise ValueError("'' is given: a run folder, a result file or a baseline is needed")
     if text.startswith(PREFIX):
-        wanted = text.removeprefix(PREFIX)
-        return _of_baseline(baselines.load_baseline(wanted, folder=folder), name or wanted)
+        return _from_baseline(baselines.load_baseline(text.removeprefix(PREFIX), folder=folder), name)
     path = Path(text)
-    if not path.exists():
-        return _of_name(text, folder, name)
     if is_baseline(path):
-        found = baselines.read_baseline(path)
-        return _of_baseline(found, name or found.name)
-    return _of_run(path, name or text)
+        return _from_baseline(baselines.read_baseline(path), name)
+    return _from_run(path, name or text) if path.exists() else _from_name(text, folder, name)
 
 
-def _of_run(path: Path, name: str) -> Source:
+def _from_run(path: Path, name: str) -> Source:
     rows, samples, run = reader.read_rows(path)
     reader.warn_of_unfinished(path, run)
     return Source(name, rows, samples, run, [()] * len(rows))
 
 
-def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Source:
-    """A text that is no path's: a baseline's name, or neither."""
+def _from_name(text: str, folder: str | PathLike[str] | None, name: str) -> Source:
+    """Load the baseline, or the recorded run, of that name."""
     try:
         baselines.baseline_path(text, folder)
     except ValueError:  # it has a slash, say
         raise FileNotFoundError(f"no such file or folder: {quote_text(text)}") from None
     try:
-        return _of_baseline(baselines.load_baseline(text, folder=folder), name or text)
+        return _from_baseline(baselines.load_baseline(text, folder=folder), name)
     except FileNotFoundError as error:
         if reader.located(Path(text)).exists():
-            return _of_run(Path(text), name or text)
+            return _from_run(Path(text), name or text)
         raise FileNotFoundError(f"no such file or folder: {quote_text(text)}; {error}") from None
 
 
 def is_baseline(path: Path) -> bool:
-    """Whether a file is a baseline by its first lines; a damaged one too."""
-    if not path.is_file():  # of a pipe the first lines would be gone
+    """Return whether the first bytes of a file, which may be damaged, are a baseline's."""
+    if not path.is_file():  # a pipe would lose its first lines
         return False
     try:
         with path.open("rb") as stream:
             head = stream.read(200)
-    except OSError:  # said when it is read
+    except OSError:  # reading it raises the same error
         return False
     return json.dumps(baselines.FORMAT).encode() in head
 
 
-def _of_baseline(found: Baseline, name: str) -> Source:
-    return Source(name, found.rows, found.samples, found.run, found.process_ms, found.cases, found.processes)
-
-
-def _of_frame(data: pd.DataFrame, name: str) -> Source:
-    from bwprof.results import frame
-
-    rows = frame.to_rows(data)
-    run = dict(mapping(data.attrs.get("run"), "the frame's attrs['run']"))
-    samples = [None if values is None else list(values) for values in frame.samples_of(data, rows)]
-    return Source(name or str(run.get("run_id") or "frame"), rows, samples, run, [()] * len(rows))
+def _from_baseline(baseline: Baseline, name: str) -> Source:
+    return Source(
+        name or baseline.name,
+        baseline.rows,
+        baseline.samples,
+        baseline.run,
+        baseline.process_ms,
+        baseline.cases,
+        baseline.processes,
+    )

@@ -53,8 +53,9 @@ class ReportRun:
     @cached_property
     def rows(self) -> list[RowDict]:
         """Its rows as dicts."""
+        from bwprof.results import frame
 
-        return results_frame.compared_rows(self.data)
+        return frame.compared_rows(self.data)
 
     @property
     def metadata(self) -> Mapping[str, Any]:

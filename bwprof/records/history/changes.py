@@ -1,4 +1,4 @@
-"""What is measured again and again, and what changed from one time to the next."""
+"""Find series of rows that measure the same thing, and what changed from one run to the next."""
 
 from __future__ import annotations
 
@@ -7,28 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bwprof.records.keys import portable_names, variantless_names
 from bwprof.results.pairs import differ
 
 SLOWER, FASTER, UNDECIDED = "slower", "faster", "undecided"
-
-# What tells rows of one run apart that are of one series else, in this order.
-_FURTHER = ("labels", "variant", "device_uuid")
-
-# What may change within a series, and how it is called.
-_MARKED = {"driver": "driver", "bwprof_version": "bwprof", "variant": "variant", "device_uuid": "device"}
-
-_LONGEST = 24  # letters of what changed
-
-_SLACK = 0.999  # what is this near to the gate is left to the rule itself
+_FURTHER = ("labels", "variant", "device_uuid")  # distinguish a run's rows of one series, in this order
+_MARKED = {"driver": "driver", "bwprof_version": "bwprof", "variant": "variant", "device_uuid": "device"}  # and labels
+_LONGEST = 24  # letters of a value in a mark
+_SLACK = 0.999  # changes this near to the gate go through the exact rule
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRows:
-    """Rows in the order of time: each row's case (a place in `cases`), its run, and its times in ms.
+    """Rows in the order of time: each row's case (an index of `cases`), its run, and its times in ms.
 
-    `counts` says which rows may be compared: measured, and not disturbed.
+    `counts`: which rows are comparable (measured, and not disturbed).
     """
 
     cases: Sequence[Mapping[str, Any]]
@@ -41,60 +36,40 @@ class HistoryRows:
 
 
 def number_series(rows: HistoryRows) -> Any:
-    """Each row's series, numbered in the order in which they begin."""
-    names: tuple[str, ...] = (*variantless_names(), "hostname")
-    keys = [tuple(case[name] for name in names) for case in rows.cases]
-    codes = _codes(keys)[rows.case]
+    """Return each row's series, numbered in the order in which they begin."""
+    names = (*variantless_names(), "hostname")
+    keys: list[tuple[Any, ...]] = [tuple(case[name] for name in names) for case in rows.cases]
+    codes = _encode(keys)
     for name in _FURTHER:
-        twice = _twice(codes, rows.run)
-        if not twice.any():
+        turns = _count_turns(codes[rows.case], rows.run)
+        if not turns.any():
             break
+        repeated = set(codes[rows.case][turns > 0].tolist())
         keys = [
-            (*key, case[name]) if twice[code] else key
-            for key, case, code in zip(keys, rows.cases, _codes(keys), strict=True)
+            (*key, case[name]) if code in repeated else key
+            for key, case, code in zip(keys, rows.cases, codes.tolist(), strict=True)
         ]
-        codes = _codes(keys)[rows.case]
-    codes = _in_turns(codes, rows.run)
-    _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-    order = np.empty(len(first), dtype=np.int32)
-    order[np.argsort(first, kind="stable")] = np.arange(len(first), dtype=np.int32)
-    return order[codes]
+        codes = _encode(keys)
+    of_rows = codes[rows.case]
+    of_rows = of_rows + _count_turns(of_rows, rows.run) * (int(codes.max(initial=-1)) + 1)
+    return pd.factorize(of_rows)[0].astype(np.int32)
 
 
-def _codes(keys: Sequence[Any]) -> Any:
-    found: dict[Any, int] = {}
-    return np.array([found.setdefault(key, len(found)) for key in keys], dtype=np.int64)
+def _encode(keys: Sequence[Any]) -> Any:
+    codes: dict[Any, int] = {}
+    return np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
 
 
-def _twice(codes: Any, run: Any) -> Any:
-    """Of each code whether a run has it more than once."""
-    most = int(codes.max(initial=-1)) + 1
-    pairs, counts = np.unique(run * most + codes, return_counts=True)
-    twice = np.zeros(most, dtype=bool)
-    twice[pairs[counts > 1] % max(most, 1)] = True
-    return twice
-
-
-def _in_turns(codes: Any, run: Any) -> Any:
-    """What a run still has more than once: the first, the second, ... of each run."""
-    chosen = np.flatnonzero(_twice(codes, run)[codes])
-    if not len(chosen):
-        return codes
-    most = int(codes.max()) + 1
-    pairs = run[chosen] * most + codes[chosen]
-    order = np.argsort(pairs, kind="stable")
-    starts = np.flatnonzero(np.r_[True, np.diff(pairs[order]) != 0])
-    turn = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
-    codes = codes.copy()
-    codes[chosen[order]] += turn * most
-    return codes
+def _count_turns(codes: Any, run: Any) -> Any:
+    """Return for each row how many earlier rows of its run have the same code."""
+    return pd.Series(codes).groupby([np.asarray(run), codes]).cumcount().to_numpy()
 
 
 def compare_rows(rows: HistoryRows, series: Any, gate: float) -> tuple[Any, Any]:
-    """Each row's time over that of the row before in its series, and whether it is slower (1), faster (-1), further off
-    than the gate while the intervals overlap (2), or none of these.
+    """Compare each row with the comparable row before it in its series.
 
-    Rows that do not count are stepped over, and compare with nothing.
+    Return time / time before, NaN without a comparison; and the change: 1 slower, -1 faster, 2 further apart than the
+    gate with overlapping intervals, else 0.
     """
     ratio = np.full(len(series), np.nan)
     change = np.zeros(len(series), dtype=np.int8)
@@ -104,61 +79,45 @@ def compare_rows(rows: HistoryRows, series: Any, gate: float) -> tuple[Any, Any]
     now, before = order[1:][same], order[:-1][same]
     ratio[now] = rows.time[now] / rows.time[before]
     with np.errstate(over="ignore"):
-        apart = np.maximum(ratio[now], 1 / ratio[now]) - 1
-    for one, other in zip(*(found[apart >= gate * _SLACK].tolist() for found in (before, now)), strict=True):
-        if differ(_row(rows, one), _row(rows, other), gate=gate):
-            change[other] = 1 if rows.time[other] > rows.time[one] else -1
-        elif abs(rows.time[other] - rows.time[one]) > gate * min(rows.time[one], rows.time[other]):
-            change[other] = 2
+        apart = np.maximum(ratio[now], 1 / ratio[now]) - 1 >= gate * _SLACK
+    for old, new in zip(before[apart].tolist(), now[apart].tolist(), strict=True):
+        times = rows.time[old], rows.time[new]
+        if differ(_times_of(rows, old), _times_of(rows, new), gate=gate):
+            change[new] = 1 if times[1] > times[0] else -1
+        elif abs(times[1] - times[0]) > gate * min(times):
+            change[new] = 2
     return ratio, change
 
 
-def _row(rows: HistoryRows, place: int) -> dict[str, Any]:
-    return {
-        "time_ms": float(rows.time[place]),
-        "time_ms_lo": float(rows.low[place]),
-        "time_ms_hi": float(rows.high[place]),
-    }
+def _times_of(rows: HistoryRows, place: int) -> dict[str, Any]:
+    columns = {"time_ms": rows.time, "time_ms_lo": rows.low, "time_ms_hi": rows.high}
+    return {name: float(values[place]) for name, values in columns.items()}
 
 
-def list_marks(rows: HistoryRows, series: Any) -> tuple[Any, list[str]]:
-    """What changed, beside the time, since the row before in its series: a place in a list of words for each row."""
-    words: dict[str, int] = {"": 0}
-    found = np.zeros(len(series), dtype=np.int32)
+def list_marks(rows: HistoryRows, series: Any) -> Any:
+    """Describe for each row what else changed since the row before it in its series."""
+    marks = np.full(len(series), "", dtype=object)
     order = np.argsort(series, kind="stable")
     now, before = order[1:], order[:-1]
     same = series[now] == series[before]
     moved = same & (rows.case[now] != rows.case[before])
-    told: dict[tuple[int, int], int] = {}
-    for one, other in zip(before[moved].tolist(), now[moved].tolist(), strict=True):
-        pair = int(rows.case[one]), int(rows.case[other])
-        if pair not in told:
-            text = _moved(rows.cases[pair[0]], rows.cases[pair[1]])
-            told[pair] = words.setdefault(text, len(words))
-        found[other] = told[pair]
-    first = order[np.r_[True, ~same][: len(order)]]
-    for place, text in _begun(rows, np.sort(first).tolist()):
-        found[place] = words.setdefault(text, len(words))
-    return found, list(words)
-
-
-def _moved(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    pairs = ((word, one[name], other[name]) for name, word in _MARKED.items())
-    return "; ".join(f"{word} {_cut(a)} -> {_cut(b)}" for word, a, b in pairs if a != b and a and b)
-
-
-def _begun(rows: HistoryRows, places: Sequence[int]) -> list[tuple[int, str]]:
-    """Where a host measures a case on a device for the first time, but has measured it on another one."""
-    earlier: dict[Any, str] = {}
-    result = []
-    for place in places:
+    for old, new in zip(before[moved].tolist(), now[moved].tolist(), strict=True):
+        marks[new] = _describe_change(rows.cases[int(rows.case[old])], rows.cases[int(rows.case[new])])
+    # A series also begins where a host measures a case on another device for the first time.
+    devices: dict[Any, str] = {}
+    for place in np.sort(order[np.r_[True, ~same][: len(order)]]).tolist():
         case = rows.cases[int(rows.case[place])]
         key = (case["hostname"], case["labels"], *(case[name] for name in portable_names()))
         device = case["device"]
-        if device and earlier.setdefault(key, device) != device:
-            result.append((place, f"device {_cut(earlier[key])} -> {_cut(device)}"))
-            earlier[key] = device
-    return result
+        if device and devices.setdefault(key, device) != device:
+            marks[place] = f"device {_cut(devices[key])} -> {_cut(device)}"
+            devices[key] = device
+    return marks
+
+
+def _describe_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    values = ((label, old[name], new[name]) for name, label in _MARKED.items())
+    return "; ".join(f"{label} {_cut(a)} -> {_cut(b)}" for label, a, b in values if a != b and a and b)
 
 
 def _cut(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Cases measured once more, in fresh processes on the device at hand, before a comparison calls them slower."""
+"""Measure cases again, in fresh processes, before a comparison calls them slower."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ from bwprof.runs.progress import choose_progress
 _PROCESSES = 6
 
 
-def confirm_changes(found: Comparison, new: Source, fail_on: str | float, *, quiet: bool) -> Comparison:
-    """Measure again what fails a gate or may, under the new run's own conditions; all tries must say so.
+def confirm_changes(comparison: Comparison, new: Source, fail_on: str | float, *, quiet: bool) -> Comparison:
+    """Measure again what fails a gate or may, under the new run's conditions; all tries must agree.
 
     What fails against a base of few processes is measured more often, as long as it fails.
     """
-    doubted = [place for place, line in enumerate(found.lines) if found.doubted(line, fail_on)]
-    for tried in range(1, _PROCESSES):
-        if not doubted:
+    places = [place for place, line in enumerate(comparison.lines) if comparison.doubted(line, fail_on)]
+    for tries in range(1, _PROCESSES):
+        if not places:
             break
-        found = found.after_second_try(dict(zip(doubted, _measured(found, doubted, new, quiet=quiet), strict=True)))
-        doubted = [
+        rows = dict(zip(places, _measure_again(comparison, places, new, quiet=quiet), strict=True))
+        comparison = comparison.after_second_try(rows)
+        places = [
             place
-            for place in doubted
-            if _needs_more(found.lines[place], tried) and found.fails(found.lines[place], fail_on)
-            if not found.again[place].startswith("not ")
+            for place in places
+            if _needs_more(comparison.lines[place], tries) and comparison.fails(comparison.lines[place], fail_on)
+            if comparison.second_tries[place]
         ]
-    return found
+    return comparison
 
 
-def _needs_more(line: CaseVerdict, tried: int) -> bool:
-    return line.verdict == SLOWER and line.base is not None and len(line.base.processes) + tried < _PROCESSES
+def _needs_more(line: CaseVerdict, tries: int) -> bool:
+    return line.verdict == SLOWER and line.base is not None and len(line.base.processes) + tries < _PROCESSES
 
 
-def _measured(found: Comparison, places: Sequence[int], new: Source, *, quiet: bool) -> Sequence[RowDict | str]:
-    """Each of these cases once more in a fresh process."""
-    rows = [row for place in places if (row := found.lines[place].pair.new) is not None]
+def _measure_again(
+    comparison: Comparison, places: Sequence[int], new: Source, *, quiet: bool
+) -> Sequence[RowDict | str]:
+    rows = [row for place in places if (row := comparison.lines[place].pair.new) is not None]
 
     def say(text: str) -> None:
         if not quiet:

@@ -20,22 +20,26 @@ from bwprof.records.keys import (
     variantless_key,
 )
 from bwprof.records.regression import statistics
-from bwprof.records.regression.distributions import fits_time, measure_shift
+from bwprof.records.regression.distributions import Shift, fits_time, measure_shift
 from bwprof.records.regression.statistics import ChangeTest, Spread
 from bwprof.records.source import Source
 from bwprof.results import schema
 from bwprof.results.pairs import DEFAULT_GATE, disturbances, doubts, flags_of
 from bwprof.results.schema import RowDict
-from bwprof.text.parsing import finite_number, quote_text
+from bwprof.text.parsing import finite_number
+
+FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
+FAILED, DISTURBED_WORD, NOT_COMPARABLE = "failed", "disturbed", "not_comparable"
+ONLY_IN_BASE, ONLY_IN_NEW = "only_in_base", "only_in_new"
+ONE_SIDED = (ONLY_IN_BASE, ONLY_IN_NEW)
+VERDICTS = (SLOWER, FAILED, ONLY_IN_BASE, UNDECIDED, DISTURBED_WORD, NOT_COMPARABLE, FASTER, ONLY_IN_NEW, SAME)
+LEAST_DISTURBANCE = 0.10  # a fraction
+_DOUBTED_INTERVALS = ("two_states", "drifting")  # flags of rows whose interval covers the median too seldom
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedRows:
-    """A case: its row on each side, None where a side lacks it; of the processes behind each the medians, ms, and the
-    samples, ns, that belong to them.
-
-    `others`: where a side lacks it, the variants of the same case there that nothing belongs to.
-    """
+    """A case: its row on each side, None where a side lacks it, with the processes' medians, ms, and samples, ns."""
 
     base: RowDict | None
     new: RowDict | None
@@ -43,158 +47,119 @@ class JoinedRows:
     new_ms: tuple[float, ...] = ()
     base_ns: tuple[Sequence[float], ...] = ()
     new_ns: tuple[Sequence[float], ...] = ()
-    others: tuple[str, ...] = ()
 
     @property
     def row(self) -> RowDict:
-        """The row that says which case it is."""
-        found = self.new if self.new is not None else self.base
-        assert found is not None
-        return found
+        """The row that names the case: the new one, else the base's."""
+        row = self.new if self.new is not None else self.base
+        assert row is not None
+        return row
 
 
 def pair_cases(base: Source, new: Source) -> list[JoinedRows]:
-    """The cases of two sides, in the base's order, then what only the new side has.
+    """Pair the cases of two sides, in the base's order; then list what only the new side has.
 
-    Rows with the same key are a pair. Of what is left, a row of another variant is, where each side has just one of the
-    case; then the same variant on another device, backend or timer; at last another one there, of which there is one.
+    Rows with equal keys are a pair. Of the others, these are, in this order: rows of different variants, where each
+    side has one of the case; rows of the same variant on another device, backend or timer; rows of different variants
+    there, where each side has one.
     """
     base_keys, new_keys = unique_keys(base.rows, new.rows)
-    place_of = {told: place for place, told in enumerate(new_keys)}
-    partner: dict[int, int] = {}
-    for place, told in enumerate(base_keys):
-        if told in place_of:
-            partner[place] = place_of[told]
-    _join_rest(base, new, partner, variantless_key, only_single=True)
-    _join_rest(base, new, partner, _bare_variant, only_single=False)
-    _join_rest(base, new, partner, portable_key, only_single=True)
-    taken = set(partner.values())
-    found = [_pair(base, place, new, partner.get(place)) for place in range(len(base.rows))]
-    found += [_pair(base, None, new, place) for place in range(len(new.rows)) if place not in taken]
-    return _with_others(found)
+    places = {key: place for place, key in enumerate(new_keys)}
+    partner = {place: places[key] for place, key in enumerate(base_keys) if key in places}
+    _pair_rest(base, new, partner, variantless_key, only_single=True)
+    _pair_rest(base, new, partner, lambda row: (*portable_key(row), row.get("variant")), only_single=False)
+    _pair_rest(base, new, partner, portable_key, only_single=True)
+    paired = set(partner.values())
+    pairs = [_join_rows(base, place, new, partner.get(place)) for place in range(len(base.rows))]
+    return pairs + [_join_rows(base, None, new, place) for place in range(len(new.rows)) if place not in paired]
 
 
-def _with_others(pairs: list[JoinedRows]) -> list[JoinedRows]:
-    """What one side lacks, with the variants of the same case that the other one lacks."""
-    single = [pair for pair in pairs if pair.base is None or pair.new is None]
-    found: dict[tuple[bool, CaseKey], list[str]] = {}
-    for pair in single:
-        found.setdefault((pair.base is None, variantless_key(pair.row)), []).append(
-            str(pair.row.get("variant") or "unnamed")
-        )
-    if len({of_new for of_new, _ in found}) < 2:
-        return pairs
-    return [
-        replace(pair, others=tuple(found.get((pair.base is not None, variantless_key(pair.row)), ())))
-        if pair.base is None or pair.new is None
-        else pair
-        for pair in pairs
-    ]
-
-
-def _bare_variant(row: RowDict) -> CaseKey:
-    return (*portable_key(row), row.get("variant"))
-
-
-def _join_rest(
+def _pair_rest(
     base: Source, new: Source, partner: dict[int, int], key: Callable[[RowDict], CaseKey], *, only_single: bool
 ) -> None:
-    """Pairs of what has no partner yet, by another key; in order, or only where there is no choice."""
-    taken = set(partner.values())
-    open_base = [place for place in range(len(base.rows)) if place not in partner]
-    open_new = [place for place in range(len(new.rows)) if place not in taken]
-    if not open_base or not open_new:
+    """Pair what has no partner yet by another key: in order, or only where each side has a single row."""
+    paired = set(partner.values())
+    rest_base = [place for place in range(len(base.rows)) if place not in partner]
+    rest_new = [place for place in range(len(new.rows)) if place not in paired]
+    if not rest_base or not rest_new:
         return
-    told = [[key(row) for row in one.rows] for one in (base, new)]
-    # A function that was swept has rows that its arguments tell apart, which are the caller's own columns.
-    unclear = {found for keys in told for found, count in Counter(keys).items() if count > 1}
-    own = sorted(set(schema.more_names(base.rows)) & set(schema.more_names(new.rows)))
+    counts = [Counter(key(row) for row in side.rows) for side in (base, new)]
+    labels = sorted(set(schema.more_names(base.rows)) & set(schema.more_names(new.rows)))
 
-    def grouped(side: Source, keys: list[CaseKey], places: list[int]) -> dict[CaseKey, list[int]]:
-        found: dict[CaseKey, list[int]] = {}
+    def group(side: Source, places: list[int]) -> dict[CaseKey, list[int]]:
+        groups: dict[CaseKey, list[int]] = {}
         for place in places:
-            labels = tuple(str(side.rows[place].get(name)) for name in own) if keys[place] in unclear else ()
-            found.setdefault((*keys[place], *labels), []).append(place)
-        return found
+            row, own = side.rows[place], key(side.rows[place])
+            # Only the caller's own columns distinguish the rows of a swept function.
+            more = [str(row.get(name)) for name in labels] if any(count[own] > 1 for count in counts) else []
+            groups.setdefault((*own, *more), []).append(place)
+        return groups
 
-    right = grouped(new, told[1], open_new)
-    for one, places in grouped(base, told[0], open_base).items():
-        others = right.get(one, [])
+    new_groups = group(new, rest_new)
+    for group_key, places in group(base, rest_base).items():
+        others = new_groups.get(group_key, [])
         if not only_single or len(places) == len(others) == 1:
             partner.update(zip(places, others, strict=False))
 
 
-def _pair(base: Source, place: int | None, new: Source, other: int | None) -> JoinedRows:
+def _join_rows(base: Source, place: int | None, new: Source, other: int | None) -> JoinedRows:
     return JoinedRows(
         None if place is None else base.rows[place],
         None if other is None else new.rows[other],
-        () if place is None or not base.learnt else base.learnt[place],
-        () if other is None or not new.learnt else new.learnt[other],
+        () if place is None or not base.process_ms else base.process_ms[place],
+        () if other is None or not new.process_ms else new.process_ms[other],
         _samples(base, place),
         _samples(new, other),
     )
 
 
 def _samples(side: Source, place: int | None) -> tuple[Sequence[float], ...]:
-    """Those of each process that counts; none where they are not known, or are those of another measurement."""
+    """Return the samples of each process; none where they are unknown, or those of another measurement."""
     if place is None or not side.samples:
         return ()
-    kept = side.cases[place] if side.cases else BaselineCase((side.rows[place],), (side.samples[place],))
-    found: dict[object, Sequence[float]] = {}
-    for number in kept.timed:
-        samples, time = kept.samples[number], kept.rows[number]["time_ms"]
+    case = side.cases[place] if side.cases else BaselineCase((side.rows[place],), (side.samples[place],))
+    by_process: dict[object, Sequence[float]] = {}
+    for number in case.timed:
+        samples, time = case.samples[number], case.rows[number]["time_ms"]
         if samples is not None and fits_time(samples, time):
-            found.setdefault(kept.process(number), samples)
-    return tuple(found.values())
-
-
-FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
-
-FAILED, DISTURBED_WORD, NOT_COMPARABLE = "failed", "disturbed", "not_comparable"
-
-ONLY_IN_BASE, ONLY_IN_NEW = "only_in_base", "only_in_new"
-
-LEAST_DISTURBANCE = 0.10  # a fraction
-
-_DOUBTED_INTERVALS = ("two_states", "drifting")  # flags of rows whose interval covers the median too seldom
-
-ONE_SIDED = (ONLY_IN_BASE, ONLY_IN_NEW)
-
-VERDICTS = (SLOWER, FAILED, ONLY_IN_BASE, UNDECIDED, DISTURBED_WORD, NOT_COMPARABLE, FASTER, ONLY_IN_NEW, SAME)
+            by_process.setdefault(case.process(number), samples)
+    return tuple(by_process.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a case is tested by: the gate, a fraction; how many measurements must agree; the chance of a false alarm;
-    how the case, and how all cases wander between processes, None where that is not known.
+    """How a case is tested.
+
+    `gate`: a fraction. `tries`: the measurements that must agree. `chance`: of a false alarm. `variation`, `prior`: how
+    the case, and all cases, vary between processes; None where that is unknown.
     """
 
     gate: float | None
     tries: int
     chance: float
-    wander: Spread | None
-    of_all: Spread | None
+    variation: Spread | None
+    prior: Spread | None
 
     @property
     def limit(self) -> float:
         """The largest change, a logarithm, that may hide in a case that is the same."""
-        least = 0.0 if self.wander is None else statistics.LEAST
+        least = 0.0 if self.variation is None else statistics.LEAST
         return math.log1p(max(DEFAULT_GATE if self.gate is None else self.gate, least))
 
     def least(self, processes: int) -> float:
-        """The smallest difference, a logarithm, that is one for so many new processes."""
-        if self.wander is None:
+        """Return the smallest difference, a logarithm, that counts, for a number of new processes."""
+        if self.variation is None:
             return self.limit
         return math.log1p(statistics.smallest_threshold(self.gate, max(self.tries, processes)))
 
 
 @dataclass(frozen=True, slots=True)
 class CaseVerdict:
-    """A pair with what is said of it.
+    """A pair with its verdict.
 
-    `base` and `new` are the metric's values, `difference` the logarithm of new / base, `test` what it is held against;
-    None where there is nothing to hold. `hidden` is the largest change for the worse, a logarithm, that the data allow.
-    `suspect`: disturbed, and slower by more than that explains. `terms` are those of a second try, too.
+    `base` and `new` are the metric's values, `difference` the logarithm of new / base, `test` its threshold; None where
+    there is no comparison. `hidden` is the largest change for the worse, a logarithm, that the data allow. `suspect`:
+    disturbed, and slower by more than the disturbance explains. `terms` are those of a second try, too.
     """
 
     pair: JoinedRows
@@ -208,72 +173,83 @@ class CaseVerdict:
     hidden: float = math.inf
     terms: Terms | None = None
 
+    @property
+    def values(self) -> tuple[MetricValue, MetricValue]:
+        """The values of a case that both sides measured."""
+        assert self.base is not None
+        assert self.new is not None
+        return self.base, self.new
+
 
 def judge_pairs(
     pairs: Sequence[JoinedRows], metric: str, gate: float | None, *, across: bool, tries: int = 1
 ) -> list[CaseVerdict]:
-    """A verdict for each pair; `tries`: how many measurements must agree before one for the worse counts."""
-    found = [_measured(pair, metric, across=across) for pair in pairs]
-    terms = _terms([one for one in found if one.base is not None], gate, tries)
-    return [one if one.base is None else _decided(weigh_values(one, terms[id(one)], metric), metric) for one in found]
+    """Judge each pair; `tries`: how many measurements must agree before one for the worse counts."""
+    lines = [_read_values(pair, metric, across=across) for pair in pairs]
+    terms = iter(_make_terms([line for line in lines if line.base is not None], gate, tries))
+    return [line if line.base is None else _decide(weigh_values(line, next(terms), metric), metric) for line in lines]
 
 
 def judge_second_try(line: CaseVerdict, row: RowDict, metric: str) -> CaseVerdict:
-    """The same base with a second measurement as the new side: the verdict of both, whatever disturbed them."""
+    """Compare the same base with a second measurement, disturbed or not."""
     assert line.terms is not None
     samples = getattr(row, "samples_ns", None)
     known = (samples,) if samples and fits_time(samples, positive_number(row.get("time_ms")) or 0.0) else ()
-    found = _measured(replace(line.pair, new=row, new_ms=(), new_ns=known), metric, across=True)
-    return found if found.base is None else weigh_values(found, line.terms, metric)
+    second = _read_values(replace(line.pair, new=row, new_ms=(), new_ns=known), metric, across=True)
+    return second if second.base is None else weigh_values(second, line.terms, metric)
 
 
-def weigh_values(one: CaseVerdict, terms: Terms, metric: str) -> CaseVerdict:
-    """The verdict of two values, by the samples where both sides have some, else by their intervals."""
-    assert one.new is not None
-    pair, sign = one.pair, -1 if higher_is_better(metric) else 1
-    test, least = _test(one, terms), terms.least(len(one.new.processes))
-    low, high = sorted(sign * end for end in _ends(one, test))
-    verdict, sure = verdict_of(one.difference, test, metric), max(high, -low) <= terms.limit
-    shift = None if metric == "traffic_ratio" else measure_shift(pair.base_ns, pair.new_ns, terms.of_all, terms.chance)
+def weigh_values(line: CaseVerdict, terms: Terms, metric: str) -> CaseVerdict:
+    """Compare two values by their samples where both sides have some, else by their intervals."""
+    pair, sign = line.pair, -1 if higher_is_better(metric) else 1
+    test, least = _make_test(line, terms), terms.least(len(line.values[1].processes))
+    low, high = sorted(sign * end for end in _difference_interval(line, test))
+    sure = max(high, -low) <= terms.limit
+    verdict = find_verdict(line.difference, test, metric)
+    line = replace(line, verdict=verdict, test=test, hidden=high, terms=terms)
+    shift = None if metric == "traffic_ratio" else measure_shift(pair.base_ns, pair.new_ns, terms.prior, terms.chance)
     if shift is not None:
-        alone, verdict = verdict, SLOWER if shift.is_longer(least) else FASTER if (-shift).is_longer(least) else SAME
-        if verdict != alone and abs(shift.size) <= shift.reach:
-            verdict = SAME
         sure &= not shift.may_exceed(terms.limit)
-        high = max(high, shift.middle[2] + shift.inside, *shift.high[:2])
-        noise = shift.reach / statistics.student_quantile(math.inf, 1 - terms.chance)
-        if verdict not in (SAME, alone):  # the medians do not show it
-            one = replace(one, difference=sign * shift.size)
-            test = replace(test, noise=noise)
-        if shift.reach < test.threshold:
-            test = replace(test, threshold=max(least, shift.reach), scatter=noise)
-    elif any(word in _DOUBTED_INTERVALS for row in (pair.base, pair.new) if row for word in flags_of(row)):
-        verdict, sure, high = SAME, False, math.inf
-    if verdict == SAME and not sure:
-        verdict = UNDECIDED
-    return replace(one, verdict=verdict, test=test, hidden=high, terms=terms)
+        line = _weigh_shift(line, test, shift, sign, least)
+    elif any(flag in _DOUBTED_INTERVALS for row in (pair.base, pair.new) if row for flag in flags_of(row)):
+        line, sure = replace(line, verdict=SAME, hidden=math.inf), False
+    return replace(line, verdict=UNDECIDED) if line.verdict == SAME and not sure else line
 
 
-def verdict_of(difference: float, test: ChangeTest, metric: str) -> str:
-    """By the test alone; `difference` is the logarithm of new / base."""
+def _weigh_shift(line: CaseVerdict, test: ChangeTest, shift: Shift, sign: int, least: float) -> CaseVerdict:
+    assert line.terms is not None
+    verdict = SLOWER if shift.is_longer(least) else FASTER if (-shift).is_longer(least) else SAME
+    if verdict != line.verdict and abs(shift.size) <= shift.reach:
+        verdict = SAME
+    hidden = max(line.hidden, shift.middle[2] + shift.inside, *shift.high[:2])
+    noise = shift.reach / statistics.student_quantile(math.inf, 1 - line.terms.chance)
+    difference = line.difference
+    if verdict not in (SAME, line.verdict):  # the medians alone do not show the change
+        difference, test = sign * shift.size, replace(test, noise=noise)
+    if shift.reach < test.threshold:
+        test = replace(test, threshold=max(least, shift.reach), scatter=noise)
+    return replace(line, verdict=verdict, difference=difference, test=test, hidden=hidden)
+
+
+def find_verdict(difference: float, test: ChangeTest, metric: str) -> str:
+    """Return the verdict of a difference, the logarithm of new / base, by the test alone."""
     if not abs(difference) > test.threshold:
         return SAME
     return FASTER if (difference > 0) == higher_is_better(metric) else SLOWER
 
 
-def is_slower(one: CaseVerdict, metric: str, widening: float) -> bool:
-    """Whether a line is slower, also when a `widening`, of its interval, is taken off."""
-    worse = -one.difference if higher_is_better(metric) else one.difference
-    return one.verdict == SLOWER and one.test is not None and worse - widening > one.test.threshold
+def is_slower(line: CaseVerdict, metric: str, allowance: float) -> bool:
+    """Return whether a line is slower by more than an `allowance`, a logarithm, beyond its threshold."""
+    worse = -line.difference if higher_is_better(metric) else line.difference
+    return line.verdict == SLOWER and line.test is not None and worse - allowance > line.test.threshold
 
 
 def disturbance_allowance(base: RowDict, new: RowDict) -> float:
-    """How much, as a logarithm, what disturbed a new row may have made it slower than it is; 0 where nothing did.
+    """Return how much, as a logarithm, a disturbance may have slowed a new row down; 0 without one.
 
-    A disturbance only ever makes a launch take longer, so that one of the base hides a slow-down and makes none. On a
-    CPU it is what others took of processors and memory meanwhile, under a held clock what it lost; and never less than
-    what the flags stand for: samples, or reference streams, a tenth apart. Where nobody measured what others took, it
-    is the spread of the samples.
+    Disturbances only slow launches down: one of the base hides a change for the worse, and never makes one. The
+    allowance is the largest of: the share of time that others took on a CPU, or where unmeasured the samples' spread;
+    what a throttled clock lost; and `LEAST_DISTURBANCE`, from which on samples and reference streams are flagged.
     """
     if not disturbances(new):
         return 0.0
@@ -287,136 +263,121 @@ def disturbance_allowance(base: RowDict, new: RowDict) -> float:
     return math.log1p(max(LEAST_DISTURBANCE, share, *clocks))
 
 
-def _measured(pair: JoinedRows, metric: str, *, across: bool) -> CaseVerdict:
-    """Both values, or why there is no comparison."""
+def _read_values(pair: JoinedRows, metric: str, *, across: bool) -> CaseVerdict:
     base, new = pair.base, pair.new
-    if new is None:
-        return CaseVerdict(pair, ONLY_IN_BASE, f"the new side does not have it{_others(pair)}")
-    if base is None:
-        return CaseVerdict(pair, ONLY_IN_NEW, f"the base does not have it{_others(pair)}")
-    if base["status"] != "ok":
-        same = new["status"] == base["status"]
-        said = f"{base['status']} {'on both sides' if same else 'in the base'}"
-        return CaseVerdict(pair, NOT_COMPARABLE, _with_reason(said, base))
-    if new["status"] in ("failed", "skipped"):
-        return CaseVerdict(pair, FAILED, _with_reason(str(new["status"]), new))
-    if new.get("verified") is False:  # whatever it was, it was not this work
-        return CaseVerdict(pair, FAILED, _with_reason("its result is wrong", new))
-    if base.get("verified") is False:
-        return CaseVerdict(pair, NOT_COMPARABLE, _with_reason("its result is wrong in the base", base))
-    if new["status"] != "ok":
-        return CaseVerdict(pair, NOT_COMPARABLE, f"{new['status']}: not measured")
-    apart = [] if across else list_differences(base, new)
-    if apart:
-        return CaseVerdict(pair, NOT_COMPARABLE, f"{'; '.join(apart)} (--across compares all the same)")
-    one, other = read_metric(base, pair.base_ms, metric), read_metric(new, pair.new_ms, metric)
-    if isinstance(one, str):
-        return CaseVerdict(pair, NOT_COMPARABLE, f"in the base {one}")
-    if isinstance(other, str):
-        return CaseVerdict(pair, NOT_COMPARABLE if metric == "traffic_ratio" else FAILED, other)
-    if not (0 < one.middle < math.inf and 0 < other.middle < math.inf):
+    if base is None or new is None:
+        verdict, side = (ONLY_IN_BASE, "the new side") if new is None else (ONLY_IN_NEW, "the base")
+        return CaseVerdict(pair, verdict, f"{side} does not have it")
+    verdict, reason = _find_obstacle(base, new, across=across)
+    if verdict:
+        return CaseVerdict(pair, verdict, reason)
+    base_value, new_value = read_metric(base, pair.base_ms, metric), read_metric(new, pair.new_ms, metric)
+    if isinstance(base_value, str):
+        return CaseVerdict(pair, NOT_COMPARABLE, f"in the base {base_value}")
+    if isinstance(new_value, str):
+        return CaseVerdict(pair, NOT_COMPARABLE if metric == "traffic_ratio" else FAILED, new_value)
+    if not (0 < base_value.middle < math.inf and 0 < new_value.middle < math.inf):
         return CaseVerdict(pair, NOT_COMPARABLE, f"{metric} is beyond what numbers hold")
-    return CaseVerdict(pair, "", "", one, other, math.log(other.middle) - math.log(one.middle))
+    return CaseVerdict(pair, "", "", base_value, new_value, math.log(new_value.middle) - math.log(base_value.middle))
 
 
-def _others(pair: JoinedRows) -> str:
-    if not pair.others:
-        return ""
-    variants = ", ".join(map(quote_text, pair.others))
-    return (
-        f", but other variants of the case: {variants}; which of them is held against which cannot be told: leave one "
-        "on each side, or give them one name"
-    )
+def _find_obstacle(base: RowDict, new: RowDict, *, across: bool) -> tuple[str, str]:
+    """Return the verdict of rows without comparable values, and why; "" where they have some."""
+    if base["status"] != "ok":
+        where = "on both sides" if new["status"] == base["status"] else "in the base"
+        return NOT_COMPARABLE, _add_reason(f"{base['status']} {where}", base)
+    if new["status"] in ("failed", "skipped"):
+        return FAILED, _add_reason(str(new["status"]), new)
+    if new.get("verified") is False:
+        return FAILED, _add_reason("its result is wrong", new)
+    if base.get("verified") is False:
+        return NOT_COMPARABLE, _add_reason("its result is wrong in the base", base)
+    if new["status"] != "ok":
+        return NOT_COMPARABLE, f"{new['status']}: not measured"
+    differences = [] if across else list_differences(base, new)
+    if differences:
+        return NOT_COMPARABLE, f"{'; '.join(differences)} (--across compares all the same)"
+    return "", ""
 
 
-def _with_reason(said: str, row: RowDict) -> str:
-    return f"{said}: {row['reason']}" if row.get("reason") else said
+def _add_reason(text: str, row: RowDict) -> str:
+    return f"{text}: {row['reason']}" if row.get("reason") else text
 
 
-def _terms(found: Sequence[CaseVerdict], gate: float | None, tries: int) -> dict[int, Terms]:
-    """What each is tested by. The cases of a device wander alike, more or less; all share the family's chance."""
+def _make_terms(lines: Sequence[CaseVerdict], gate: float | None, tries: int) -> list[Terms]:
+    """Return the terms of each line. Cases of one device vary alike; all cases share the family's chance."""
+    devices = [line.pair.row.get("device") for line in lines]
+    spreads = [_pool_sides(line) for line in lines]
     by_device: dict[object, list[Spread]] = {}
-    spreads = [_spread(one) for one in found]
-    for one, own in zip(found, spreads, strict=True):
-        if own is not None:
-            by_device.setdefault(one.pair.row.get("device"), []).append(own)
+    for device, spread in zip(devices, spreads, strict=True):
+        if spread is not None:
+            by_device.setdefault(device, []).append(spread)
     priors = {device: statistics.fit_prior(members) for device, members in by_device.items()}
-    chance, terms = statistics.chance_per_case(len(found)), {}
-    for one, own in zip(found, spreads, strict=True):
-        of_all = priors.get(one.pair.row.get("device"))
-        wander = None if own is None else statistics.moderate_spread(own, of_all)
-        terms[id(one)] = Terms(gate, tries, chance, wander, of_all)
+    chance, terms = statistics.chance_per_case(len(lines)), []
+    for device, spread in zip(devices, spreads, strict=True):
+        prior = priors.get(device)
+        variation = None if spread is None else statistics.moderate_spread(spread, prior)
+        terms.append(Terms(gate, tries, chance, variation, prior))
     return terms
 
 
-def _test(one: CaseVerdict, terms: Terms) -> ChangeTest:
-    assert one.base is not None
-    assert one.new is not None
-    counts = len(one.base.processes), len(one.new.processes)
-    if terms.wander is None:
-        return statistics.plain_test(_reaches(one), math.expm1(terms.limit), terms.chance)
-    within = statistics.standard_error(one.new.low, one.new.high)
-    return statistics.learnt_test(terms.wander, counts, within, terms.chance, least=math.expm1(terms.least(counts[1])))
-
-
-def _spread(one: CaseVerdict) -> Spread | None:
-    assert one.base is not None
-    assert one.new is not None
-    return statistics.pool_spreads(
-        statistics.log_variance(one.base.processes), statistics.log_variance(one.new.processes)
+def _make_test(line: CaseVerdict, terms: Terms) -> ChangeTest:
+    base, new = line.values
+    if terms.variation is None:
+        lower, upper = (base, new) if line.difference > 0 else (new, base)
+        facing = _reach(lower)[1], _reach(upper)[0]
+        return statistics.plain_test(facing, math.expm1(terms.limit), terms.chance)
+    counts = len(base.processes), len(new.processes)
+    within = statistics.standard_error(new.low, new.high)
+    return statistics.learnt_test(
+        terms.variation, counts, within, terms.chance, least=math.expm1(terms.least(counts[1]))
     )
 
 
-def _reaches(one: CaseVerdict) -> tuple[float, float]:
-    """How far the two intervals reach towards each other, in logarithms."""
-    assert one.base is not None
-    assert one.new is not None
-    lower, upper = (one.base, one.new) if one.difference > 0 else (one.new, one.base)
-    return _reach(lower)[1], _reach(upper)[0]
+def _pool_sides(line: CaseVerdict) -> Spread | None:
+    return statistics.pool_spreads(*(statistics.log_variance(value.processes) for value in line.values))
 
 
-def _reach(found: MetricValue) -> tuple[float, float]:
-    """How far an interval reaches downwards and upwards, in logarithms."""
-    down = math.log(found.middle) - math.log(found.low) if 0 < found.low < math.inf else math.inf
-    up = math.log(found.high) - math.log(found.middle) if 0 < found.high < math.inf else math.inf
+def _reach(value: MetricValue) -> tuple[float, float]:
+    """Return how far an interval reaches downwards and upwards, in logarithms."""
+    down = math.log(value.middle) - math.log(value.low) if 0 < value.low < math.inf else math.inf
+    up = math.log(value.high) - math.log(value.middle) if 0 < value.high < math.inf else math.inf
     return max(down, 0.0), max(up, 0.0)
 
 
-def _ends(one: CaseVerdict, test: ChangeTest) -> tuple[float, float]:
-    """What the difference may be at least and at most, at 95 %: by the test, and by the intervals where those are
-    wider; the base's where processes have not shown more.
+def _difference_interval(line: CaseVerdict, test: ChangeTest) -> tuple[float, float]:
+    """Return the 95 % interval of the difference: the wider one of the test's and that of the values' intervals.
+
+    Where the test knows the variation between processes, the base's own interval does not count.
     """
-    assert one.base is not None
-    assert one.new is not None
-    down, up = (0.0, 0.0) if test.learnt else _reach(one.base)
-    below, above = _reach(one.new)
-    low, high = test.interval(one.difference)
-    return min(low, one.difference - math.hypot(up, below)), max(high, one.difference + math.hypot(down, above))
+    base, new = line.values
+    down, up = (0.0, 0.0) if test.between_processes else _reach(base)
+    below, above = _reach(new)
+    low, high = test.interval(line.difference)
+    return min(low, line.difference - math.hypot(up, below)), max(high, line.difference + math.hypot(down, above))
 
 
-def _decided(one: CaseVerdict, metric: str) -> CaseVerdict:
-    base, new = one.pair.base, one.pair.new
+def _decide(line: CaseVerdict, metric: str) -> CaseVerdict:
+    base, new, test = line.pair.base, line.pair.new, line.test
     assert base is not None
     assert new is not None
-    assert one.test is not None
-    verdict, reason = one.verdict, _describe_change(base, new, doubts)
-    disturbed = _describe_change(base, new, disturbances)
+    assert test is not None
+    disturbed = _describe_flags(base, new, disturbances)
     if disturbed:
-        wider = disturbance_allowance(base, new)
-        suspect = is_slower(one, metric, wider)
-        if suspect:
-            more = "all the same: the base was no quicker than it seems"
-            if wider:
-                more = f"by more than the {100 * math.expm1(wider):.0f} % that this may explain"
-            disturbed = f"{disturbed}; slower {more}"
-        return replace(one, verdict=DISTURBED_WORD, reason=disturbed, suspect=suspect, hidden=one.hidden - wider)
-    if verdict != SLOWER and base.get("verified") and "unverified" in flags_of(new):
-        verdict, reason = NOT_COMPARABLE, _with_reason("verified in the base, unverified in the new run", new)
-    elif math.isinf(one.test.threshold):
-        reason = "too few samples to tell"
-    return replace(one, verdict=verdict, reason=reason)
+        allowance = disturbance_allowance(base, new)
+        suspect = is_slower(line, metric, allowance)
+        if suspect and allowance:
+            disturbed += f"; slower by more than the {100 * math.expm1(allowance):.0f} % that this may explain"
+        elif suspect:
+            disturbed += "; slower all the same: the base was no quicker than it seems"
+        hidden = line.hidden - allowance
+        return replace(line, verdict=DISTURBED_WORD, reason=disturbed, suspect=suspect, hidden=hidden)
+    if line.verdict != SLOWER and base.get("verified") and "unverified" in flags_of(new):
+        reason = _add_reason("verified in the base, unverified in the new run", new)
+        return replace(line, verdict=NOT_COMPARABLE, reason=reason)
+    few = math.isinf(test.threshold)
+    return replace(line, reason="too few samples to tell" if few else _describe_flags(base, new, doubts))
 
 
-def _describe_change(base: RowDict, new: RowDict, words: Callable[[RowDict], list[str]]) -> str:
-    sides = (("base", base), ("new run", new))
-    return ", ".join(f"{word} in the {where}" for where, row in sides for word in words(row))
+def _describe_flags(base: RowDict, new: RowDict, flags: Callable[[RowDict], list[str]]) -> str:
+    return ", ".join(f"{flag} in the {side}" for side, row in (("base", base), ("new run", new)) for flag in flags(row))
