@@ -65,8 +65,8 @@ def found() -> pd.DataFrame:
         ("B", measured(1.0, verified=None)),
         ("C", {"status": "failed", "reason": "no kernel"}),
     ]
-    made = ablation_table.frame(
-        ablation_table.lines(ladder, rows, kernels, beside, "fp16", {"fp16 M=1"}),
+    made = ablation_table.make_frame(
+        ablation_table.make_lines(ladder, rows, kernels, beside, "fp16", {"fp16 M=1"}),
         {"operation": "gemm", "precision": "fp16", "shape": "M=1", "backend": "cuda", "device": "Card"},
     )
     made.attrs = {"torch": "PyTorch 2.9", "run": {}}
@@ -217,7 +217,7 @@ def test_a_prediction_does_not_count_over_a_rung_that_was_left_out() -> None:
     ladder = registry.operation("gemm")["variants"]["cpu"]
     rows = {name: measured(1.0) for name in names}
     for left_out, here in ((set(), True), ({names[-1]}, False)):
-        lines = ablation_table.lines(ladder, rows, [], [], "fp32", {ladder[-1]["at"]}, left_out)
+        lines = ablation_table.make_lines(ladder, rows, [], [], "fp32", {ladder[-1]["at"]}, left_out)
         assert lines[-1]["predicted_here"] is here
 
 
@@ -268,7 +268,7 @@ def test_pytorch_beside_the_ladder(torch: Any) -> None:
     peer = found[found["kind"] == "peer"].iloc[0]
     assert (peer["version"], peer["status"], peer["verified"]) == ("torch.matmul", "ok", True)
     assert peer["speedup_vs_torch"] == 1.0
-    ours = found[found["kind"] == "rung"]
+    ours = found[found["kind"] == "variant"]
     assert ours["speedup_vs_torch"].tolist() == pytest.approx((peer["time_ms"] / ours["time_ms"]).tolist())
     assert "Speedup vs PyTorch: against torch.matmul of PyTorch 0.0-fake." in ablation_table.notes(found)
     assert set(torch.seen) == {False}  # FP32 is no TF32
@@ -324,7 +324,7 @@ def test_without_pytorch_the_column_is_empty_and_says_why(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setattr(torch_peers.importlib.util, "find_spec", lambda name: None)
     found = bwprof.ablation("gemm", vs="torch", **SHAPE, **ONE)
-    assert found["kind"].eq("rung").all()
+    assert found["kind"].eq("variant").all()
     assert "PyTorch's column is empty: PyTorch is not installed." in ablation_table.notes(found)
     assert found["speedup_vs_first"].notna().all()
 

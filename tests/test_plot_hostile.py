@@ -118,7 +118,7 @@ def test_what_is_no_frame_of_theirs_is_said(function: Callable[..., Axes]) -> No
 def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
     """It is drawn, or one sentence says why not."""
     path = tmp_path / "ladder.json"
-    rung = {"version": "<b>$x^2$", "kind": "rung", "status": "ok", "precision": "fp32", "speedup_vs_first": 1.0}
+    rung = {"version": "<b>$x^2$", "kind": "variant", "status": "ok", "precision": "fp32", "speedup_vs_first": 1.0}
     for odd in ("x", None, [1], {"a": 1}, True, 1e308, -1.0):
         rows = [rung | {"predicted_gain": odd, "flags": odd}, rung | {"speedup_vs_first": odd, "predicted_gain": 2.0}]
         path.write_text(json.dumps({"format": "bwprof-ladder", "rows": rows}))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.experiments import ab_sides
-from bwprof.experiments.ab_sides import Opened, SideError
+from bwprof.experiments.ab_sides import SideError, SideInfo
 from bwprof.experiments.ab_worker import PROTOCOL
 from bwprof.runs import child as runs_worker
 from bwprof.runs.child import Child, ChildDiedError
@@ -81,13 +81,13 @@ class ProcessSide:
         self.hello: dict[str, Any] = {}
         self.facts: dict[str, Any] = {}
 
-    def open(self, timer: str | None = None) -> Opened:
+    def open(self, timer: str | None = None) -> SideInfo:
         """Open the side in its process, which is started for it: anew, where only that gives it other buffers."""
         if not self._renewable:
             self.end()
         if self._child is None:
             self._start()
-        opened = Opened.from_dict(self._asked({"do": "open", "timer": timer})["opened"])
+        opened = SideInfo.from_dict(self._asked({"do": "open", "timer": timer})["opened"])
         self._renewable = opened.renewable
         return replace(opened, renewable=True)
 
@@ -122,7 +122,7 @@ class ProcessSide:
                 "backend": self._place.backend,
                 "index": self._place.index,
                 "threads": self._place.threads,
-                "work": ab_sides.to_dict(self._work),
+                "work": ab_sides.task_to_dict(self._work),
                 "folder": str(folder),
             }
         )["facts"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core
 from bwprof.experiments import ab_session
-from bwprof.experiments.ab_session import LEAST_UNITS, LEVEL, NAMES, Found
+from bwprof.experiments.ab_session import LEAST_UNITS, LEVEL, NAMES, ABMeasurement
 from bwprof.results.csv_file import quoted_formula
 from bwprof.results.json_file import plain
 from bwprof.results.schema import clean
@@ -74,10 +74,10 @@ class ABTable:
     rows: list[ABRow] = field(default_factory=list)
     details: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, row: ABRow, found: Found) -> None:
+    def add(self, row: ABRow, found: ABMeasurement) -> None:
         """A comparison that has ended, however it did."""
         self.rows.append(row)
-        self.details.append(ab_session.plain(found))
+        self.details.append(ab_session.pair_details(found))
 
     def finish(self, status: str) -> None:
         """How the run ended."""
@@ -115,7 +115,7 @@ def _cell(value: Any) -> str:
 
 
 def row_of(
-    found: Found, run: Mapping[str, Any], told: Mapping[str, Any], *, verified: bool | None, notes: str
+    found: ABMeasurement, run: Mapping[str, Any], told: Mapping[str, Any], *, verified: bool | None, notes: str
 ) -> ABRow:
     """The row of a comparison; `told` says which: case, cache, a, b and both environments."""
     ratio = found.ratio
@@ -164,7 +164,7 @@ def row_of(
     }
 
 
-def _why(found: Found, verdict: str) -> str:
+def _why(found: ABMeasurement, verdict: str) -> str:
     """What should be known of an undecided one."""
     if verdict != ab_session.UNDECIDED or found.stopped == ab_session.FAILED:
         return ""
@@ -176,7 +176,7 @@ def _why(found: Found, verdict: str) -> str:
     return "more time would tell"
 
 
-def sentence(row: ABRow) -> str:
+def describe_row(row: ABRow) -> str:
     """A row in words: what is said of B, by how much, after how many pairs."""
     after = f"{plural(row['pairs'], 'pair')} in {seconds_text(max(row['seconds'], 1e-9))}"
     if row["stopped"] == ab_session.FAILED:

@@ -181,8 +181,8 @@ class _LadderState:
     def frame(self, missing: Sequence[str] = ()) -> pd.DataFrame:
         """The ladder without what is `missing`; no row where nothing at all was measured."""
         there = [row for row in self.ladder if row["name"] not in missing] if self.rows else []
-        found = ablation_table.frame(
-            ablation_table.lines(
+        found = ablation_table.make_frame(
+            ablation_table.make_lines(
                 there, self.rows, self.described, self.beside, self.precision, self.here, self.behind_gaps
             ),
             self.same,
@@ -260,7 +260,7 @@ def _measure_peers(kept: _LadderState, choice: Choice, spec: Spec, roofs: RoofsA
         kept.torch = f"nothing of PyTorch's is known to do the work of {spec.operation}"
         return
     try:
-        lacking = torch_peers.lacking(choice.backend)
+        lacking = torch_peers.why_unavailable(choice.backend)
         kept.torch = lacking or f"PyTorch {torch_peers.version()}"
     except Exception as error:
         lacking = kept.torch = f"PyTorch cannot be loaded: {torch_peers.describe_torch_error(error)}"
@@ -271,9 +271,11 @@ def _measure_peers(kept: _LadderState, choice: Choice, spec: Spec, roofs: RoofsA
     asked = torch_peers.PeerRequest(spec, timer, "stored" if roofs == "auto" else roofs, max_seconds)
     try:
         with hardware.opened(choice.backend, choice.index) as device:
-            for peer, row in torch_peers.measured(device, asked, kept.wanted):
+            for peer, row in torch_peers.measure_peers(device, asked, kept.wanted):
                 kept.beside.append((peer.name, row))
     except Exception as error:
         if getattr(error, "fatal", False):
             raise
-        kept.beside += [(peer.name, torch_peers.failed(spec, peer, error)) for peer in kept.wanted[len(kept.beside) :]]
+        kept.beside += [
+            (peer.name, torch_peers.failed_row(spec, peer, error)) for peer in kept.wanted[len(kept.beside) :]
+        ]

@@ -11,7 +11,7 @@ from bwprof.text.formatting import figure_text, gain_text, is_missing, seconds_t
 if TYPE_CHECKING:
     import pandas as pd
 
-RUNG, PEER = "rung", "peer"
+VARIANT, PEER = "variant", "peer"
 
 MISSING = "missing"  # among a ladder's attributes: what an early end left unmeasured
 
@@ -62,7 +62,7 @@ _NUMBERS = tuple(
 )
 
 
-def lines(
+def make_lines(
     variants: Sequence[Mapping[str, Any]],
     rows: Mapping[str, RowDict],
     kernels: Sequence[Mapping[str, Any]],
@@ -96,7 +96,7 @@ def lines(
     for variant in variants:
         row = rows.get(variant["name"])
         own = [kernel for kernel in kernels if kernel["variant"] == variant["name"]]
-        line = _line(variant["name"], RUNG, row or _lacking(variant, precision))
+        line = _line(variant["name"], VARIANT, row or _lacking(variant, precision))
         if line["status"] == "skipped" and own and own[0]["reason"] and own[0]["reason"] in str(line["reason"]):
             line["reason"] = own[0]["reason"]  # the row's own names operation, variant and precision besides
         time = None if row is None else _time(row)
@@ -124,7 +124,7 @@ def lines(
     return found
 
 
-def frame(found: Sequence[Mapping[str, Any]], same: Mapping[str, Any]) -> pd.DataFrame:
+def make_frame(found: Sequence[Mapping[str, Any]], same: Mapping[str, Any]) -> pd.DataFrame:
     """Lines as a frame; `same` is what they have in common."""
     import pandas as pd
 

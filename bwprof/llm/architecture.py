@@ -145,12 +145,12 @@ class Architecture:
         yield "output", self.vocab, self.hidden, 1
 
 
-def names() -> list[str]:
+def list_models() -> list[str]:
     """The models that bwprof knows by name."""
     return list(_listed())
 
 
-def named(name: str) -> Architecture:
+def find_model(name: str) -> Architecture:
     """A model that bwprof knows; ValueError with the nearest name for one that it does not."""
     listed = {key.lower(): key for key in _listed()}
     key = listed.get(name.strip().lower())
@@ -163,7 +163,7 @@ def named(name: str) -> Architecture:
     return Architecture.from_dict({"name": key, **sizes})
 
 
-def published(name: str) -> dict[str, Any]:
+def find_config(name: str) -> dict[str, Any]:
     """What is listed of a known model."""
     return next(sizes for key, sizes in _listed().items() if key.lower() == name.strip().lower())
 

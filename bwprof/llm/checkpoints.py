@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.llm.architecture import Architecture, windowed_layers
-from bwprof.llm.workload import Stored
+from bwprof.llm.workload import StoredWeights
 from bwprof.text.parsing import quote_text, repr_short, unknown
 
 _MOST_BYTES = 10_000_000
@@ -34,7 +34,7 @@ _WINDOWED: dict[str, Callable[[int, Mapping[str, Any]], bool]] = {
 }
 
 
-def families() -> list[str]:
+def list_families() -> list[str]:
     """The values of model_type that are known."""
     return list(_families())
 
@@ -219,7 +219,7 @@ _SAME = {"F32": "fp32", "F16": "fp16", "BF16": "bf16", "Q4_0": "q4_0"}
 _STAND_INS = (("q4_0", 18 / 32), ("int8", 1.0), ("fp16", 2.0), ("fp32", 4.0))
 
 
-def read_gguf(path: Path) -> tuple[Architecture, Stored]:
+def read_gguf(path: Path) -> tuple[Architecture, StoredWeights]:
     """The model of a .gguf file, and how its weights are stored.
 
     Raises
@@ -313,7 +313,7 @@ def _value(reader: Any, key: str) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _stored(reader: Any, model: Architecture) -> Stored:
+def _stored(reader: Any, model: Architecture) -> StoredWeights:
     """What the tensors take, and what one token reads of them: its own experts, its own row of a table."""
     types: dict[str, dict[str, int]] = {}
     matrices: dict[str, dict[str, int]] = {}
@@ -339,7 +339,7 @@ def _stored(reader: Any, model: Architecture) -> Stored:
     for one in ("attn_q", "attn_k", "attn_v"):
         if one not in shares and "attn_qkv" in shares:
             shares[one] = shares["attn_qkv"]
-    return Stored(sum(line["bytes"] for line in types.values()), types, shares)
+    return StoredWeights(sum(line["bytes"] for line in types.values()), types, shares)
 
 
 def _read_by_a_token(tensor: Any, model: Architecture) -> int:

@@ -27,7 +27,7 @@ from bwprof.text.parsing import (
 if TYPE_CHECKING:
     from bwprof.hardware import Device
     from bwprof.llm.result import ModelStep
-    from bwprof.llm.workload import Question, Stored
+    from bwprof.llm.workload import ModelRequest, StoredWeights
     from bwprof.results.row import Row
     from bwprof.roofs.model import Roofs, RoofsArgument
 
@@ -70,8 +70,8 @@ def model_step(
     Parameters
     ----------
     model : str, path, mapping or Architecture
-        A name ("llama-3.1-8b"; `bwprof.llm.architecture.names()` has all), a Hugging Face config.json (the file, its
-        folder, or its content), or a .gguf file.
+        A name ("llama-3.1-8b"; `bwprof.llm.architecture.list_models()` has all), a Hugging Face config.json (the file,
+        its folder, or its content), or a .gguf file.
     batch, context : int, str or iterable of them
         Sequences, and tokens in each one's cache, the new one included; "4Ki" is 4096, "1..8:x2" a range. A prefill is
         of prompts of that many tokens.
@@ -142,7 +142,7 @@ def model_step(
     started = time.monotonic()
     how = api.RunOptions(max_total_seconds, check(roofs), recalibrate, {}, output, force, progress)
     most = None if max_seconds is None else parse_seconds(max_seconds, "max_seconds", from_zero=True)
-    asked = ask(
+    asked = make_request(
         model,
         batches=_numbers("batch", batch),
         contexts=_numbers("context", context),
@@ -154,7 +154,7 @@ def model_step(
         reserve=reserve,
         memory_bytes=None if memory is None else whole_number(memory, "memory"),
     )
-    elsewhere = predicted_on(device, how.roofs, predict=parse_bool(predict, "predict"))
+    elsewhere = choose_targets(device, how.roofs, predict=parse_bool(predict, "predict"))
     if elsewhere is not None:
         from bwprof.results.atomic import holds_something
         from bwprof.results.reader import save
@@ -171,7 +171,7 @@ def model_step(
                 "progress": bool(progress),
             }
         )
-        frame = executor.predicted(asked, elsewhere, 0.9 if efficiency is None else efficiency)
+        frame = executor.predict_steps(asked, elsewhere, 0.9 if efficiency is None else efficiency)
         if output is not None:
             if not force and holds_something(Path(output)):
                 said = "exists already: name another file, or replace it with force=True"
@@ -182,11 +182,11 @@ def model_step(
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
     (here,) = each_device(device)
     choice = hardware.choose(backend, here)
-    plan = executor.plan_of(executor.pieces_of(asked), max_seconds=most)
+    plan = executor.make_plan(executor.list_pieces(asked), max_seconds=most)
     data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
     frame = api.into_frame(
-        executor.items_of(asked, choice.backend),
-        executor.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), executor.filled),
+        executor.list_all_pieces(asked, choice.backend),
+        executor.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), executor.predict_row),
         data,
         TimeBudget(None, how.max_total_seconds, started, max_seconds=most),
         how,
@@ -204,7 +204,7 @@ def refuse_measuring(given: Mapping[str, bool]) -> None:
         )
 
 
-def predicted_on(
+def choose_targets(
     device: Device | Sequence[Device], roofs: RoofsArgument, *, predict: bool
 ) -> Sequence[str | Roofs] | None:
     """What to predict for: roofs that are given, or devices that are not this machine's; None for measuring.
@@ -255,7 +255,7 @@ def _is_elsewhere(device: str) -> bool:
     return False
 
 
-def ask(
+def make_request(
     model: Model,
     *,
     batches: tuple[int, ...],
@@ -267,15 +267,15 @@ def ask(
     chain: bool,
     reserve: float,
     memory_bytes: int | None,
-) -> Question:
+) -> ModelRequest:
     """What is asked, checked; ValueError for what cannot be."""
     from bwprof.llm import workload
     from bwprof.llm.workload import LAYOUTS
 
-    found, stored = load(model)
+    found, stored = load_model(model)
     if memory_bytes is not None and not 1 <= memory_bytes < 2**63:
         raise ValueError(f"memory is {memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
-    points = workload.points_of(
+    points = workload.make_points(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored
     )
     if layout is not None and not isinstance(layout, str):
@@ -285,12 +285,12 @@ def ask(
         raise ValueError("layout is 'fused': weights as the file stores them are separate; leave it out")
     if layout is None:
         layout = "fused" if fused else "separate"
-    asked = workload.Question(found, points, layout, workload.check_reserve(reserve), memory_bytes, stored, chain)
+    asked = workload.ModelRequest(found, points, layout, workload.check_reserve(reserve), memory_bytes, stored, chain)
     workload.check_points(asked)
     return asked
 
 
-def load(model: Model) -> tuple[Architecture, Stored | None]:
+def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
     """A model by its name, its file, or its sizes; and how a file stores its weights, where it says so.
 
     Raises
@@ -303,7 +303,7 @@ def load(model: Model) -> tuple[Architecture, Stored | None]:
     if isinstance(model, Architecture):
         return model, None
     if isinstance(model, Mapping):
-        return quantization.with_weights(checkpoints.from_dict(model), model)
+        return quantization.read_weights(checkpoints.from_dict(model), model)
     if not isinstance(model, (str, PathLike)):
         raise ValueError(f"model is {repr_short(model)}: a name, a config.json, its content or a .gguf file is needed")
     path = Path(os.fspath(model))
@@ -324,8 +324,8 @@ def load(model: Model) -> tuple[Architecture, Stored | None]:
                 f"{quote_text(other)} quantises the weights of {quote_text(path)} and is not read: write it as "
                 f"quantization_config of config.json; {quantization.ESTIMATE}"
             )
-        return quantization.with_weights(*found, quote_text(path))
-    return quantization.with_weights(architecture.named(str(model)), architecture.published(str(model)))
+        return quantization.read_weights(*found, quote_text(path))
+    return quantization.read_weights(architecture.find_model(str(model)), architecture.find_config(str(model)))
 
 
 def _numbers(name: str, given: NumbersArgument) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bwprof.llm.architecture import Architecture
-from bwprof.llm.workload import FUSED, Stored
+from bwprof.llm.workload import FUSED_TENSORS, StoredWeights
 from bwprof.text.parsing import parse_names, quote_text, unknown
 
 METHODS = ("awq", "gptq", "fp8", "compressed-tensors", "bitsandbytes", "mxfp4", "modelopt")
@@ -61,9 +61,9 @@ class _Layout(NamedTuple):
         return rows * columns * self.bits / 8 + more
 
 
-def with_weights(
+def read_weights(
     model: Architecture, config: Mapping[str, Any], source: str = "config"
-) -> tuple[Architecture, Stored | None]:
+) -> tuple[Architecture, StoredWeights | None]:
     """Read how a config.json says that the model's weights are stored; None where it does not quantise them.
 
     Raises
@@ -83,7 +83,7 @@ def with_weights(
         raise ValueError(f"{source}: {error}; {ESTIMATE}") from None
 
 
-def _stored(model: Architecture, found: Any, plain: _Layout) -> Stored:
+def _stored(model: Architecture, found: Any, plain: _Layout) -> StoredWeights:
     method = found.get("quant_method") if isinstance(found, Mapping) else found
     if method not in METHODS:
         raise ValueError(unknown("quant_method of quantization_config", method, METHODS, meant=""))
@@ -179,7 +179,7 @@ class _Names:
         return any(name in self.literal for name in inner) or any(one.match(module) for one in self.patterns)
 
 
-def _counted(model: Architecture, plain: _Layout, layout_of: Any, kv: str) -> Stored:
+def _counted(model: Architecture, plain: _Layout, layout_of: Any, kv: str) -> StoredWeights:
     """Count the model's matrices, each layer's in its layout."""
     types: dict[str, Counter[str]] = defaultdict(Counter)
     table = model.embedding_elements * plain.bits // 8
@@ -196,15 +196,15 @@ def _counted(model: Architecture, plain: _Layout, layout_of: Any, kv: str) -> St
             share = count * times / model.layers
             size = layout.bytes_of(rows, columns) * share
             types[layout.label].update(tensors=round(share), bytes=round(size), token_bytes=round(size * active))
-            for name in (tensor, *(fused for fused, members in FUSED.items() if tensor in members)):
+            for name in (tensor, *(fused for fused, members in FUSED_TENSORS.items() if tensor in members)):
                 sums = found[name][layout.precision]
                 sums[:] = [old + new for old, new in zip(sums, (share, size, rows * columns * share), strict=True)]
-    for fused, members in FUSED.items():  # one product has one precision in a layer
+    for fused, members in FUSED_TENSORS.items():  # one product has one precision in a layer
         parts = [{kind: sums[0] for kind, sums in found[name].items()} for name in members if name in found]
         if any(part != parts[0] for part in parts):
             del found[fused]
     whole = {name: sum(sums[0] for sums in own.values()) for name, own in found.items()}
-    return Stored(
+    return StoredWeights(
         sum(line["bytes"] for line in types.values()),
         {label: dict(line) for label, line in types.items()},
         {name: {kind: sums[0] / whole[name] for kind, sums in own.items()} for name, own in found.items()},

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.llm import executor, figures, sections
 from bwprof.llm.architecture import Architecture
-from bwprof.llm.figures import Format, Room, StepFigures
-from bwprof.llm.workload import LABELS, LeftOut, Question
+from bwprof.llm.figures import MemoryRoom, StepFigures, StepFormat
+from bwprof.llm.workload import LABELS, ModelRequest, OmittedWork
 from bwprof.text.formatting import pandas_frame
 from bwprof.text.parsing import mapping, parse_bytes, repr_short
 
@@ -59,7 +59,7 @@ class ModelStep:
 
     def __init__(
         self,
-        question: Question,
+        question: ModelRequest,
         frame: pd.DataFrame,
         *,
         memory_bytes: int | None = None,
@@ -79,10 +79,10 @@ class ModelStep:
             except (OverflowError, TypeError, ValueError):
                 raise ValueError(f"column {name} of a model's step holds more than whole numbers of 64 bits") from None
         rows = to_rows(frame)
-        self._steps = figures.steps_of(question, rows, memory_bytes)
+        self._steps = figures.compute_steps(question, rows, memory_bytes)
         if not self._steps:
             raise ValueError("the rows hold no step of a model")
-        self._layers = figures.layers_of(question, self._steps, rows)
+        self._layers = figures.compute_layers(question, self._steps, rows)
         self.others: list[ModelStep] = []
 
     @property
@@ -111,20 +111,20 @@ class ModelStep:
         return self._first.mbu_pct
 
     @cached_property
-    def _formats(self) -> list[Format]:
-        return figures.formats_of(self.question, self._steps, self._first, self._best_ms)
+    def _formats(self) -> list[StepFormat]:
+        return figures.compute_formats(self.question, self._steps, self._first, self._best_ms)
 
     @cached_property
-    def _rooms(self) -> list[Room]:
-        return figures.rooms_of(self.question, self._memory) if self._memory else []
+    def _rooms(self) -> list[MemoryRoom]:
+        return figures.compute_rooms(self.question, self._memory) if self._memory else []
 
     @cached_property
-    def _left_out(self) -> list[LeftOut]:
+    def _left_out(self) -> list[OmittedWork]:
         card = self._card
         if card is None:
-            return figures.left_out(self.question, self._first)
+            return figures.time_omitted(self.question, self._first)
         seconds = card.streams.seconds
-        return figures.left_out(self.question, self._first, lambda r, w: (r + w) / float(seconds(r, w)) / 1e9)
+        return figures.time_omitted(self.question, self._first, lambda r, w: (r + w) / float(seconds(r, w)) / 1e9)
 
     @property
     def _best_ms(self) -> figures.Best | None:
@@ -136,7 +136,7 @@ class ModelStep:
     @property
     def answer(self) -> str:
         """What limits the first step, how fast it is, and what narrower weights, or a narrower cache, would bring."""
-        offers = figures.offers_of(self.question, self._steps, self._first, self._formats, self._best_ms)
+        offers = figures.compute_offers(self.question, self._steps, self._first, self._formats, self._best_ms)
         cached = figures.cache_that_fits(self.question, self._steps, self._first, self._formats)
         said = sections.answer(self._first, self.model.name, self._formats, self._steps, offers, cached)
         return said + sections.beyond_context(self.model, self._steps)
@@ -244,7 +244,9 @@ class ModelStep:
         result: list[RenderableType] = ["\n".join(sections.wrapped([self.answer], screen.width)), ""]
         for title, lines in self.tables():
             headers = list(lines[0])
-            grid = table(screen, title, headers, numbers=[name for name in headers if name not in sections.WORDS])
+            grid = table(
+                screen, title, headers, numbers=[name for name in headers if name not in sections.TEXT_COLUMNS]
+            )
             for line in lines:
                 grid.add_row(*line.values())
             result += [grid, ""]
@@ -311,7 +313,7 @@ class ModelStep:
             raise ValueError(f"facts of the frame's attrs['run'] are {repr_short(facts)}: an object is needed")
         memory = facts.get("memory_bytes")
         return cls(
-            Question.from_dict(run["model"]),
+            ModelRequest.from_dict(run["model"]),
             frame.copy(),
             memory_bytes=None if memory is None else parse_bytes(memory, "memory_bytes of the frame's facts"),
             card=executor.card_of_run(run),

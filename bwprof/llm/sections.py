@@ -9,8 +9,8 @@ from typing import Any
 from bwprof.analysis.prediction.catalogue import CALLER_GIVEN
 from bwprof.llm import figures
 from bwprof.llm.architecture import Architecture
-from bwprof.llm.figures import BOTH, Format, Layer, Offer, Room, StepFigures
-from bwprof.llm.workload import AS_STORED, DECODE, PREFILL, LeftOut, Question, StepPoint
+from bwprof.llm.figures import BOTH, FormatOffer, LayerTime, MemoryRoom, StepFigures, StepFormat
+from bwprof.llm.workload import AS_STORED, DECODE, PREFILL, ModelRequest, OmittedWork, StepPoint
 from bwprof.text.formatting import figure_text, short
 
 _BOUND = {
@@ -44,10 +44,10 @@ def beyond_context(model: Architecture, steps: Sequence[StepFigures]) -> str:
 def answer(
     step: StepFigures,
     name: str,
-    formats: Sequence[Format],
+    formats: Sequence[StepFormat],
     steps: Sequence[StepFigures],
-    offers: Sequence[Offer],
-    cached: Format | None,
+    offers: Sequence[FormatOffer],
+    cached: StepFormat | None,
 ) -> str:
     """What limits a step, how fast it is, and what narrower formats would bring; or that it, or others, do not fit."""
     point = step.point
@@ -99,7 +99,7 @@ def _named(point: StepPoint, *, with_cache: bool) -> str:
     return f"weights {format_name(point.weights)}, {cache}batch {point.batch}, context {point.context}"
 
 
-def _gain(offers: Sequence[Offer]) -> str:
+def _gain(offers: Sequence[FormatOffer]) -> str:
     """What narrower weights or a narrower cache bring: the one that brings more, and the others where they matter."""
     single = [offer for offer in offers if offer.said != BOTH]
     if not single:
@@ -116,14 +116,14 @@ def _gain(offers: Sequence[Offer]) -> str:
 _WORTH = 1.05  # a gain that is worth its words
 
 
-def _times(offer: Offer) -> str:
+def _times(offer: FormatOffer) -> str:
     return f"{offer.times:{'.3g' if offer.times < _LEAST_OF_TWO_FIGURES else '.2g'}} \u00d7"
 
 
 _LEAST_OF_TWO_FIGURES = 1.05  # below it two figures say 1, and that is nothing
 
 
-def _does_not_fit(step: StepFigures, name: str, formats: Sequence[Format], cached: Format | None) -> str:
+def _does_not_fit(step: StepFigures, name: str, formats: Sequence[StepFormat], cached: StepFormat | None) -> str:
     fit, point = step.fit, step.point
     assert fit is not None
     needed = (
@@ -145,7 +145,7 @@ def _does_not_fit(step: StepFigures, name: str, formats: Sequence[Format], cache
 # ---- lines of frames ----
 
 
-def step_line(question: Question, step: StepFigures) -> dict[str, Any]:
+def step_line(question: ModelRequest, step: StepFigures) -> dict[str, Any]:
     """A step's line of a frame."""
     figure_names = ("time_ms", "tokens_s", "mbu_pct", "limit_pct", "limiter", "measured_pct")
     return {
@@ -184,7 +184,7 @@ def operation_lines(step: StepFigures) -> list[dict[str, Any]]:
     return lines
 
 
-def half(formats: Sequence[Format]) -> float | None:
+def half(formats: Sequence[StepFormat]) -> float | None:
     """The time in FP16; None where there is none."""
     return next((line.time_ms for line in formats if line.weights == "fp16"), None)
 
@@ -205,14 +205,14 @@ _SPARE = (
 )
 
 
-def spare(grid: object) -> list[str]:
+def spare_columns(grid: object) -> list[str]:
     """Those of a table: one that tells its lines apart is none of them."""
     contexts = next((set(one.cells) for one in getattr(grid, "columns", ()) if one.header == "context"), set())
     return [name for name in _SPARE if name != "context" or len(contexts) < 2]
 
 
 # Headings whose columns are words.
-WORDS = {
+TEXT_COLUMNS = {
     *("device", "phase", "weights", "cache", "limiter", "role"),
     *("shape", "precision", "status", "source", "type", "fits"),
 }
@@ -265,7 +265,7 @@ def _shape(row: Mapping[str, Any]) -> str:
     return " ".join(f"{short}={row[name]}" for name, short in names.items() if row.get(name) is not None)
 
 
-def format_cells(line: Format, step: StepFigures, half: float | None) -> dict[str, str]:
+def format_cells(line: StepFormat, step: StepFigures, half: float | None) -> dict[str, str]:
     """A format's line."""
     tokens = tokens_s(step, line.time_ms)
     return {
@@ -280,12 +280,12 @@ def format_cells(line: Format, step: StepFigures, half: float | None) -> dict[st
     }
 
 
-def room_title(question: Question, memory: int) -> str:
+def room_title(question: ModelRequest, memory: int) -> str:
     """What stands above the lines of what fits."""
     return f"What fits {_gb(memory)}, {question.reserve:.0%} of them left for activations and scratch"
 
 
-def room_cells(room: Room) -> dict[str, str]:
+def room_cells(room: MemoryRoom) -> dict[str, str]:
     """A line of what fits."""
     line = {
         "weights": format_name(room.weights),
@@ -309,7 +309,7 @@ def type_cells(name: str, held: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def layer_cells(layer: Layer) -> dict[str, str]:
+def layer_cells(layer: LayerTime) -> dict[str, str]:
     """A line of a layer in one graph."""
     together, total = layer.together_ms, layer.sum_ms
     return {
@@ -321,7 +321,7 @@ def layer_cells(layer: Layer) -> dict[str, str]:
     }
 
 
-def notes(question: Question, step: StepFigures, left_out: Sequence[LeftOut]) -> list[str]:
+def notes(question: ModelRequest, step: StepFigures, left_out: Sequence[OmittedWork]) -> list[str]:
     """What the figures assume, and what they leave out."""
     model = question.model
     notes = [

@@ -221,11 +221,11 @@ def of_model(run: ReportRun) -> Section | None:
 
 
 def _table(found: tuple[str, list[dict[str, str]]]) -> DocumentTable | None:
-    from bwprof.llm.sections import WORDS
+    from bwprof.llm.sections import TEXT_COLUMNS
 
     title, lines = found
     headings = [name.replace("\n", " ") for name in lines[0]] if lines else []
-    numbers = [name for name in headings if name not in WORDS]
+    numbers = [name for name in headings if name not in TEXT_COLUMNS]
     return table(headings, [list(line.values()) for line in lines], numbers=numbers, caption=title)
 
 
