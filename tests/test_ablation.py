@@ -65,10 +65,8 @@ def found() -> pd.DataFrame:
         ("B", measured(1.0, verified=None)),
         ("C", {"status": "failed", "reason": "no kernel"}),
     ]
-    made = ablation_table.make_frame(
-        ablation_table.make_lines(ladder, rows, kernels, beside, "fp16", {"fp16 M=1"}),
-        {"operation": "gemm", "precision": "fp16", "shape": "M=1", "backend": "cuda", "device": "Card"},
-    )
+    common = {"operation": "gemm", "precision": "fp16", "shape": "M=1", "backend": "cuda", "device": "Card"}
+    made = ablation_table.make_frame(ladder, rows, kernels, beside, common, {"fp16 M=1"})
     made.attrs = {"torch": "PyTorch 2.9", "run": {}}
     return made
 
@@ -118,19 +116,19 @@ def test_the_table_is_the_one_that_was_promised(found: pd.DataFrame) -> None:
     assert f"| {' | '.join(HEADINGS)} |" in lines
     assert "| slow | 10 ms | 0.80x | -20 % | -50 % | so |" in lines
     assert "| fast | 2 ms | 4.00x | 5.00x | 4.00x | so |" in lines
-    assert "| gone |  |  |  | 9.00x | (at fp16 M=2) so |" in lines
+    assert "| gone | - | - | - | 9.00x | (at fp16 M=2) so |" in lines
     assert "* Speedup vs PyTorch: against A of PyTorch 2.9." in lines
-    assert "* In doubt (*): slow: noisy." in lines
-    others = "where their line names nothing else"  # gone was predicted at M=2, and its line says so
-    assert f"* Predictions are for fp16 M=1, {others}, over the rung before in the whole ladder." in lines
+    assert "* In doubt (\\*): slow: noisy." in lines
+    others = "unless their line names another place"  # gone was predicted at M=2, and its line says so
+    assert f"* Predictions are for fp16 M=1, {others}, over the previous variant of all." in lines
     elsewhere = ablation_table.notes(found.assign(predicted_here=False))
     assert any(f"for fp16 M=1, which is not what was measured, {others}, over" in note for note in elsewhere)
     alone = ablation_table.notes(found[~found["predicted_at"].isin(["fp16 M=2", "fp32 M=1"])])
-    assert "Predictions are for fp16 M=1, over the rung before in the whole ladder." in alone
+    assert "Predictions are for fp16 M=1, over the previous variant of all." in alone
 
 
 def test_small_ratios_keep_two_digits() -> None:
-    assert [ablation_table._times(value) for value in (0.02749, 0.00075, 0.1, 12.345)] == [
+    assert [ablation_table._times_text(value) for value in (0.02749, 0.00075, 0.1, 12.345)] == [
         "0.027x",
         "0.00075x",
         "0.10x",
@@ -161,7 +159,7 @@ def test_a_rung_that_brings_nothing_says_so_wherever_it_is_told(found: pd.DataFr
 
 
 def test_what_a_gain_is_stands_below_the_table(found: pd.DataFrame) -> None:
-    told = "within a factor of two in per cent, +25 % for 1.25, and 0 % where a rung brings nothing."
+    told = "within a factor of two in per cent, +25 % for 1.25, and 0 % for no change."
     assert any(note.endswith(told) for note in ablation_table.notes(found))
 
 
@@ -217,8 +215,8 @@ def test_a_prediction_does_not_count_over_a_rung_that_was_left_out() -> None:
     ladder = registry.operation("gemm")["variants"]["cpu"]
     rows = {name: measured(1.0) for name in names}
     for left_out, here in ((set(), True), ({names[-1]}, False)):
-        lines = ablation_table.make_lines(ladder, rows, [], [], "fp32", {ladder[-1]["at"]}, left_out)
-        assert lines[-1]["predicted_here"] is here
+        data = ablation_table.make_frame(ladder, rows, [], [], {"precision": "fp32"}, {ladder[-1]["at"]}, left_out)
+        assert data["predicted_here"].tolist()[-1] is here
 
 
 def test_a_rung_in_another_precision_is_a_row_too() -> None:
@@ -331,7 +329,7 @@ def test_without_pytorch_the_column_is_empty_and_says_why(monkeypatch: pytest.Mo
 
 def test_an_operation_that_pytorch_has_not() -> None:
     found = bwprof.ablation("rmsnorm", vs="torch", tokens=2, hidden=16, **SMALL)
-    assert found.attrs["torch"] == "nothing of PyTorch's is known to do the work of rmsnorm"
+    assert found.attrs["torch"] == "PyTorch has no known counterpart of rmsnorm"
 
 
 @pytest.mark.parametrize("operation", _core.operations(), ids=lambda operation: operation["name"])

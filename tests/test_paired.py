@@ -137,7 +137,7 @@ class FakeSide:
 
 def compared(sides: Sequence[Any], machine: Machine, how: StopRule | None = None, **options: Any) -> ABMeasurement:
     found = ABMeasurement(how or StopRule(max_seconds=6.0))
-    ab_session.compare(sides, found.how, into=found, clock=machine.clock, **options)
+    ab_session.Comparison(sides, found, clock=machine.clock, **options).run()
     return found
 
 
@@ -147,7 +147,7 @@ def alarms(ratio: float, luck: float, seconds: float, tries: int = 40) -> list[s
         machine = Machine(seed)
         sides = [FakeSide(machine, 1e6, luck), FakeSide(machine, 1e6 * ratio, luck)]
         found = compared(sides, machine, StopRule(max_seconds=seconds, seed=seed))
-        verdicts.append(verdict_of(found.ratio, found.how.gate))
+        verdicts.append(verdict_of(found.ratio, found.rule.gate))
     return verdicts
 
 
@@ -253,14 +253,14 @@ def test_ctrl_c_keeps_what_was_measured() -> None:
     found = ABMeasurement(StopRule(rel_ci=1e-6))
     sides = [failing(KeyboardInterrupt(), 21)(machine, 1e6), FakeSide(machine, 1e6)]
     with pytest.raises(KeyboardInterrupt):
-        ab_session.compare(sides, found.how, into=found, clock=machine.clock)
+        ab_session.Comparison(sides, found, clock=machine.clock).run()
     assert (found.stopped, len(found.units)) == (INTERRUPTED, 10)
 
 
 def test_a_time_of_zero_is_no_time() -> None:
     machine = Machine(1)
     found = compared([FakeSide(machine, 0.0), FakeSide(machine, 1e6)], machine)
-    assert (found.stopped, found.reason) == (FAILED, "a launch is shorter than what the timer can tell")
+    assert (found.stopped, found.reason) == (FAILED, "a launch is shorter than the timer's resolution")
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_variants_are_verified_and_measured_in_this_process() -> None:
         "gemm",
     )
     assert row["renewals"] == row["units"]
-    assert "A and B are the same: whatever is seen is noise" in row["reason"]
+    assert "A and B are the same: any difference is noise" in row["reason"]
     assert row["a_gb_s"] > 0
 
 
@@ -386,7 +386,7 @@ def test_arrays_are_compared() -> None:
     assert row["verified"] is True
     (row,) = bwprof.ab(lambda: ones, lambda: twos, **QUICK).to_dict(orient="records")
     assert row["verified"] is None
-    assert "B held against A" in row["reason"]
+    assert "B against A" in row["reason"]
     with pytest.raises(errors.PairedError, match=r"B returns something else than A: .*above the tolerance 0.5"):
         bwprof.ab(lambda: ones, lambda: twos, tolerance=0.5, **QUICK)
     with pytest.raises(errors.PairedError, match=r"A returns an array of shape \(8,\), B \(4,\)"):

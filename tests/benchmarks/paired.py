@@ -94,7 +94,7 @@ def tried(sides: Sides, how: StopRule, *, planted: bool) -> ABMeasurement:
     """One comparison."""
     found = ABMeasurement(how)
     with contextmanager(sides)(planted) as made:
-        ab_session.compare(made, how, into=found)
+        ab_session.Comparison(made, found).run()
         for side in made:
             side.close()
     if found.stopped == ab_session.FAILED:
@@ -104,7 +104,7 @@ def tried(sides: Sides, how: StopRule, *, planted: bool) -> ABMeasurement:
 
 def line(name: str, what: str, found: Sequence[ABMeasurement], began: float) -> str:
     """What a row of tries came to."""
-    verdicts = [verdict_of(one.ratio, one.how.gate) for one in found]
+    verdicts = [verdict_of(one.ratio, one.rule.gate) for one in found]
     counts = " ".join(f"{verdicts.count(said):7d}" for said in (SLOWER, FASTER, SAME))
     undecided = len(verdicts) - sum(verdicts.count(said) for said in (SLOWER, FASTER, SAME))
     ratios = [one.ratio.value for one in found]
