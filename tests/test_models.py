@@ -541,7 +541,7 @@ def test_ranges_of_batches_and_contexts() -> None:
         ({"reserve": math.nan}, "reserve is nan"),
         ({"reserve": 10**400}, "reserve is 1000"),
         ({"memory": 0}, "memory is 0"),
-        ({"batch": list(range(1, 50)), "context": list(range(1, 50))}, "2401 steps are asked for"),
+        ({"batch": list(range(1, 50)), "context": list(range(1, 50))}, "2401 steps are requested"),
         ({"device": "A100-90G"}, "did you mean 'A100-80GB'"),
         ({"device": "cpu", "predict": True}, "predict: name a device"),
         ({"device": "cpu", "efficiency": 0.5}, "efficiency goes with predictions"),
