@@ -44,7 +44,7 @@ def answered(
     """A question's result from the pretended device, by way of the loop over what a run measures."""
     inner = executor or Pretended()
     pieces = llm_executor.list_all_pieces(question, "cuda")
-    whole = PiecesExecutor(question, inner, llm_executor.predict_row)
+    whole = PiecesExecutor(question, inner)
     context = Context("run", backend, inner.open(None), inner.obtain_roofs(RoofRequest(), None))
     whole.set_context(context)
     rows = [whole.measure(piece, 1.0, None).row for piece in pieces]
@@ -151,7 +151,7 @@ def test_a_second_try_measures_again() -> None:
     """What was disturbed is measured once more, by the piece that was measured; its copies get the newer row."""
     question = ModelRequest(LLAMA, (point(context=100), point(context=200)))
     inner = Pretended()
-    executor = PiecesExecutor(question, inner, llm_executor.predict_row)
+    executor = PiecesExecutor(question, inner)
     executor.set_context(Context("run", "cpu", inner.open(None), None))
     pieces = llm_executor.list_pieces(question)
     first, copy = pieces[0], next(piece for piece in pieces[7:] if piece.labels["role"] == "qkv")

@@ -164,7 +164,7 @@ def test_a_step_in_other_formats_and_again(tmp_path: Path) -> None:
     assert alone["fp16"] == pytest.approx(times["fp16"], rel=0.02)  # worked out from the step as stored
     again = bwprof.ModelStep.from_frame(bwprof.load(tmp_path / "step.json"))
     assert again.steps.equals(step.steps)
-    assert again.question == step.question
+    assert again.request == step.request
 
 
 def test_gpt_oss_fits_one_device_by_its_name() -> None:

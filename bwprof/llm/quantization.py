@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bwprof.llm.architecture import Architecture
 from bwprof.llm.workload import FUSED_TENSORS, StoredWeights
 from bwprof.text.parsing import parse_names, quote_text, unknown
 
-FIELDS = ("quantization_config", "compression_config", "quantization")  # of transformers, its past, MLX
+_FIELDS = ("quantization_config", "compression_config", "quantization")  # of transformers, its past, MLX
 
-FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")  # of others, beside config.json
+_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")  # of others, beside config.json
 
-ESTIMATE = "for an estimate, delete it from the file and name a precision of the weights: q4_0, fp8, ..."
+_ESTIMATE = "for an estimate, delete it from the file and name a precision of the weights: q4_0, fp8, ..."
 
 _FORMATS = ("pack", "float", "int", "naive", "nvfp4-pack", "mxfp4-pack", "mixed-precision", "dense")
 
@@ -63,6 +65,17 @@ class _Layout(NamedTuple):
 _LayoutOf = Callable[[str, str], _Layout]  # of a tensor in a module
 
 
+def check_folder(path: Path, config: Mapping[str, Any]) -> None:
+    """Raise ValueError if another file beside a config.json quantises the weights, which is not read."""
+    files = [path.with_name(name) for name in _FILES] if path.name == "config.json" else []
+    other = next((file for file in files if os.path.lexists(file)), None)
+    if other is not None and not any(config.get(name) for name in _FIELDS):
+        raise ValueError(
+            f"{quote_text(other)} quantises the weights of {quote_text(path)} and is not read: write it as "
+            f"quantization_config of config.json; {_ESTIMATE}"
+        )
+
+
 def read_weights(
     model: Architecture, config: Mapping[str, Any], source: str = "config"
 ) -> tuple[Architecture, StoredWeights | None]:
@@ -75,14 +88,14 @@ def read_weights(
     """
     inner = config.get("text_config")
     both = [config, inner if isinstance(inner, Mapping) else {}]
-    quantization = next((part[name] for part in both for name in FIELDS if part.get(name)), None)
+    quantization = next((part[name] for part in both for name in _FIELDS if part.get(name)), None)
     kind = next((str(part[name]) for part in both for name in ("torch_dtype", "dtype") if part.get(name)), "")
     label = {"float32": "fp32", "float16": "fp16"}.get(kind.removeprefix("torch."), "bf16")
     plain = _Layout(label, label, 32 if label == "fp32" else 16)
     try:
         return model, None if quantization is None else _stored_weights(model, quantization, plain)
     except ValueError as error:
-        raise ValueError(f"{source}: {error}; {ESTIMATE}") from None
+        raise ValueError(f"{source}: {error}; {_ESTIMATE}") from None
 
 
 def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredWeights:
@@ -92,19 +105,17 @@ def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredW
     if model.layers > _MAX_LAYERS:
         raise ValueError(f"a quantised model has {model.layers} layers: allowed are 1 to {_MAX_LAYERS}")
     try:
-        layouts = [(_Names(parse_names("targets", targets)), layout) for targets, layout in METHODS[method](config)]
-        layouts.sort(key=lambda entry: "Linear" in entry[0].literal)  # behind those that name modules
-        if not all(type(side) is int and side >= 0 for _, layout in layouts for side in layout.block):
-            raise TypeError("a size of groups or blocks")
+        layouts = _read_layouts(METHODS[method], config)
         excluded = _Names(name for field in _EXCLUDED for name in parse_names(field, config.get(field) or None))
         scheme = config.get("kv_cache_scheme") or {"num_bits": 0, "type": ""}
         kv = {(0, ""): "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[scheme["num_bits"], scheme["type"]]
     except (AttributeError, LookupError, TypeError, re.error) as error:
         raise ValueError(f"quantization_config of {method}: missing, or not read: {quote_text(error)}") from None
 
+    unquantised = {_ROUTER} if config.get("lm_head") is True else {_ROUTER, _HEAD}
+
     def layout_of(tensor: str, module: str) -> _Layout:
-        head = tensor == _HEAD and config.get("lm_head") is not True
-        if head or tensor == _ROUTER or excluded.have(module):
+        if tensor in unquantised or excluded.have(module):
             return plain
         return next((layout for names, layout in layouts if names.have(module) or "Linear" in names.literal), plain)
 
@@ -115,6 +126,16 @@ def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredW
 
 
 _Layouts = list[tuple[Any, _Layout]]  # names of modules, or Linear for all, and their layout
+
+
+def _read_layouts(
+    read: Callable[[Mapping[str, Any]], _Layouts], config: Mapping[str, Any]
+) -> list[tuple[_Names, _Layout]]:
+    layouts = [(_Names(parse_names("targets", targets)), layout) for targets, layout in read(config)]
+    layouts.sort(key=lambda entry: "Linear" in entry[0].literal)  # behind those that name modules
+    if not all(type(side) is int and side >= 0 for _, layout in layouts for side in layout.block):
+        raise TypeError("a size of groups or blocks")
+    return layouts
 
 
 def _integer_groups(config: Mapping[str, Any]) -> _Layouts:
@@ -209,29 +230,40 @@ def _count_weights(model: Architecture, plain: _Layout, layout_of: _LayoutOf, kv
     types: dict[str, Counter[str]] = defaultdict(Counter)
     table = model.embedding_elements * plain.bits // 8
     types[plain.label].update(tensors=int(table > 0), bytes=table, token_bytes=model.hidden * plain.bits // 8)
-    # Tensor -> precision -> matrices, bytes and elements.
-    matrices, sizes, elements = (defaultdict[str, dict[str, float]](lambda: defaultdict(float)) for _ in range(3))
+    matrices = _Sums(lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
     for tensor, rows, columns, count in model.matrices():
         active = model.experts_per_token / max(1, model.experts) if tensor.endswith(_EXPERTS) else 1.0
-        names = (tensor, *(fused for fused, members in FUSED_TENSORS.items() if tensor in members))
+        names = (tensor, *_products_of(tensor))
         for layout, share in _split_by_layout(model, plain, layout_of, tensor, count if rows * columns else 0):
             size = layout.bytes_of(rows, columns) * share
             types[layout.label].update(tensors=round(share), bytes=round(size), token_bytes=round(size * active))
             for name in names:
-                matrices[name][layout.precision] += share
-                sizes[name][layout.precision] += size
-                elements[name][layout.precision] += rows * columns * share
-    for fused, members in FUSED_TENSORS.items():  # one product has one precision in a layer
-        parts = [matrices[name] for name in members if name in matrices]
-        if any(part != parts[0] for part in parts):
-            del matrices[fused]
+                sums = matrices[name][layout.precision]
+                sums[:] = [old + new for old, new in zip(sums, (share, size, rows * columns * share), strict=True)]
+    _drop_mixed_products(matrices)
+    counts = {name: sum(sums[0] for sums in own.values()) for name, own in matrices.items()}
     return StoredWeights(
         sum(line["bytes"] for line in types.values()),
         {label: dict(line) for label, line in types.items()},
-        {name: {kind: count / sum(own.values()) for kind, count in own.items()} for name, own in matrices.items()},
-        {name: {kind: sizes[name][kind] / elements[name][kind] for kind in own} for name, own in matrices.items()},
+        {name: {kind: sums[0] / counts[name] for kind, sums in own.items()} for name, own in matrices.items()},
+        {name: {kind: sums[1] / sums[2] for kind, sums in own.items()} for name, own in matrices.items()},
         kv,
     )
+
+
+_Sums = defaultdict[str, dict[str, list[float]]]  # tensor -> precision -> matrices, bytes, elements
+
+
+def _products_of(tensor: str) -> list[str]:
+    return [fused for fused, members in FUSED_TENSORS.items() if tensor in members]
+
+
+def _drop_mixed_products(matrices: _Sums) -> None:
+    """Drop products whose tensors differ in precision: one product has one precision in a layer."""
+    for fused, members in FUSED_TENSORS.items():
+        parts = [{kind: sums[0] for kind, sums in matrices[name].items()} for name in members if name in matrices]
+        if any(part != parts[0] for part in parts):
+            del matrices[fused]
 
 
 def _split_by_layout(

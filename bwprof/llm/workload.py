@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -496,21 +497,20 @@ def make_points(
     ValueError
         For anything unknown or out of range.
     """
-    for name, numbers in (("batch", batches), ("context", contexts)):
-        for number in numbers:
-            check_int(name, number, 1, _MAX_TOKENS)
-    formats = [
-        name if stored and name == AS_STORED else check_format(name, WEIGHTS)
-        for name in weights or ([AS_STORED] if stored else ["fp16"])
-    ]
-    caches = [check_format(name, KV) for name in kvs]
+    for name, number in (*product(["batch"], batches), *product(["context"], contexts)):
+        check_int(name, number, 1, _MAX_TOKENS)
+    pairs = []
+    caches = [check_format(kv, KV) for kv in kvs]
+    for name in weights or (AS_STORED if stored else "fp16",):
+        if stored is not None and name == AS_STORED:
+            pairs += product([name], caches or [stored.kv or kv_format(name)])
+        else:
+            precision = check_format(name, WEIGHTS)
+            pairs += product([precision], caches or [kv_format(precision)])
+    phases = (DECODE, PREFILL) if prefill else (DECODE,)
     points = {
-        StepPoint(phase, batch, context, name, kv): None
-        for phase in ((DECODE, PREFILL) if prefill else (DECODE,))
-        for name in formats
-        for kv in caches or [(stored.kv if stored and name == AS_STORED else "") or kv_format(name)]
-        for context in contexts
-        for batch in batches
+        StepPoint(phase, batch, context, *pair): None
+        for phase, pair, context, batch in product(phases, pairs, contexts, batches)
     }
     if not 0 < len(points) <= _MAX_POINTS:
         raise ValueError(f"{len(points)} steps are requested: allowed are 1 to {_MAX_POINTS}")

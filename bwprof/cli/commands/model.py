@@ -229,7 +229,7 @@ def _job(
     from bwprof.llm.executor import fill_predictions
 
     def executor(inner: ChildExecutor) -> llm_executor.PiecesExecutor:
-        return llm_executor.PiecesExecutor(asked, inner, llm_executor.predict_row, earlier)
+        return llm_executor.PiecesExecutor(asked, inner, earlier)
 
     return runner.Job(plan, items, "model", executor, _show, fill_predictions)
 
