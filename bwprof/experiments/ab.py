@@ -55,12 +55,7 @@ def make_tasks(a: str, b: str, options: ABOptions, backend: str) -> list[tuple[A
     """Make the tasks of both sides, a pair for each combination of parameters, precision and cache.
 
     "copy" and "copy:tiled" name an operation, in its default or a named variant; "module:function" and
-    "file.py:function" name a function.
-
-    Raises
-    ------
-    ValueError
-        For a name that is neither, two sides that do different work, and anything unknown or out of range.
+    "file.py:function" name a function. ValueError for anything else, for different work, and for values out of range.
     """
     is_operation = _check_names(a, b)
     registry.check_timer(options.timer, backend)

@@ -105,6 +105,19 @@ class ProcessSide:
         if child is not None:
             child.end()
 
+    @property
+    def environment(self) -> str:
+        """Revision, versions and interpreter as text."""
+        versions = self.hello.get("versions", {})
+        texts = " ".join(f"{name} {versions[name]}" for name in ("python", "bwprof") if name in versions)
+        return ", ".join(filter(None, (self.label, texts, str(self.hello.get("executable", "")))))
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Versions, interpreter and revision for the run's metadata."""
+        hello = {name: self.hello.get(name) for name in ("versions", "executable")}
+        return hello | {"revision": self.label or None}
+
     def _start(self) -> None:
         place, folder = self._place, self._place.folder or Path.cwd()
         try:

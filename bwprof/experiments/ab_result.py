@@ -12,19 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core
-from bwprof.experiments.ab_session import (
-    FAILED,
-    FASTER,
-    LEAST_UNITS,
-    LEVEL,
-    NAMES,
-    PRECISE,
-    SAME,
-    SLOWER,
-    UNDECIDED,
-    ABMeasurement,
-    verdict_of,
-)
+from bwprof.experiments import ab_session as session
+from bwprof.experiments.ab_session import FAILED, UNDECIDED, ABMeasurement
 from bwprof.results.json_file import plain
 from bwprof.text.formatting import plural, seconds_text
 
@@ -91,7 +80,7 @@ def row_of(
 ) -> ABRow:
     """Make the row of a comparison; `labels` are its case, cache, a, b and both environments."""
     ratio, opened = measurement.ratio, measurement.opened
-    verdict = UNDECIDED if measurement.stopped == FAILED else verdict_of(ratio, measurement.rule.gate)
+    verdict = UNDECIDED if measurement.stopped == FAILED else session.verdict_of(ratio, measurement.rule.gate)
     row: ABRow = dict.fromkeys(COLUMNS) | {
         "backend": run["backend"],
         "device": run["device"],
@@ -116,7 +105,7 @@ def row_of(
     }
     if opened:
         row |= {name: getattr(opened[0], name) for name in ("operation", "precision", "timer")}
-    for side, name in enumerate(NAMES):
+    for side, name in enumerate(session.NAMES):
         times = measurement.times[side]
         time_ms = numbers.median(times) / 1e6 if times else None
         moved = opened[side].bytes_moved if opened else None
@@ -129,19 +118,19 @@ def row_of(
 def _why_undecided(measurement: ABMeasurement, verdict: str) -> str:
     if verdict != UNDECIDED or measurement.stopped == FAILED:
         return ""
-    if len(measurement.units) < LEAST_UNITS:
+    if len(measurement.units) < session.LEAST_UNITS:
         renewable = any(info.renewable for info in measurement.opened)
         what = "times with fresh buffers" if renewable else "blocks of four turns"
-        return f"{len(measurement.units)} {what} are too few: {LEAST_UNITS} are needed"
-    if measurement.stopped == PRECISE:
+        return f"{len(measurement.units)} {what} are too few: {session.LEAST_UNITS} are needed"
+    if measurement.stopped == session.PRECISE:
         return "the difference is about as large as the smallest relevant one (gate)"
     return "more time is needed"
 
 
 _VERDICTS = {
-    SLOWER: "B is slower than A: its time is",
-    FASTER: "B is faster than A: its time is",
-    SAME: "A and B are the same: B's time is",
+    session.SLOWER: "B is slower than A: its time is",
+    session.FASTER: "B is faster than A: its time is",
+    session.SAME: "A and B are the same: B's time is",
     UNDECIDED: "undecided: B's time is",
 }
 
@@ -178,4 +167,4 @@ def _change_text(ratio: float, low: float | None = None, high: float | None = No
 
 def level_text() -> str:
     """Return the interval's level."""
-    return f"{100 * LEVEL:g} %"
+    return f"{100 * session.LEVEL:g} %"

@@ -23,21 +23,13 @@ from bwprof.runs import metadata
 from bwprof.runs.interrupts import Stops
 
 SideMaker = Callable[[int, ABTask], ProcessSide]
-
 Sides = Callable[[], Any]  # makes a context manager of two sides
-
 Verdict = tuple[bool | None, str]  # verified, note
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceRequest:
-    """Interpreters and revisions: none, one for both sides, or one for each; the repository and its build command.
-
-    Raises
-    ------
-    ValueError
-        For more than two, a single revision, a build without revisions, and an interpreter that does not exist.
-    """
+    """Interpreters and revisions: none, one for both sides, or one for each; the repository and its build command."""
 
     python: tuple[str, ...] = ()
     revision: tuple[str, ...] = ()
@@ -131,8 +123,11 @@ def measure_pair(
                 nonlocal verdict
                 table.run.setdefault("facts", sides[0].facts if isinstance(sides[0], ProcessSide) else {})
                 for name, info, side in zip(("a", "b"), opened, sides, strict=True):
-                    environments[f"{name}_environment"] = environment_of(side) or None
-                    table.run[name] = table.run.get(name, {}) | describe_side(side, info)
+                    own = {"title": info.title}
+                    if isinstance(side, ProcessSide):
+                        environments[f"{name}_environment"] = side.environment or None
+                        own |= side.metadata
+                    table.run[name] = table.run.get(name, {}) | own
                 check_same_work(opened)
                 verdict = compare(sides)
 
@@ -161,23 +156,6 @@ def check_same_work(opened: Sequence[SideInfo]) -> None:
     for name, value in (a.params or {}).items():
         if b.params and name in b.params and b.params[name] != value:
             raise SideError(f"A measures {name} = {value}, B {name} = {b.params[name]}: {need}")
-
-
-def environment_of(side: ABSide) -> str:
-    """Describe where a side runs; "" for this process."""
-    if not isinstance(side, ProcessSide):
-        return ""
-    versions = side.hello.get("versions", {})
-    texts = " ".join(f"{name} {versions[name]}" for name in ("python", "bwprof") if name in versions)
-    return ", ".join(filter(None, (side.label, texts, str(side.hello.get("executable", "")))))
-
-
-def describe_side(side: ABSide, info: SideInfo) -> dict[str, Any]:
-    """Return the metadata of a side."""
-    if not isinstance(side, ProcessSide):
-        return {"title": info.title}
-    hello = {name: side.hello.get(name) for name in ("versions", "executable")}
-    return {"title": info.title, **hello, "revision": side.label or None}
 
 
 def compare_nothing(_sides: Sequence[ABSide]) -> Verdict:

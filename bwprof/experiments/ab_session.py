@@ -35,13 +35,20 @@ LEVEL = 0.995
 
 LEAST_UNITS = 9  # 2 / 2^9 is the first probability below 0.5 %: fewer units give no interval at that level
 
+FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
+PRECISE, OUT_OF_TIME, INTERRUPTED, FAILED = "precise", "time", "interrupted", "failed"
+NAMES = ("A", "B")
+
+DEFAULT_REL_CI = 0.005
+DEFAULT_SECONDS = 30.0
 DEFAULT_GATE = 0.01  # different addresses alone can make such a difference
 
 _EXACT = 60  # units; above, the normal distribution is used
-
 _MAX_UNITS = 1500  # of which all pairs are formed: a million means
-
-FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
+_ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
+_SAMPLES = ((4, 10e6), (2, 100e6))  # of a turn, by the longest sample in ns: short turns let drift affect both sides
+_CHECK_FACTOR = 1.05  # the ratio is computed again when there are so many times more units
+_RENEWALS = 24  # at least, within the time limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,22 +172,7 @@ def may_exceed_limit(high: float | None, verdict: str, limit: float) -> bool:
     return verdict == UNDECIDED and (high is None or high > 1 + limit)
 
 
-NAMES = ("A", "B")
-
-PRECISE, OUT_OF_TIME, INTERRUPTED, FAILED = "precise", "time", "interrupted", "failed"
-
-DEFAULT_REL_CI = 0.005
-
-DEFAULT_SECONDS = 30.0
-
-_ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
-
-# Samples of a turn, by the longest sample in ns: short turns let drift affect both sides alike.
-_SAMPLES = ((4, 10e6), (2, 100e6))
-
-_CHECK_FACTOR = 1.05  # the ratio is computed again when there are so many times more units
-
-_RENEWALS = 24  # at least, within the time limit
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +218,6 @@ class ABMeasurement:
     def details(self) -> dict[str, Any]:
         """Return units, orders and times as plain types for JSON."""
         return {"log_ratios": self.units, "orders": self.orders, "block_ns": list(self.times)}
-
-
-_T = TypeVar("_T")
 
 
 class _StoppedError(Exception):

@@ -27,14 +27,9 @@ from bwprof.measuring.operation import Spec
 from bwprof.text.formatting import bytes_text
 from bwprof.text.parsing import quote_text
 
-_WARMUP_SAMPLES, _WARMUP_SECONDS = 3, 0.02
-
+_WARMUP_SAMPLES, _WARMUP_SECONDS, _VERIFY_SECONDS = 3, 0.02, 0.1
 _NEVER = 1e-9  # a precision that no turn reaches
-
-_VERIFY_SECONDS = 0.1
-
 _PAGE, _MAX_SHIFT = 4096, 32 << 20  # bytes
-
 _CASE_ERRORS = (_core.BwprofError, ValueError, RuntimeError, MemoryError, OSError)
 
 
@@ -210,12 +205,8 @@ class CallSide:
             return list(self._measure(samples, 0.0, settled=True)["samples_ns"])
 
     def _measure(self, samples: int, max_seconds: float, *, settled: bool) -> dict[str, Any]:
-        options = {
-            "precision_target": _NEVER,
-            "min_samples": samples,
-            "max_seconds": max_seconds,
-            "settled": settled,
-        }
+        stop = {"precision_target": _NEVER, "min_samples": samples, "max_seconds": max_seconds}
+        options = stop | {"settled": settled}
         result, _, _ = functions.timed(self._device, self._subject, options, 0.0, self._poll)
         return result
 
@@ -276,15 +267,7 @@ class Call:
         return " ".join([self.name, *(f"{name}={value}" for name, value in self.params.items())])
 
     def function(self, folder: Path) -> Callable[..., object]:
-        """Import the function; `folder` is where a relative file name starts.
-
-        Raises
-        ------
-        ValueError
-            If there is no such module, file or function.
-        Exception
-            Whatever its module raises.
-        """
+        """Import the function, files relative to `folder`; ValueError if there is no such module, file or function."""
         match = _NAME.fullmatch(self.name)
         assert match is not None
         home, path = match["home"], match["path"]
@@ -298,7 +281,7 @@ class Call:
         except TypeError as error:
             raise ValueError(f"{home}: {error}") from None
         if target is None:
-            raise ValueError(f"{home}: {path} is None, a function is needed")
+            raise ValueError(f"{home}: {path} is None, a callable is needed")
         return target  # type: ignore[no-any-return]
 
 

@@ -25,11 +25,8 @@ from bwprof.roofs.model import RoofsArgument
 TORCH = "torch"
 
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {"==": operator.eq, "!=": operator.ne}
-
 _COLD = 4  # buffers of a cold case, in sizes of the cache, as for bwprof's own cases
-
 _MAX_SETS = 2048
-
 _MAX_BYTES = 1 << 31  # of operands, which are generated on the host
 
 

@@ -15,9 +15,7 @@ from pathlib import Path
 
 from bwprof.text.parsing import quote_text
 
-_CHECK_SECONDS = 0.05
-
-_END_SECONDS = 2.0
+_CHECK_SECONDS, _END_SECONDS = 0.05, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +60,7 @@ def checked_out(
     """Check each revision out in a worktree and run the shell command `build` there; remove them after the block.
 
     The output of the command goes to standard error. `check` is called while it runs; an exception of it ends it.
-
-    Raises
-    ------
-    ValueError
-        For an unknown repository or revision, and for a build that fails.
+    ValueError for an unknown repository or revision, and for a build that fails.
     """
     hashes = commits(repository, names)
     home = Path(tempfile.mkdtemp(prefix="bwprof-ab-"))

@@ -45,12 +45,8 @@ def list_families() -> list[str]:
 def read_config(path: Path) -> tuple[Architecture, Mapping[str, Any]]:
     """Read a config.json; return the model and the file's content.
 
-    Raises
-    ------
-    ValueError
-        For a file that is no config.json, an unknown architecture, and a size out of range; the message names it.
-    OSError
-        When it cannot be read.
+    ValueError for a file that is no config.json, an unknown architecture, and a size out of range; OSError for a file
+    that cannot be read.
     """
     source = quote_text(path)
     if path.exists() and not path.is_file():
@@ -70,13 +66,7 @@ def read_config(path: Path) -> tuple[Architecture, Mapping[str, Any]]:
 
 
 def from_dict(config: object, *, name: str = "", source: str = "config") -> Architecture:
-    """Return the model of a config.json's content; messages begin with `source`.
-
-    Raises
-    ------
-    ValueError
-        As `read_config`.
-    """
+    """Return the model of a config.json's content; ValueError as `read_config`, with `source` first."""
     try:
         return _architecture_of(config, name)
     except ValueError as error:
@@ -230,14 +220,8 @@ _WEIGHT_BYTES = {"q4_0": 18 / 32, "int8": 1.0, "fp16": 2.0, "fp32": 4.0}
 def read_gguf(path: Path) -> tuple[Architecture, StoredWeights]:
     """Read a .gguf file; return the model and how its weights are stored.
 
-    Raises
-    ------
-    ValueError
-        For a file that is no GGUF file, an unknown architecture, and a size out of range.
-    ImportError
-        Without the package `gguf`.
-    OSError
-        When it cannot be read.
+    ValueError for a file that is no GGUF file, an unknown architecture, and a size out of range; OSError if it
+    cannot be read; ImportError without the package `gguf`.
     """
     try:
         gguf: Any = importlib.import_module("gguf")

@@ -231,13 +231,7 @@ def best_ms(parts: Sequence[StepPart], card: Card) -> list[float]:
 def predict_steps(
     request: ModelRequest, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
 ) -> pd.DataFrame:
-    """Predict a model's rows on devices that are not at hand; their status is "predicted".
-
-    Raises
-    ------
-    ValueError
-        For an unknown device, with the nearest name.
-    """
+    """Predict a model's rows on devices that are not at hand; ValueError for an unknown device."""
     model = model_of(efficiency)
     frames = [_predict_on(request, device, model, run_id) for device in devices]
     return frames[0] if len(frames) == 1 else beside(frames)

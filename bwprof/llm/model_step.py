@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from bwprof.roofs.model import Roofs, RoofsArgument
 
 Model = str | PathLike[str] | Mapping[str, Any] | Architecture
-
 NumbersArgument = int | str | Iterable[int | str]
-
-WordsArgument = str | Iterable[str] | None
+NamesArgument = str | Iterable[str] | None
 
 
 def model_step(
@@ -46,8 +44,8 @@ def model_step(
     batch: NumbersArgument = 1,
     context: NumbersArgument = 4096,
     prefill: bool = False,
-    weights: WordsArgument = None,
-    kv: WordsArgument = None,
+    weights: NamesArgument = None,
+    kv: NamesArgument = None,
     layout: str | None = None,
     chain: bool = False,
     reserve: float = 0.1,
@@ -214,10 +212,7 @@ def choose_targets(
 ) -> Sequence[str | Roofs] | None:
     """Return what to predict for: the roofs of a device, or devices that are not at hand; None for measuring.
 
-    Raises
-    ------
-    ValueError
-        For an unknown device, a prediction without a device, and both a device and roofs.
+    ValueError for an unknown device, a prediction without a device, and both a device and roofs.
     """
     from bwprof.analysis.prediction.catalogue import each_device
     from bwprof.roofs.model import Roofs
@@ -296,10 +291,7 @@ def make_request(
 def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
     """Load a model by its name, its file, or its sizes; and how a file stores its weights, if it says so.
 
-    Raises
-    ------
-    ValueError
-        For an unknown model, with the nearest name, and a file that cannot be used.
+    ValueError for an unknown model, with the nearest name, and for a file that cannot be used.
     """
     from bwprof.llm import checkpoints, quantization
 

@@ -25,7 +25,6 @@ _FORMATS = ("pack", "float", "int", "naive", "nvfp4-pack", "mxfp4-pack", "mixed-
 _EXCLUDED = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "llm_int8_skip_modules")
 
 _HEAD, _ROUTER, _EXPERTS = "output", "ffn_gate_inp", "_exps"
-
 _MAX_LAYERS, _MAX_PATTERNS = 1000, 100
 
 # Modules by GGUF's name of their matrix: of Llama's kind, of Mixtral's and of GPT-OSS'.
@@ -81,10 +80,7 @@ def read_weights(
 ) -> tuple[Architecture, StoredWeights | None]:
     """Read how a config.json stores the model's weights; None if it does not quantise them.
 
-    Raises
-    ------
-    ValueError
-        For an unknown method, or an unknown field of one; the message names it and the `source`.
+    ValueError for an unknown method, or an unknown field of one; the message names it and the `source`.
     """
     inner = config.get("text_config")
     both = [config, inner if isinstance(inner, Mapping) else {}]

@@ -17,15 +17,11 @@ from bwprof.llm.architecture import Architecture, check_int
 from bwprof.text.parsing import finite_number, parse_bytes, repr_short, unknown
 
 DECODE, PREFILL = "decode", "prefill"
-
 LAYOUTS = ("fused", "separate")
-
 WEIGHTS, KV = "weights", "kv"
 
 LABELS = ("model", "phase", "role", "count", "step_batch", "context", "weights", "kv")  # columns of a model's rows
-
 LAYER = "layer"  # the role of a row that measures a layer's operations in one graph
-
 AS_STORED = "stored"  # the weights' format of a file that stores each tensor in its own precision
 
 # The tensors of a product in the layout "fused".
@@ -34,7 +30,6 @@ FUSED_TENSORS = {"fused_qkv": ("attn_q", "attn_k", "attn_v")} | {
 }
 
 RESERVE = 0.1  # the share of the memory for activations and scratch; vLLM's default is the same
-
 _MAX_TOKENS, _MAX_POINTS = 2**31 - 1, 1000
 
 
@@ -134,10 +129,7 @@ def list_parts(
     one_layer : bool
         List the operations of one layer, of the most frequent kind.
 
-    Raises
-    ------
-    ValueError
-        For sizes that an operation does not take.
+    ValueError for sizes that an operation does not take.
     """
     values = _expression_values(model, point, one_layer=one_layer)
     parts = []
@@ -490,16 +482,13 @@ def make_points(
     prefill: bool,
     stored: StoredWeights | None,
 ) -> tuple[StepPoint, ...]:
-    """Return the product of phases, formats, contexts and batches; `stored` is the default of the formats.
+    """Return the product of phases, formats, contexts and batches; ValueError for anything unknown or out of range.
 
-    Raises
-    ------
-    ValueError
-        For anything unknown or out of range.
+    `stored`: how a file stores weights and cache, the default of the formats.
     """
     for name, number in (*product(["batch"], batches), *product(["context"], contexts)):
         check_int(name, number, 1, _MAX_TOKENS)
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     caches = [check_format(kv, KV) for kv in kvs]
     for name in weights or (AS_STORED if stored else "fp16",):
         if stored is not None and name == AS_STORED:
