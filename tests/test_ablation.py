@@ -23,12 +23,12 @@ from bwprof.plot.ablations import picture
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = {"device": "cpu", "cache": "hot", "max_seconds": 0.01, "roofs": False}
-ONE = {**SMALL, "variant": "naive"}  # rung: enough where the ladder itself is not asked about
+ONE = {**SMALL, "variant": "naive"}  # variant: enough where the ladder itself is not asked about
 SHAPE = {"M": 4, "N": 32, "K": 48}
 HEADINGS = ["Version", "Speedup vs PyTorch", "Memory BW", "Occupancy", "Key Change"]
 
 
-# ---- rungs: ratios worked out by hand ----
+# ---- variants: ratios worked out by hand ----
 
 LADDER: list[dict[str, Any]] = [
     {"name": "plain", "changes": "the baseline", "predicted": None, "because": None, "at": "fp16 M=1"},
@@ -206,7 +206,7 @@ def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pyte
 
 
 def test_a_prediction_does_not_count_over_a_rung_that_was_left_out() -> None:
-    """`blocked` is predicted over the rung before it, not over `naive`."""
+    """`blocked` is predicted over the variant before it, not over `naive`."""
     names = registry.variant_names("gemm", "cpu")
     at = registry.predicted_at(registry.operation("gemm")["variants"]["cpu"][-1]["at"])
     shape = {name: value // 8 for name, value in at[1].items()}
@@ -313,8 +313,8 @@ def test_each_way_to_attend_is_a_peer(torch: Any, causal: int) -> None:
 )
 @pytest.mark.usefixtures("torch")
 def test_a_peer_that_does_other_work_says_so(operation: str, precision: str, params: dict[str, int], said: str) -> None:
-    rung = registry.variant_names(operation, "cpu", precision)[0]
-    found = bwprof.ablation(operation, precision=precision, vs="torch", variant=rung, **params, **SMALL)
+    variant = registry.variant_names(operation, "cpu", precision)[0]
+    found = bwprof.ablation(operation, precision=precision, vs="torch", variant=variant, **params, **SMALL)
     assert set(found[found["kind"] == "peer"]["reason"]) == {said}
 
 
@@ -429,13 +429,13 @@ def test_the_picture(found: pd.DataFrame) -> None:
     ax = Figure().add_subplot()
     assert bwprof.plot.ablation(found, ax) is ax
     assert [label.get_text() for label in ax.get_yticklabels()] == found["version"].tolist()
-    assert ax.get_xlabel() == "times as fast as plain (and over the rung before)"
+    assert ax.get_xlabel() == "times as fast as plain (and over the variant before)"
     alone = bwprof.plot.ablation(found[found["version"].isin(["plain", "A"])], Figure().add_subplot())
-    assert alone.get_xlabel() == "times as fast as plain", "no rung is behind another"
+    assert alone.get_xlabel() == "times as fast as plain", "no variant is behind another"
     bars = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in ax.patches}
     assert bars == {0: 1.0, 1: 0.8, 4: 4.0, 6: 2.0}
     marks = {int(line.get_ydata()[0]): float(line.get_xdata()[0]) for line in ax.lines if line.get_marker() == "D"}
-    assert marks == {1: 0.5, 4: pytest.approx(0.8 * 4)}  # those that are for this shape, of rungs that ran
+    assert marks == {1: 0.5, 4: pytest.approx(0.8 * 4)}  # those that are for this shape, of variants that ran
     said = {text.get_text() for text in ax.texts}
     assert {"1.00\u00d7", "0.80\u00d7* (-20 %)", "4.00\u00d7 (5.00\u00d7)", "does not run here: M is 1"} <= said
     assert "not verified: row 3 is wrong" in said
@@ -463,10 +463,10 @@ def test_of_a_long_ladder_the_first_rungs_are_drawn(found: pd.DataFrame, caplog:
     assert size[1] == pytest.approx(picture(many.head(150)).size[1])
     ax = bwprof.plot.ablation(many, Figure(size).add_subplot())
     assert 100 < len(ax.get_yticklabels()) <= 150
-    said = f"the first {len(ax.get_yticklabels())} of {len(many)} rungs"
+    said = f"the first {len(ax.get_yticklabels())} of {len(many)} variants"
     assert said in ax.get_title(loc="left")
     assert f"the picture shows {said}" in caplog.text
-    with pytest.raises(ValueError, match="none of the first 1 of 2 rungs ran with a right result"):
+    with pytest.raises(ValueError, match="none of the first 1 of 2 variants ran with a right result"):
         bwprof.plot.ablation(found.iloc[[2, 0]], Figure((4, 0.05)).add_subplot())
 
 

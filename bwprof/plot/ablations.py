@@ -1,4 +1,4 @@
-"""The picture of a ladder: how much faster each rung is than the first, and where it was predicted to be."""
+"""The picture of a ladder: how much faster each variant is than the first, and where it was predicted to be."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _LONGEST_NAME, _LONGEST_REASON, _LONGEST_TITLE = 32, 90, 110
 
 
 def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -> Axes:
-    """How many times as fast as the first rung each one is, with marks where predictions put it; behind that its gain
-    over the rung before, 0 % where it brings nothing.
+    """Draw how many times as fast as the first variant each one is, with marks where predictions put it; behind that
+    its gain over the variant before, 0 % where it brings nothing.
 
     Parameters
     ----------
@@ -48,14 +48,14 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
     Raises
     ------
     ValueError
-        When it is no ladder, or no rung of it ran.
+        When it is no ladder, or no variant of it ran.
 
     Examples
     --------
     >>> import bwprof
     >>> found = bwprof.ablation("gemm", M=4, N=64, K=64, device="cpu", cache="hot", max_seconds=0.01, roofs=False)
     >>> bwprof.plot.ablation(found).get_xlabel()
-    'times as fast as naive (and over the rung before)'
+    'times as fast as naive (and over the variant before)'
     """
     return picture(data).on(ax)
 
@@ -79,7 +79,7 @@ def _rows(given: pd.DataFrame | str | PathLike[str]) -> list[dict[str, Any]]:
     data = need_columns(data, *reader.COLUMNS, what="a ladder, which bwprof.ablation measures")
     rows = [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
     if not any(_speed(row) for row in rows):
-        raise ValueError("there are no rungs to draw: none ran with a right result")
+        raise ValueError("there are no variants to draw: none ran with a right result")
     return rows
 
 
@@ -89,7 +89,7 @@ def _speed(row: Mapping[str, Any]) -> float | None:
 
 
 def _predictions(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
-    """Where each rung that ran was predicted: the speed of the last one before it, and its predicted gain. Where a
+    """Where each variant that ran was predicted: the speed of the last one before it, and its predicted gain. Where a
     prediction is for another shape there is none.
     """
     before: float | None = None
@@ -110,14 +110,14 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
 
     colors = ink(ax)
     rows = every[: lines_in(room[1])]
-    notes = note_left_out(len(rows), len(every), "rungs")
+    notes = note_left_out(len(rows), len(every), "variants")
     if not any(_speed(row) for row in rows):
-        raise ValueError(f"there are no rungs to draw: none of {notes[0]} ran with a right result")
+        raise ValueError(f"there are no variants to draw: none of {notes[0]} ran with a right result")
     predicted = _predictions(rows)
     speeds = [_speed(row) for row in rows]
     base, near = _axis(ax, [value for value in (*speeds, *predicted) if value])
     guessed = any(guess is not None for guess in predicted)
-    handles = [make_handle("predicted, over the rung before", **_mark_look(colors))] if guessed else []
+    handles = [make_handle("predicted, over the variant before", **_mark_look(colors))] if guessed else []
     flags = {name for row in rows if _speed(row) for name in _flags(row).split(";") if name}
     if flags:
         label = cut(", ".join(sorted(flags)), _LONGEST_REASON)
@@ -148,7 +148,7 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
     ax.set_yticks(range(len(rows)), names, fontsize=9, parse_math=False)
     first = next(name for name, speed in zip(names, speeds, strict=True) if speed)
     gains = any(measurable(row.get("measured_gain")) is not None for row in rows)
-    ax.set_xlabel(f"times as fast as {first}{' (and over the rung before)' if gains else ''}", parse_math=False)
+    ax.set_xlabel(f"times as fast as {first}{' (and over the variant before)' if gains else ''}", parse_math=False)
     ax.set_title(_title(rows[0], notes), loc="left", fontsize=11, parse_math=False)
     dress(ax, grid="x")
     ax.tick_params(axis="y", length=0)

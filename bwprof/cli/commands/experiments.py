@@ -290,10 +290,9 @@ def _print(table: ABTable) -> None:
 
 
 _ABLATION_DESCRIPTION = """\
-The ladder of an operation's variants on one shape: what each rung changes, what that was predicted to bring, and what
-it brings: within a factor of two in per cent, 0 % where it brings nothing (CSV and JSON have ratios). Every rung is
-measured, verified and named, those that refuse the shape with the reason. Without parameters and lengths it is the
-shape that the predictions are for.
+Measure all variants of an operation on one shape, and compare each gain over the variant before with its prediction.
+Gains within a factor of two are in per cent (CSV and JSON have ratios). Every variant is verified and listed; one that
+refuses the shape has the reason. The default shape is the one that the predictions are for.
 """
 
 _ABLATION_EPILOG = """\
@@ -302,7 +301,7 @@ examples:
   %(prog)s OPERATION -p NAME=4096 --precision fp16
   %(prog)s OPERATION --md ladder.md -o ladder.png
 
-exit codes: 0 ok, 2 usage, 3 incomplete (a rung failed, the device was lost, something could not be written), 130
+exit codes: 0 ok, 2 usage, 3 incomplete (a variant failed, the device was lost, something could not be written), 130
 interrupted; what was measured until then is printed and written.
 """
 
@@ -322,7 +321,7 @@ def parser() -> Parser:
     add_kv_lens(made)
     made.add_argument("--precision", metavar="P", help="the precision (default: the predictions', else fp32)")
     made.add_argument("--vs", metavar="torch", help="measure PyTorch's counterparts, too, where it is installed")
-    made.add_argument("--variant", metavar="V,…", help="only these rungs")
+    made.add_argument("--variant", metavar="V,…", help="only these variants")
     made.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, or a number")
     made.add_argument("--cache", default="cold", metavar="cold|hot", help="cold (default) or hot")
     made.add_argument("--timer", metavar="T", help="on a GPU graph (default), events or cupti")
@@ -365,7 +364,7 @@ def _run(options: argparse.Namespace) -> int:
             kv_lens=lengths,
             grid=read_single(options.param),
         )
-    except BaseException as error:  # with the rungs that were finished, where any was begun
+    except BaseException as error:  # with the variants that were finished, where any was begun
         if not hasattr(error, "frame"):
             raise
         ending, found = error, error.frame
@@ -426,7 +425,9 @@ def _tell(found: pd.DataFrame, ending: BaseException | None, *, stopped: bool) -
         return
     missing = found.attrs.get(MISSING, [])
     kept = (
-        f"what was measured until then, {plural(len(found), 'rung')}, is kept" if len(found) else "nothing is measured"
+        f"what was measured until then, {plural(len(found), 'variant')}, is kept"
+        if len(found)
+        else "nothing is measured"
     )
     lacking = f"; not measured: {', '.join(missing)}" if missing else ""
     why = "interrupted" if stopped else f"error: {ending}"
