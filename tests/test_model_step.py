@@ -546,8 +546,9 @@ def test_several_devices_have_their_steps_in_one_table(devices: str | list[str],
     assert [one.frame["device"].unique().tolist() for one in found.others] == [["L4"]]
     again = ModelStep.from_frame(bwprof.load(target))
     assert again.steps.equals(found.steps)
-    cells = dict(again.tables())["Steps"]
-    assert [line["device"] for line in cells] == ["H100-SXM", "L4"] * 2
+    steps = next(table for table in again.tables() if table.caption == "Steps")
+    assert steps.headings[0] == "device"
+    assert [line[0] for line in steps.lines] == ["H100-SXM", "L4"] * 2
     frame = found.frame.copy()
     frame.attrs = {"run": {**found.frame.attrs["run"], "devices": {}}}
     with pytest.raises(ValueError, match="metadata of 'H100-SXM' are missing"):

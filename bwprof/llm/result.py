@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.llm import executor, figures, sections
 from bwprof.llm.architecture import Architecture
 from bwprof.llm.figures import FormatComparison, MemoryRoom, StepFigures
-from bwprof.llm.sections import format_name, make_cells
+from bwprof.llm.sections import format_name, make_table
 from bwprof.llm.workload import LABELS, ModelRequest, OmittedWork
 from bwprof.text.formatting import pandas_frame
 from bwprof.text.parsing import mapping, parse_bytes, repr_short
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bwprof.analysis.prediction.catalogue import Card
-
-TitledTable = tuple[str, list[dict[str, str]]]  # title, lines by heading
+    from bwprof.text.document import DocumentTable
 
 _Lines = list[dict[str, Any]]
 
@@ -203,24 +202,23 @@ class ModelStep:
 
     # ---- as text ----
 
-    def tables(self) -> list[TitledTable]:
-        """Return every printed table: its title, and its lines by heading."""
+    def tables(self) -> list[DocumentTable]:
+        """Return every printed table."""
         first, stored = self._first, self.request.stored
         has_time = first.time_ms is not None
         types = [{"type": name, **line} for name, line in stored.types.items()] if stored is not None else []
-        columns = sections.DEVICE_STEPS if self.others else sections.STEPS
+        rooms, room_title = self._rooms, sections.room_title(self.request, self._memory or 0)
         chained = "A layer's operations back to back (on a GPU: one graph), and the sum of their own times"
-        tables = {
-            "Steps": make_cells(self._step_lines, columns),
-            f"Operations: {first.point.title}": make_cells(
-                _operation_lines(first) if has_time else [], sections.OPERATIONS
-            ),
-            "Formats of that step": make_cells(self._format_lines if has_time else [], sections.FORMATS),
-            sections.room_title(self.request, self._memory or 0): [*map(sections.room_cells, self._rooms)],
-            "Weights as stored": make_cells(types, sections.TYPES),
-            chained: make_cells([*map(sections.layer_line, self._layers)], sections.LAYERS),
-        }
-        return [(title, lines) for title, lines in tables.items() if lines]
+        operations, formats = (_operation_lines(first), self._format_lines) if has_time else ([], [])
+        tables = (
+            make_table("Steps", self._step_lines, sections.DEVICE_STEPS if self.others else sections.STEPS),
+            make_table(f"Operations: {first.point.title}", operations, sections.OPERATIONS),
+            make_table("Formats of that step", formats, sections.FORMATS),
+            make_table(room_title, [*map(asdict, rooms)], sections.room_columns(rooms[0]) if rooms else {}),
+            make_table("Weights as stored", types, sections.TYPES),
+            make_table(chained, [*map(sections.layer_line, self._layers)], sections.LAYERS),
+        )
+        return [table for table in tables if table is not None]
 
     def notes(self) -> list[str]:
         """Return what the figures assume, and what they omit."""
@@ -240,12 +238,10 @@ class ModelStep:
         from bwprof.text.terminal import table
 
         result: list[RenderableType] = [sections.wrap_lines([self.answer], screen.width), ""]
-        for title, lines in self.tables():
-            headers = list(lines[0])
-            numbers = [name for name in headers if name not in sections.TEXT_COLUMNS]
-            grid = table(screen, title, headers, numbers=numbers)
-            for line in lines:
-                grid.add_row(*line.values())
+        for block in self.tables():
+            grid = table(screen, block.caption, block.headings, numbers=[*block.numbers])
+            for line in block.lines:
+                grid.add_row(*line)
             result += [grid, ""]
         return [*result, sections.wrap_lines(self.notes(), screen.width)]
 
@@ -265,7 +261,10 @@ class ModelStep:
 
         from bwprof.text.listing import html_table
 
-        body = "".join(html_table(lines, title) for title, lines in self.tables())
+        body = "".join(
+            html_table([dict(zip(block.headings, line, strict=True)) for line in block.lines], block.caption)
+            for block in self.tables()
+        )
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
         return f"<p><b>{escape(self.answer)}</b></p>{body}<ul>{notes}</ul>"
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from bwprof.analysis.prediction.catalogue import CALLER_GIVEN
 from bwprof.llm.figures import BOTH, FormatComparison, FormatOffer, LayerTime, MemoryRoom, StepFigures
 from bwprof.llm.workload import AS_STORED, DECODE, ModelRequest, OmittedWork
+from bwprof.text.document import DocumentTable, table
 from bwprof.text.formatting import figure_text, is_missing, short
 
 _BOUND = {
@@ -136,7 +139,7 @@ def spare_columns(grid: object) -> list[str]:
 
 
 # Headings of columns of text.
-TEXT_COLUMNS = {
+_TEXT_COLUMNS = {
     *("device", "phase", "weights", "cache", "limiter", "role"),
     *("shape", "precision", "status", "source", "type", "fits"),
 }
@@ -175,18 +178,18 @@ def _yes_no(value: bool) -> str:
     return "yes" if value else "no"
 
 
-_Columns = Mapping[str, tuple[str, Callable[[Any], str]]]  # heading -> key of a line, format
+_Columns = dict[str, tuple[str, Callable[[Any], object]]]  # heading -> key of a line, format
 
-_POINT: _Columns = {
-    "phase": ("phase", str),
-    "batch": ("batch", str),
-    "context": ("context", str),
-    "weights": ("weights", format_name),
-    "cache": ("kv", format_name),
-}
+
+def _same(*names: str) -> _Columns:
+    return {name: (name, str) for name in names}
+
+
+_FORMAT: _Columns = {"weights": ("weights", format_name), "cache": ("kv", format_name)}
 
 STEPS: _Columns = {
-    **_POINT,
+    **_same("phase", "batch", "context"),
+    **_FORMAT,
     "ms": ("time_ms", _number),
     "tokens/s": ("tokens_s", _tokens),
     "MBU %": ("mbu_pct", _percent),
@@ -197,24 +200,19 @@ STEPS: _Columns = {
     "fits": ("fits", _yes_no),
 }
 
-DEVICE_STEPS: _Columns = {"device": ("device", str), **STEPS}
+DEVICE_STEPS: _Columns = _same("device") | STEPS
 
 OPERATIONS: _Columns = {
-    "role": ("role", str),
-    "shape": ("shape", str),
-    "precision": ("precision", str),
-    "count": ("count", str),
+    **_same("role", "shape", "precision", "count"),
     "us each": ("time_ms", _micro),
     "ms": ("step_ms", _number),
     "share %": ("share_pct", lambda value: short(value, ".1f")),
     "% of limit": ("limit_pct", _percent),
-    "limiter": ("limiter", str),
-    "status": ("status", str),
+    **_same("limiter", "status"),
 }
 
 FORMATS: _Columns = {
-    "weights": ("weights", format_name),
-    "cache": ("kv", format_name),
+    **_FORMAT,
     "GB of weights": ("weight_bytes", _giga),
     "fits": ("fits", _yes_no),
     "ms": ("time_ms", _number),
@@ -224,14 +222,14 @@ FORMATS: _Columns = {
 }
 
 TYPES: _Columns = {
-    "type": ("type", str),
-    "tensors": ("tensors", str),
+    **_same("type", "tensors"),
     "GB": ("bytes", lambda value: f"{value / 1e9:.4g}"),
     "GB a token": ("token_bytes", lambda value: f"{value / 1e9:.4g}"),
 }
 
 LAYERS: _Columns = {
-    **_POINT,
+    **_same("phase", "batch", "context"),
+    **_FORMAT,
     "us together": ("together_ms", _micro),
     "us, sum": ("sum_ms", _micro),
     "together / sum": ("ratio", lambda value: short(value, ".3f")),
@@ -239,15 +237,31 @@ LAYERS: _Columns = {
 }
 
 
-def make_cells(lines: Sequence[Mapping[str, Any]], columns: _Columns) -> list[dict[str, str]]:
-    """Return a table's lines, text by heading; "-" for what is missing."""
-    return [
-        {
-            heading: "-" if is_missing(line[key]) or line[key] == "" else write(line[key])
-            for heading, (key, write) in columns.items()
-        }
-        for line in lines
-    ]
+def room_columns(room: MemoryRoom) -> _Columns:
+    """Return the columns of what fits: a largest batch for each context, a longest context for each batch."""
+    columns: _Columns = {
+        **_FORMAT,
+        "GB of weights": ("weight_bytes", _giga),
+        "KB of cache a token": (
+            "token_bytes",
+            lambda sizes: ", ".join(dict.fromkeys(f"{size / 1e3:.4g}" for size in sizes.values())),
+        ),
+    }
+    for context in room.batches:
+        columns[f"largest batch\nat {context}"] = ("batches", itemgetter(context))
+    for batch in room.contexts:
+        columns[f"longest context\nof batch {batch}"] = ("contexts", partial(_context_of, batch))
+    return columns
+
+
+def _context_of(batch: int, contexts: Mapping[int, int | None]) -> object:
+    return "any" if contexts[batch] is None else contexts[batch]
+
+
+def make_table(title: str, lines: Sequence[Mapping[str, Any]], columns: _Columns) -> DocumentTable | None:
+    """Return a table of text; None without lines."""
+    cells = [[None if is_missing(line[key]) else write(line[key]) for key, write in columns.values()] for line in lines]
+    return table(list(columns), cells, numbers=[name for name in columns if name not in _TEXT_COLUMNS], caption=title)
 
 
 def describe_shape(row: Mapping[str, Any]) -> str:
@@ -267,19 +281,6 @@ def layer_line(layer: LayerTime) -> dict[str, Any]:
 def room_title(request: ModelRequest, memory: int) -> str:
     """Return the title of the table of what fits."""
     return f"What fits {_gb(memory)}, {request.reserve:.0%} of them left for activations and scratch"
-
-
-def room_cells(room: MemoryRoom) -> dict[str, str]:
-    """Return a line of what fits."""
-    line = {
-        "weights": format_name(room.weights),
-        "cache": format_name(room.kv),
-        "GB of weights": _giga(room.weight_bytes),
-        "KB of cache a token": ", ".join(dict.fromkeys(f"{size / 1e3:.4g}" for size in room.token_bytes.values())),
-    }
-    line |= {f"largest batch\nat {context}": str(batch) for context, batch in room.batches.items()}
-    contexts = {batch: "any" if context is None else str(context) for batch, context in room.contexts.items()}
-    return line | {f"longest context\nof batch {batch}": context for batch, context in contexts.items()}
 
 
 # ---- notes ----

@@ -16,7 +16,6 @@ from bwprof.results.frame import to_rows
 from bwprof.roofs.limiter import graded
 from bwprof.text.document import (
     Block,
-    DocumentTable,
     FactList,
     Paragraph,
     Section,
@@ -217,16 +216,7 @@ def of_model(run: ReportRun) -> Section | None:
         return None
     picture = pictures.of_kind("model", run.data, "The time per token, or of a step, by operation")
     title = f"Model: {found.model.name}"
-    return section("model", title, picture, *map(_table, found.tables()), items(found.notes()))
-
-
-def _table(found: tuple[str, list[dict[str, str]]]) -> DocumentTable | None:
-    from bwprof.llm.sections import TEXT_COLUMNS
-
-    title, lines = found
-    headings = [name.replace("\n", " ") for name in lines[0]] if lines else []
-    numbers = [name for name in headings if name not in TEXT_COLUMNS]
-    return table(headings, [list(line.values()) for line in lines], numbers=numbers, caption=title)
+    return section("model", title, picture, *found.tables(), items(found.notes()))
 
 
 _MOST_DRAWN = 20  # changes, the largest; the table below has all. So many leave room on a page for what is said of them
