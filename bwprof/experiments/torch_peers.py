@@ -9,8 +9,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache, reduce
+from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from bwprof import _core
@@ -18,7 +19,6 @@ from bwprof.environment import new_run_id
 from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.function import Subject, measure_on
 from bwprof.measuring.operation import DEFAULT_REL_CI, Spec
-from bwprof.measuring.row import Outcome
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import RoofsArgument
 
@@ -113,10 +113,10 @@ def measure_peers(device: _core.Device, request: PeerRequest, peers: Sequence[Pe
     """Measure each peer as `bwprof.measure` does; a peer that does not run gives a row with the reason."""
     spec = request.spec
     with spec.open(device) as case:
-        contexts = Contexts(new_run_id(), device, request.roofs, (spec.cache,))
+        bench = _PeerBench(device, request, case)
         for peer in peers:
-            refusal = peer.refuses(spec)
-            yield peer, _empty(spec, peer, refusal) if refusal else _row(device, request, peer, case, contexts)
+            refusal = peer.refuses(spec) or bench.refusal
+            yield peer, _empty(spec, peer, refusal) if refusal else bench.row_of(peer)
 
 
 def _empty(spec: Spec, peer: Peer, reason: str, status: str = "skipped") -> RowDict:
@@ -137,103 +137,103 @@ def failed_row(spec: Spec, peer: Peer, error: Exception) -> RowDict:
     return _empty(spec, peer, describe_torch_error(error), "failed")
 
 
-def _row(device: _core.Device, request: PeerRequest, peer: Peer, case: _core.Case, contexts: Contexts) -> RowDict:
-    needed = sum(operand["bytes"] for operand in case.operands)
-    if needed > _MAX_BYTES:
-        return _empty(request.spec, peer, "its inputs, which are made on the host, would take more than 2 GiB")
-    torch = importlib.import_module(TORCH)
-    try:
-        with _with_peer_settings(torch, device, request.spec, peer) as place, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of unusable kernels: an exception follows
-            outcome = _measure(torch, place, device, request, peer, case, contexts)
-    except Exception as error:  # whatever PyTorch raises: it must not cost the variants
-        if getattr(error, "fatal", False):
-            raise
-        return failed_row(request.spec, peer, error)
-    finally:
-        if not _core.backend_facts(device.backend)["runs_on_host"]:
-            torch.cuda.empty_cache()
-    return outcome.row | {"operation": request.spec.operation, "variant": peer.name}
+class _PeerBench:
+    """A case of bwprof, on whose inputs peers are measured."""
 
+    def __init__(self, device: _core.Device, request: PeerRequest, case: _core.Case) -> None:
+        self._device, self._request, self._case, self._spec = device, request, case, request.spec
+        self._contexts = Contexts(new_run_id(), device, request.roofs, (request.spec.cache,))
+        self._on_host = _core.backend_facts(device.backend)["runs_on_host"]
+        needed = sum(operand["bytes"] for operand in case.operands)
+        too_large = "its inputs, which are made on the host, would take more than 2 GiB"
+        self.refusal = too_large if needed > _MAX_BYTES else ""
 
-@contextmanager
-def _with_peer_settings(torch: Any, device: _core.Device, spec: Spec, peer: Peer) -> Iterator[Any]:
-    """Apply a peer's settings of PyTorch on bwprof's stream; give PyTorch's device."""
-    on_host = _core.backend_facts(device.backend)["runs_on_host"]
-    stream = nullcontext() if on_host else torch.cuda.stream(torch.cuda.ExternalStream(device.stream))
-    with ExitStack() as stack:
-        for name, precisions in peer.switches.items():
-            owner, _, attribute = name.rpartition(".")
-            home = resolve_name(owner)
-            stack.callback(setattr, home, attribute, getattr(home, attribute))
-            setattr(home, attribute, spec.precision in precisions)
-        if not on_host:
-            stack.enter_context(torch.cuda.device(device.index))
-        with stream, torch.no_grad():
-            yield torch.device(f"{device.backend}:{device.index}")
+    def row_of(self, peer: Peer) -> RowDict:
+        """Measure a peer; return its row."""
+        torch = importlib.import_module(TORCH)
+        try:
+            with self._settings(torch, peer) as place, warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of unusable kernels: an exception follows
+                row = self._measure(torch, place, peer)
+        except Exception as error:  # whatever PyTorch raises: it must not cost the variants
+            if getattr(error, "fatal", False):
+                raise
+            return failed_row(self._spec, peer, error)
+        finally:
+            if not self._on_host:
+                torch.cuda.empty_cache()
+        return row | {"operation": self._spec.operation, "variant": peer.name}
 
+    @contextmanager
+    def _settings(self, torch: Any, peer: Peer) -> Iterator[Any]:
+        """Apply a peer's settings of PyTorch on bwprof's stream; give PyTorch's device."""
+        device = self._device
+        stream = nullcontext() if self._on_host else torch.cuda.stream(torch.cuda.ExternalStream(device.stream))
+        with ExitStack() as stack:
+            for name, precisions in peer.switches.items():
+                owner, _, attribute = name.rpartition(".")
+                home = resolve_name(owner)
+                stack.callback(setattr, home, attribute, getattr(home, attribute))
+                setattr(home, attribute, self._spec.precision in precisions)
+            if not self._on_host:
+                stack.enter_context(torch.cuda.device(device.index))
+            with stream, torch.no_grad():
+                yield torch.device(f"{device.backend}:{device.index}")
 
-def _measure(
-    torch: Any,
-    place: Any,
-    device: _core.Device,
-    request: PeerRequest,
-    peer: Peer,
-    case: _core.Case,
-    contexts: Contexts,
-) -> Outcome:
-    cost = case.cost
-    footprint = cost["bytes_read"] + cost["bytes_written"]
-    cached = device.facts()["cache_bytes"]
-    sets = min(_MAX_SETS, max(1, -(-_COLD * cached // footprint))) if request.spec.cache == "cold" else 1
-    first = _tensors(torch, place, peer, case)
-    tensors = [first, *({name: one.clone() for name, one in first.items()} for _ in range(sets - 1))]
-    calls = [_call_of(peer, request.spec, one) for one in tensors]
-    subject = Subject(
-        lambda number: calls[number](),
-        peer.name,
-        precision=request.spec.precision,
-        bytes_read=cost["bytes_read"],
-        bytes_written=cost["bytes_written"],
-        flops=cost["flops"],
-        footprint_bytes=footprint,
-        sets=sets,
-        timer=request.timer,
-        cache=request.spec.cache,
-    )
-    outcome = measure_on(device, subject, contexts, max_seconds=request.max_seconds, rel_ci=request.rel_ci)
-    _verify(torch, peer, case, calls[0](), first, outcome.row)
-    return outcome
+    def _measure(self, torch: Any, place: Any, peer: Peer) -> RowDict:
+        cost, spec, request = self._case.cost, self._spec, self._request
+        footprint = cost["bytes_read"] + cost["bytes_written"]
+        cached = self._device.facts()["cache_bytes"]
+        sets = min(_MAX_SETS, max(1, -(-_COLD * cached // footprint))) if spec.cache == "cold" else 1
+        first = self._tensors(torch, place, peer)
+        copies = [{name: tensor.clone() for name, tensor in first.items()} for _ in range(sets - 1)]
+        calls = [_call_of(peer, spec, tensors) for tensors in (first, *copies)]
+        subject = Subject(
+            lambda number: calls[number](),
+            peer.name,
+            precision=spec.precision,
+            bytes_read=cost["bytes_read"],
+            bytes_written=cost["bytes_written"],
+            flops=cost["flops"],
+            footprint_bytes=footprint,
+            sets=sets,
+            timer=request.timer,
+            cache=spec.cache,
+        )
+        seconds, rel_ci = request.max_seconds, request.rel_ci
+        row = measure_on(self._device, subject, self._contexts, max_seconds=seconds, rel_ci=rel_ci).row
+        self._verify(torch, peer, calls[0](), first, row)
+        return row
 
+    def _verify(self, torch: Any, peer: Peer, returned: Any, tensors: Mapping[str, Any], row: RowDict) -> None:
+        """Verify the result against the operation's float64 reference."""
+        name = peer.out or str(peer.result["operand"])
+        result = tensors[peer.out] if peer.out else _swapped(returned, peer.result)
+        stored = result.contiguous().cpu().reshape(-1).view(torch.uint8)
+        verdict = self._case.verify(outputs={name: bytes(stored.numpy())})
+        row.update({key: verdict[key] for key in ("verified", "max_error", "tolerance")})
+        flags = [flag for flag in str(row["flags"] or "").split(";") if flag and flag != "unverified"]
+        if not verdict["verified"]:
+            flags.append("unverified")
+            row["reason"] = f"wrong result: {verdict['reason']}"
+        row["flags"] = ";".join(flags)
 
-def _verify(torch: Any, peer: Peer, case: _core.Case, returned: Any, tensors: Mapping[str, Any], row: RowDict) -> None:
-    """Verify the result against the operation's float64 reference."""
-    name = peer.out or str(peer.result["operand"])
-    result = tensors[peer.out] if peer.out else _swapped(returned, peer.result)
-    stored = result.contiguous().cpu().reshape(-1).view(torch.uint8)
-    verdict = case.verify(outputs={name: bytes(stored.numpy())})
-    row.update(verified=verdict["verified"], max_error=verdict["max_error"], tolerance=verdict["tolerance"])
-    flags = [flag for flag in str(row["flags"] or "").split(";") if flag and flag != "unverified"]
-    if not verdict["verified"]:
-        flags.append("unverified")
-        row["reason"] = f"wrong result: {verdict['reason']}"
-    row["flags"] = ";".join(flags)
-
-
-def _tensors(torch: Any, place: Any, peer: Peer, case: _core.Case) -> dict[str, Any]:
-    """Make the operands of a peer: the case's inputs, and an empty output."""
-    inputs = case.inputs()
-    names = {str(argument["operand"]) for argument in peer.arguments} | ({peer.out} if peer.out else set())
-    tensors = {}
-    for operand in case.operands:
-        if operand["name"] in names:
+    def _tensors(self, torch: Any, place: Any, peer: Peer) -> dict[str, Any]:
+        """Make the operands of a peer: the case's inputs, and an empty output."""
+        inputs = self._case.inputs()
+        names = {str(argument["operand"]) for argument in peer.arguments} | ({peer.out} if peer.out else set())
+        tensors = {}
+        for operand in self._case.operands:
+            name = operand["name"]
+            if name not in names:
+                continue
             kind = getattr(torch, _known()["types"][operand["dtype"]])
-            if operand["name"] in inputs:
-                flat = torch.frombuffer(bytearray(inputs[operand["name"]]), dtype=kind)
-                tensors[operand["name"]] = flat.reshape(operand["shape"]).to(place)
+            if name in inputs:
+                flat = torch.frombuffer(bytearray(inputs[name]), dtype=kind)
+                tensors[name] = flat.reshape(operand["shape"]).to(place)
             else:
-                tensors[operand["name"]] = torch.empty(operand["shape"], dtype=kind, device=place)
-    return tensors
+                tensors[name] = torch.empty(operand["shape"], dtype=kind, device=place)
+        return tensors
 
 
 def _swapped(tensor: Any, entry: Mapping[str, Any]) -> Any:
@@ -257,15 +257,3 @@ def _call_of(peer: Peer, spec: Spec, tensors: Mapping[str, Any]) -> Callable[[],
             return call(*arguments, **keywords)
 
     return within
-
-
-def resolve_name(name: str) -> Any:
-    """Return the object of a full name: import the longest module in it, then take its attributes."""
-    parts = name.split(".")
-    for count in range(len(parts), 0, -1):
-        try:
-            home = importlib.import_module(".".join(parts[:count]))
-        except ImportError:
-            continue
-        return reduce(getattr, parts[count:], home)
-    raise ImportError(f"there is no {name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cache
@@ -343,12 +344,9 @@ def longest_context(model: Architecture, weights: int, kv: str, batch: int, fit:
 
     None: any context fits, because every layer has a window.
     """
-    low, high = 0, _MAX_TOKENS
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = weights + kv_bytes(model, kv, batch, middle) <= fit.usable
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low if low < _MAX_TOKENS else None
+    contexts = range(1, _MAX_TOKENS + 1)
+    longest = bisect_right(contexts, fit.usable - weights, key=lambda context: kv_bytes(model, kv, batch, context))
+    return longest if longest < _MAX_TOKENS else None
 
 
 @dataclass(frozen=True, slots=True)
