@@ -91,7 +91,6 @@ class ProcessSide:
         return replace(info, renewable=True)
 
     def turn(self, samples: int) -> list[float]:
-        """Measure samples, ns per launch."""
         return [float(sample) for sample in self._request({"do": "turn", "samples": samples})["samples"]]
 
     def close(self) -> None:
@@ -100,7 +99,6 @@ class ProcessSide:
             self._request({"do": "close"})
 
     def end(self) -> None:
-        """End the process."""
         child, self._child = self._child, None
         if child is not None:
             child.end()

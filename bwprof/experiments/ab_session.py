@@ -207,7 +207,6 @@ class ABMeasurement:
 
     @property
     def ratio(self) -> Ratio:
-        """B's time over A's."""
         return ratio_of(self.units)
 
     @property

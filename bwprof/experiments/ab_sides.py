@@ -106,7 +106,6 @@ class CaseSide:
         self._case: _core.Case | None = None
 
     def open(self, timer: str | None = None) -> SideInfo:
-        """Allocate new buffers and verify the result."""
         self.close()
         self._timer = timer or self._spec.timer
         with _as_side_error(*_CASE_ERRORS):
@@ -134,7 +133,6 @@ class CaseSide:
         )
 
     def turn(self, samples: int) -> list[float]:
-        """Measure samples, ns per launch."""
         assert self._case is not None
         with _as_side_error(*_CASE_ERRORS):
             return list(self._measure(self._case, samples, 0.0, settled=True)["samples_ns"])
@@ -155,7 +153,6 @@ class CaseSide:
         return result
 
     def close(self) -> None:
-        """Free the buffers."""
         case, self._case = self._case, None
         if case is not None:
             case.close()
@@ -200,7 +197,6 @@ class CallSide:
         return SideInfo(self._name, result["timer"], _sample_ns(result), prepared, shape=_shape_of(returned))
 
     def turn(self, samples: int) -> list[float]:
-        """Measure samples, ns per launch."""
         with _as_side_error(Exception):
             return list(self._measure(samples, 0.0, settled=True)["samples_ns"])
 
@@ -263,7 +259,6 @@ class Call:
 
     @property
     def title(self) -> str:
-        """The function with its arguments."""
         return " ".join([self.name, *(f"{name}={value}" for name, value in self.params.items())])
 
     def function(self, folder: Path) -> Callable[..., object]:

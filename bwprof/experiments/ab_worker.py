@@ -77,7 +77,6 @@ class ABWorker:
         return {"facts": hardware.facts(self._device)}
 
     def close(self) -> None:
-        """Free everything."""
         if self._side is not None:
             self._side.close()
         if self._device is not None:

@@ -98,7 +98,6 @@ class Architecture:
             raise ValueError("window and window_layers, dense_layers and dense_ffn: both are needed, or both are 0")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types for JSON."""
         return asdict(self)
 
     @classmethod

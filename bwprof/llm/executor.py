@@ -51,7 +51,6 @@ class Piece(Generic[SpecType]):
 
     @property
     def title(self) -> str:
-        """The spec's title."""
         return self.spec.title
 
     @property
@@ -61,11 +60,9 @@ class Piece(Generic[SpecType]):
 
     @property
     def repeatable(self) -> bool:
-        """Whether a disturbed measurement may be repeated."""
         return self.spec.repeatable
 
     def blank_row(self, context: Context) -> RowDict:
-        """Return its row before the measurement."""
         return self.spec.blank_row(context) | self.labels
 
 
@@ -157,15 +154,12 @@ class PiecesExecutor:
                 self._outcomes[shape] = Outcome(dict(row))
 
     def open(self, deadline: float | None) -> dict[str, Any]:
-        """Open the device; return its facts."""
         return self._inner.open(deadline)
 
     def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
-        """Return the device's roofs."""
         return self._inner.obtain_roofs(wanted, deadline)
 
     def set_context(self, context: Context) -> None:
-        """Set what all rows of this run share."""
         self._context = context
         self._inner.set_context(context)
 
@@ -194,7 +188,6 @@ class PiecesExecutor:
         return replace(outcome, row=dict(outcome.row) | {"case": spec.case} | piece.labels)
 
     def close(self) -> None:
-        """Close the device."""
         self._inner.close()
 
     def _memory_problem(self, point: StepPoint, context: Context) -> str:

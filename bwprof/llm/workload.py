@@ -280,7 +280,6 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Whether weights and cache fit."""
         return self.weights + self.kv <= self.usable
 
 
