@@ -94,6 +94,14 @@ def test_a_cache_with_which_a_step_fits_is_offered() -> None:
     assert both.endswith(" Too large for the memory: weights FP16, cache FP16, batch 8, context 131072.")
 
 
+def test_a_format_without_a_time_has_no_source_in_the_table() -> None:
+    found = bwprof.model_step("mixtral-8x7b", weights="q4_0", device="H100-SXM")
+    table = next(table for table in found.tables() if table.caption == "Formats of that step")
+    lines = [dict(zip(table.headings, line, strict=True)) for line in table.lines]
+    assert {line["source"] for line in lines if line["ms"] == "-"} == {"-"}
+    assert {line["source"] for line in lines if line["ms"] != "-"} == {"predicted"}
+
+
 def test_offers_say_what_they_change_and_by_how_much() -> None:
     """FP32's cache becomes narrow with the weights; a gain of 3 % is not 1 times; thousands of GB have their digits."""
     wide = bwprof.model_step("qwen2.5-7b", context=131072, weights="fp32", kv="fp32", device="H200").answer

@@ -209,7 +209,9 @@ class ModelStep:
         types = [{"type": name, **line} for name, line in stored.types.items()] if stored is not None else []
         rooms, room_title = self._rooms, sections.room_title(self.request, self._memory or 0)
         chained = "A layer's operations back to back (on a GPU: one graph), and the sum of their own times"
-        operations, formats = (_operation_lines(first), self._format_lines) if has_time else ([], [])
+        operations = _operation_lines(first) if has_time else []
+        lines = self._format_lines if has_time else []
+        formats = [line if line["time_ms"] is not None else line | {"source": None} for line in lines]
         tables = (
             make_table("Steps", self._step_lines, sections.DEVICE_STEPS if self.others else sections.STEPS),
             make_table(f"Operations: {first.point.title}", operations, sections.OPERATIONS),
