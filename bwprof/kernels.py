@@ -145,7 +145,7 @@ def variants(
     Variants
         A list of dicts, one for each kernel of a variant, shown as a table, which ``frame()`` gives with all columns;
         ``variants("gemm")["tiled"]`` finds one by its name, and ``kernel_name`` is what ``ncu --kernel-name`` takes.
-        Keys: operation, backend, variant, text; as a rung of its ladder what it changes against the one before it,
+        Keys: operation, backend, variant, text; in its ladder what it changes against the one before it,
         predicted (how many times faster that should make it, written before it was measured; None where nothing is
         before it), because, at (the precision and parameters that this is about: "fp16 M=1 N=4096"); precisions (all
         that it takes), default (whether it runs when none is named), precision; kernel (the name in the source), symbol
@@ -204,7 +204,7 @@ def line(row: Mapping[str, Any]) -> str:
 
 
 def variant_line(variant: Mapping[str, Any]) -> str:
-    """What a variant changes against the rung before it, and what that should bring, in a line.
+    """What a variant changes against the variant before it, and what that should bring, in a line.
 
     Examples
     --------

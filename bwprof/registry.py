@@ -40,7 +40,7 @@ def operations() -> Operations:
         A list of dicts, which ``operations()["gemm"]`` also finds by name; shown as a table, which `frame()` gives.
         Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), formulas (of bytes_read,
         bytes_written and flops, as `bwprof operations` explains them), params (dicts: name, unit, text, default,
-        default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions, and as rungs of a
+        default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions, and in a
         ladder: changes, predicted, because, at; see `bwprof.variants`).
 
     Examples
@@ -225,7 +225,7 @@ def param_names(operation_name: str) -> list[str]:
 
 
 def variant_names(operation_name: str, backend: str, precision: str | None = None) -> list[str]:
-    """The operation's variants on a backend, cheapest rung first; only those of `precision` when it is given."""
+    """The operation's variants on a backend, cheapest variant first; only those of `precision` when it is given."""
     rows = operation(operation_name)["variants"].get(backend, [])
     return [row["name"] for row in rows if precision is None or precision in row["precisions"]]
 
@@ -267,7 +267,7 @@ def value_of(name: str, value: Any, said: str) -> int:
 
 
 def predicted_at(at: str) -> tuple[str, dict[str, int]]:
-    """The precision and the parameters that a rung is predicted for.
+    """The precision and the parameters that a variant is predicted for.
 
     Examples
     --------

@@ -23,12 +23,12 @@ from bwprof.plot.ablations import build_ablation
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = {"device": "cpu", "cache": "hot", "max_seconds": 0.01, "roofs": False}
-ONE = {**SMALL, "variant": "naive"}  # rung: enough where the ladder itself is not asked about
+ONE = {**SMALL, "variant": "naive"}  # variant: enough where the ladder itself is not asked about
 SHAPE = {"M": 4, "N": 32, "K": 48}
 HEADINGS = ["Version", "Speedup vs PyTorch", "Memory BW", "Occupancy", "Key Change"]
 
 
-# ---- rungs: ratios worked out by hand ----
+# ---- variants: ratios worked out by hand ----
 
 LADDER: list[dict[str, Any]] = [
     {"name": "plain", "changes": "the baseline", "predicted": None, "because": None, "at": "fp16 M=1"},
@@ -65,10 +65,8 @@ def found() -> pd.DataFrame:
         ("B", measured(1.0, verified=None)),
         ("C", {"status": "failed", "reason": "no kernel"}),
     ]
-    made = ablation_table.frame(
-        ablation_table.lines(ladder, rows, kernels, beside, "fp16", {"fp16 M=1"}),
-        {"operation": "gemm", "precision": "fp16", "shape": "M=1", "backend": "cuda", "device": "Card"},
-    )
+    common = {"operation": "gemm", "precision": "fp16", "shape": "M=1", "backend": "cuda", "device": "Card"}
+    made = ablation_table.make_frame(ladder, rows, kernels, beside, common, {"fp16 M=1"})
     made.attrs = {"torch": "PyTorch 2.9", "run": {}}
     return made
 
@@ -118,19 +116,19 @@ def test_the_table_is_the_one_that_was_promised(found: pd.DataFrame) -> None:
     assert f"| {' | '.join(HEADINGS)} |" in lines
     assert "| slow | 10 ms | 0.80x | -20 % | -50 % | so |" in lines
     assert "| fast | 2 ms | 4.00x | 5.00x | 4.00x | so |" in lines
-    assert "| gone |  |  |  | 9.00x | (at fp16 M=2) so |" in lines
+    assert "| gone | - | - | - | 9.00x | (at fp16 M=2) so |" in lines
     assert "* Speedup vs PyTorch: against A of PyTorch 2.9." in lines
-    assert "* In doubt (*): slow: noisy." in lines
-    others = "where their line names nothing else"  # gone was predicted at M=2, and its line says so
-    assert f"* Predictions are for fp16 M=1, {others}, over the rung before in the whole ladder." in lines
+    assert "* In doubt (\\*): slow: noisy." in lines
+    others = "unless their line names another place"  # gone was predicted at M=2, and its line says so
+    assert f"* Predictions are for fp16 M=1, {others}, over the previous variant of all." in lines
     elsewhere = ablation_table.notes(found.assign(predicted_here=False))
     assert any(f"for fp16 M=1, which is not what was measured, {others}, over" in note for note in elsewhere)
     alone = ablation_table.notes(found[~found["predicted_at"].isin(["fp16 M=2", "fp32 M=1"])])
-    assert "Predictions are for fp16 M=1, over the rung before in the whole ladder." in alone
+    assert "Predictions are for fp16 M=1, over the previous variant of all." in alone
 
 
 def test_small_ratios_keep_two_digits() -> None:
-    assert [ablation_table._times(value) for value in (0.02749, 0.00075, 0.1, 12.345)] == [
+    assert [ablation_table._times_text(value) for value in (0.02749, 0.00075, 0.1, 12.345)] == [
         "0.027x",
         "0.00075x",
         "0.10x",
@@ -161,7 +159,7 @@ def test_a_rung_that_brings_nothing_says_so_wherever_it_is_told(found: pd.DataFr
 
 
 def test_what_a_gain_is_stands_below_the_table(found: pd.DataFrame) -> None:
-    told = "within a factor of two in per cent, +25 % for 1.25, and 0 % where a rung brings nothing."
+    told = "within a factor of two in per cent, +25 % for 1.25, and 0 % for no change."
     assert any(note.endswith(told) for note in ablation_table.notes(found))
 
 
@@ -208,7 +206,7 @@ def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pyte
 
 
 def test_a_prediction_does_not_count_over_a_rung_that_was_left_out() -> None:
-    """`blocked` is predicted over the rung before it, not over `naive`."""
+    """`blocked` is predicted over the variant before it, not over `naive`."""
     names = registry.variant_names("gemm", "cpu")
     at = registry.predicted_at(registry.operation("gemm")["variants"]["cpu"][-1]["at"])
     shape = {name: value // 8 for name, value in at[1].items()}
@@ -217,8 +215,8 @@ def test_a_prediction_does_not_count_over_a_rung_that_was_left_out() -> None:
     ladder = registry.operation("gemm")["variants"]["cpu"]
     rows = {name: measured(1.0) for name in names}
     for left_out, here in ((set(), True), ({names[-1]}, False)):
-        lines = ablation_table.lines(ladder, rows, [], [], "fp32", {ladder[-1]["at"]}, left_out)
-        assert lines[-1]["predicted_here"] is here
+        data = ablation_table.make_frame(ladder, rows, [], [], {"precision": "fp32"}, {ladder[-1]["at"]}, left_out)
+        assert data["predicted_here"].tolist()[-1] is here
 
 
 def test_a_rung_in_another_precision_is_a_row_too() -> None:
@@ -268,7 +266,7 @@ def test_pytorch_beside_the_ladder(torch: Any) -> None:
     peer = found[found["kind"] == "peer"].iloc[0]
     assert (peer["version"], peer["status"], peer["verified"]) == ("torch.matmul", "ok", True)
     assert peer["speedup_vs_torch"] == 1.0
-    ours = found[found["kind"] == "rung"]
+    ours = found[found["kind"] == "variant"]
     assert ours["speedup_vs_torch"].tolist() == pytest.approx((peer["time_ms"] / ours["time_ms"]).tolist())
     assert "Speedup vs PyTorch: against torch.matmul of PyTorch 0.0-fake." in ablation_table.notes(found)
     assert set(torch.seen) == {False}  # FP32 is no TF32
@@ -315,8 +313,8 @@ def test_each_way_to_attend_is_a_peer(torch: Any, causal: int) -> None:
 )
 @pytest.mark.usefixtures("torch")
 def test_a_peer_that_does_other_work_says_so(operation: str, precision: str, params: dict[str, int], said: str) -> None:
-    rung = registry.variant_names(operation, "cpu", precision)[0]
-    found = bwprof.ablation(operation, precision=precision, vs="torch", variant=rung, **params, **SMALL)
+    variant = registry.variant_names(operation, "cpu", precision)[0]
+    found = bwprof.ablation(operation, precision=precision, vs="torch", variant=variant, **params, **SMALL)
     assert set(found[found["kind"] == "peer"]["reason"]) == {said}
 
 
@@ -324,14 +322,14 @@ def test_without_pytorch_the_column_is_empty_and_says_why(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setattr(torch_peers.importlib.util, "find_spec", lambda name: None)
     found = bwprof.ablation("gemm", vs="torch", **SHAPE, **ONE)
-    assert found["kind"].eq("rung").all()
+    assert found["kind"].eq("variant").all()
     assert "PyTorch's column is empty: PyTorch is not installed." in ablation_table.notes(found)
     assert found["speedup_vs_first"].notna().all()
 
 
 def test_an_operation_that_pytorch_has_not() -> None:
     found = bwprof.ablation("rmsnorm", vs="torch", tokens=2, hidden=16, **SMALL)
-    assert found.attrs["torch"] == "nothing of PyTorch's is known to do the work of rmsnorm"
+    assert found.attrs["torch"] == "PyTorch has no known counterpart of rmsnorm"
 
 
 @pytest.mark.parametrize("operation", _core.operations(), ids=lambda operation: operation["name"])
@@ -431,13 +429,13 @@ def test_the_picture(found: pd.DataFrame) -> None:
     ax = Figure().add_subplot()
     assert bwprof.plot.ablation(found, ax) is ax
     assert [label.get_text() for label in ax.get_yticklabels()] == found["version"].tolist()
-    assert ax.get_xlabel() == "times as fast as plain (and over the rung before)"
+    assert ax.get_xlabel() == "times as fast as plain (and over the variant before)"
     alone = bwprof.plot.ablation(found[found["version"].isin(["plain", "A"])], Figure().add_subplot())
-    assert alone.get_xlabel() == "times as fast as plain", "no rung is behind another"
+    assert alone.get_xlabel() == "times as fast as plain", "no variant is behind another"
     bars = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in ax.patches}
     assert bars == {0: 1.0, 1: 0.8, 4: 4.0, 6: 2.0}
     marks = {int(line.get_ydata()[0]): float(line.get_xdata()[0]) for line in ax.lines if line.get_marker() == "D"}
-    assert marks == {1: 0.5, 4: pytest.approx(0.8 * 4)}  # those that are for this shape, of rungs that ran
+    assert marks == {1: 0.5, 4: pytest.approx(0.8 * 4)}  # those that are for this shape, of variants that ran
     said = {text.get_text() for text in ax.texts}
     assert {"1.00\u00d7", "0.80\u00d7* (-20 %)", "4.00\u00d7 (5.00\u00d7)", "does not run here: M is 1"} <= said
     assert "not verified: row 3 is wrong" in said
@@ -465,10 +463,10 @@ def test_of_a_long_ladder_the_first_rungs_are_drawn(found: pd.DataFrame, caplog:
     assert size[1] == pytest.approx(build_ablation(many.head(150)).size[1])
     ax = bwprof.plot.ablation(many, Figure(size).add_subplot())
     assert 100 < len(ax.get_yticklabels()) <= 150
-    said = f"the first {len(ax.get_yticklabels())} of {len(many)} rungs"
+    said = f"the first {len(ax.get_yticklabels())} of {len(many)} variants"
     assert said in ax.get_title(loc="left")
     assert f"the picture shows {said}" in caplog.text
-    with pytest.raises(ValueError, match="none of the first 1 of 2 rungs ran with a right result"):
+    with pytest.raises(ValueError, match="none of the first 1 of 2 variants ran with a right result"):
         bwprof.plot.ablation(found.iloc[[2, 0]], Figure((4, 0.05)).add_subplot())
 
 

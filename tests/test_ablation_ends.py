@@ -48,7 +48,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 def _plant(monkeypatch: pytest.MonkeyPatch, variant: str, happens: Callable[[Any], Any]) -> None:
-    """Before a rung is measured, something happens, which gets what its row would be made of."""
+    """Before a variant is measured, something happens, which gets what its row would be made of."""
     real = local.measuring.measure
 
     def planted(device: Any, spec: Any, context: Any, **options: Any) -> Outcome:
@@ -135,7 +135,7 @@ def test_a_pytorch_that_cannot_be_loaded_costs_no_rung(torch: Any, monkeypatch: 
     def broken(_backend: str) -> str:
         raise OSError("libcudart.so.12: cannot open shared object file")
 
-    monkeypatch.setattr(torch_peers, "lacking", broken)
+    monkeypatch.setattr(torch_peers, "why_unavailable", broken)
     found = bwprof.ablation("gemm", vs="torch", **SHAPE, **ONE)
     assert found["version"].tolist() == ["naive"]
     assert "cannot be loaded: libcudart.so.12: cannot open" in found.attrs["torch"]
@@ -148,7 +148,7 @@ def test_what_fails_between_peers_costs_no_other(torch: Any, monkeypatch: pytest
         yield wanted[0], torch_peers._empty(asked.spec, wanted[0], "done")
         raise RuntimeError("CUDA error: unspecified launch failure\nand more")
 
-    monkeypatch.setattr(torch_peers, "measured", measured)
+    monkeypatch.setattr(torch_peers, "measure_peers", measured)
     shape = {"batch": 1, "seq_len": 3, "num_heads": 1, "num_kv_heads": 1, "head_dim": 8}
     found = bwprof.ablation("attention_prefill", precision="fp16", vs="torch", variant="flash", **shape, **SMALL)
     beside = found[found["kind"] == "peer"]
@@ -237,7 +237,7 @@ def test_a_signal_after_the_last_rung_costs_the_picture_alone(
     monkeypatch.setattr("bwprof.plot.ablations.save_ablation", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "-o", str(tmp_path / "x.svg"))
     assert code == 130
-    assert "bwprof: interrupted: what was measured until then, 3 rungs, is kept\n" in err
+    assert "bwprof: interrupted: what was measured until then, 3 variants, is kept\n" in err
     assert "Predicted and measured" in out
     assert len(pd.read_csv(tmp_path / "x.csv")) == 3
 
@@ -280,4 +280,4 @@ def test_a_pipe_that_nobody_reads_can_be_left(here: Here, tmp_path: Path, monkey
     thread.join()
     assert code == 3
     assert "bwprof: what was measured follows as CSV, so that it is not lost:\noperation,precision" in err
-    assert "bwprof: interrupted: what was measured until then, 3 rungs, is kept" in err
+    assert "bwprof: interrupted: what was measured until then, 3 variants, is kept" in err

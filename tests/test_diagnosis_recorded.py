@@ -121,7 +121,7 @@ def test_the_power_limit_follows_from_a_busy_pipe() -> None:
     assert names(idle)[0] == "clock_held_down", "nothing that the kernel does needs the power"
 
 
-# Prefill's rung of padded rows: a shuffle, a load from shared memory and addresses for each multiply-add.
+# Prefill's variant of padded rows: a shuffle, a load from shared memory and addresses for each multiply-add.
 ISSUING: dict[str, Any] = CARD | {
     "time_ms": 7.161,
     "tflops": 4.8,
@@ -142,7 +142,7 @@ ISSUING: dict[str, Any] = CARD | {
     "shared_wavefronts": 1229145065,
     "stall_reasons": "wait=1.75;not_selected=1.66;short_scoreboard=1.28;long_scoreboard=0.68;math_pipe_throttle=0.32",
 }
-# GEMM's rung of padded rows: two loads from shared memory for each multiply-add.
+# GEMM's variant of padded rows: two loads from shared memory for each multiply-add.
 SHARED: dict[str, Any] = ISSUING | {
     "time_ms": 2.521,
     "fma_pct": 14.45,
@@ -156,7 +156,7 @@ SHARED: dict[str, Any] = ISSUING | {
     "shared_wavefronts": 555754978,
     "stall_reasons": "mio_throttle=16.81;not_selected=8.20;long_scoreboard=3.10;barrier=2.53;wait=1.84",
 }
-# GEMM's first rung: lanes walk 32 rows of B, and read one element of A all together.
+# GEMM's first variant: lanes walk 32 rows of B, and read one element of A all together.
 SCATTERED: dict[str, Any] = ISSUING | {
     "time_ms": 34.99,
     "precision": "fp16",

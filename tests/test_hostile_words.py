@@ -71,7 +71,7 @@ def test_other_writers_have_no_formula(formula: str) -> None:
         assert_no_formula(text)
         assert cells(text)[-1] == "-1.5", "a number stays one"
     table = ABTable({})
-    table.rows.append(dict.fromkeys(COLUMNS) | {"case": formula, "a": formula})
+    table.rows.append(dict.fromkeys(COLUMNS, 0) | {"case": formula, "a": formula})
     assert_no_formula(table.csv_text())
 
 

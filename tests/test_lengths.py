@@ -321,7 +321,7 @@ def test_cases_of_a_suite_with_one_name(tmp_path: Path) -> None:
     assert found["case"].tolist() == ["decode kv_lens=9,5", "decode kv_lens=9,4", "decode"]
 
 
-# ---- rungs that a build cannot know ----
+# ---- variants that a build cannot know ----
 
 
 def test_a_build_without_a_backend_says_that_it_has_none_of_its_rungs(
@@ -331,7 +331,7 @@ def test_a_build_without_a_backend_says_that_it_has_none_of_its_rungs(
     listed[0] |= {"built": False, "reason": "no compiler was found", "devices": []}
     monkeypatch.setattr(_core, "backends", lambda: listed)
     name, remedy = listed[0]["name"], _core.backend_facts(listed[0]["name"])["remedy"]
-    said = f"bwprof: this build has no {name} backend, hence no {name} rungs: no compiler was found; {remedy}\n"
+    said = f"bwprof: this build has no {name} backend, hence no {name} variants: no compiler was found; {remedy}\n"
     assert main(["variants", "gemm", "--precision", "fp32,fp16"]) == 0
     assert capsys.readouterr().err == said
     assert main(["variants", "gemm", "--json"]) == 0

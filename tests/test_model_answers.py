@@ -94,6 +94,14 @@ def test_a_cache_with_which_a_step_fits_is_offered() -> None:
     assert both.endswith(" Too large for the memory: weights FP16, cache FP16, batch 8, context 131072.")
 
 
+def test_a_format_without_a_time_has_no_source_in_the_table() -> None:
+    found = bwprof.model_step("mixtral-8x7b", weights="q4_0", device="H100-SXM")
+    table = next(table for table in found.tables() if table.caption == "Formats of that step")
+    lines = [dict(zip(table.headings, line, strict=True)) for line in table.lines]
+    assert {line["source"] for line in lines if line["ms"] == "-"} == {"-"}
+    assert {line["source"] for line in lines if line["ms"] != "-"} == {"predicted"}
+
+
 def test_offers_say_what_they_change_and_by_how_much() -> None:
     """FP32's cache becomes narrow with the weights; a gain of 3 % is not 1 times; thousands of GB have their digits."""
     wide = bwprof.model_step("qwen2.5-7b", context=131072, weights="fp32", kv="fp32", device="H200").answer
@@ -107,13 +115,13 @@ def test_offers_say_what_they_change_and_by_how_much() -> None:
 def test_contexts_that_differ_are_told_on_a_narrow_screen() -> None:
     """They tell the lines apart; what is the same in all goes."""
     pytest.importorskip("rich")
-    from bwprof.llm.sections import spare
+    from bwprof.llm.sections import spare_columns
     from bwprof.text.terminal import console
 
     def spared(*contexts: int) -> list[str]:
         found = bwprof.model_step("llama-3.1-8b", context=contexts, device="H200")
         steps = next(part for part in found.renderables(console(io.StringIO())) if not isinstance(part, str))
-        return spare(steps)
+        return spare_columns(steps)
 
     assert "context" in spared(4096)
     assert "context" not in spared(4096, 131072)

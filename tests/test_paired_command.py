@@ -266,7 +266,7 @@ def main():
 @pytest.mark.parametrize(
     ("files", "error"),
     [
-        ({"__init__": "__version__ = '0.0.9'"}, "the bwprof of PATH (0.0.9) knows nothing of paired measurements"),
+        ({"__init__": "__version__ = '0.0.9'"}, "the bwprof of PATH (0.0.9) has no A/B comparisons"),
         ({"__init__": "1 / 0"}, "bwprof cannot be imported in PATH: ZeroDivisionError: division by zero"),
         (
             {"__init__": "", "experiments_in___init__": "", "experiments_in_ab_worker": ANSWERING},
@@ -288,7 +288,7 @@ def test_an_interpreter_with_another_bwprof(
     [
         (f'exec {sys.executable} -I -S "$@"', "has no bwprof: install it there"),
         ("exit 0", "ended with exit code 0: is it a Python of 3.11 or later?"),
-        ("read line <&$5; echo nonsense >&$6; sleep 60", "answered with something that is no JSON"),
+        ("read line <&$5; echo nonsense >&$6; sleep 60", "an answer that cannot be read"),
     ],
 )
 def test_an_interpreter_without_bwprof(

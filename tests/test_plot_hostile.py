@@ -118,9 +118,12 @@ def test_what_is_no_frame_of_theirs_is_said(function: Callable[..., Axes]) -> No
 def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
     """It is drawn, or one sentence says why not."""
     path = tmp_path / "ladder.json"
-    rung = {"version": "<b>$x^2$", "kind": "rung", "status": "ok", "precision": "fp32", "speedup_vs_first": 1.0}
+    variant = {"version": "<b>$x^2$", "kind": "variant", "status": "ok", "precision": "fp32", "speedup_vs_first": 1.0}
     for odd in ("x", None, [1], {"a": 1}, True, 1e308, -1.0):
-        rows = [rung | {"predicted_gain": odd, "flags": odd}, rung | {"speedup_vs_first": odd, "predicted_gain": 2.0}]
+        rows = [
+            variant | {"predicted_gain": odd, "flags": odd},
+            variant | {"speedup_vs_first": odd, "predicted_gain": 2.0},
+        ]
         path.write_text(json.dumps({"format": "bwprof-ladder", "rows": rows}))
         assert drawn(ablations.ablation, path).get_yticklabels()
     for wrong in ([], {}, {"format": "bwprof-ladder"}, {"format": "bwprof-ladder", "rows": [1]}, {"format": 5}):
@@ -130,9 +133,9 @@ def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(ValueError, match="is not a bwprof result file"):
         ablations.ablation(path)
-    table, names = tmp_path / "ladder.csv", ",".join(rung)
+    table, names = tmp_path / "ladder.csv", ",".join(variant)
     for odd in ("x", "1e308", "-1", "nan", "NA"):
-        lines = [f"{names},predicted_gain", f"NA,rung,ok,fp32,1.0,{odd}", f"=1+1,rung,ok,fp32,{odd},2.0"]
+        lines = [f"{names},predicted_gain", f"NA,variant,ok,fp32,1.0,{odd}", f"=1+1,variant,ok,fp32,{odd},2.0"]
         table.write_text("\n".join(lines))
         assert [label.get_text() for label in drawn(ablations.ablation, table).get_yticklabels()] == ["NA", "=1+1"]
     for wrong in ("", "\n", "version,kind\na,b\n", f"{names},predicted_gain\na,b\n1,2,3,4,5,6,7,8\n"):

@@ -61,7 +61,7 @@ _MEANT = {
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof ab A B [options]    which of two is faster, measured turn by turn (bwprof ab --help)
-       bwprof ablation OPERATION  its ladder of variants: what each rung changes and brings (bwprof ablation --help)
+       bwprof ablation OPERATION  its ladder of variants: what each variant changes and brings (bwprof ablation --help)
        bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof diagnose RUN|FILE   why kernels are slow, by evidence; files of ncu, rocprof and traces, too

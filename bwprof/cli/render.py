@@ -37,10 +37,10 @@ def print_summary(rows: Sequence[RowDict], screen: Console) -> None:
 def print_step(data: pd.DataFrame, screen: Console) -> None:
     """Print what the rows of a model's step come to."""
     from bwprof.llm.result import ModelStep
-    from bwprof.llm.sections import spare
+    from bwprof.llm.sections import spare_columns
 
     for renderable in ModelStep.from_frame(data).renderables(screen):
-        show(screen, renderable, spare(renderable))
+        show(screen, renderable, spare_columns(renderable))
 
 
 def print_tables(data: pd.DataFrame, screen: Console) -> None:

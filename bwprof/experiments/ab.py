@@ -1,4 +1,4 @@
-"""`bwprof.ab`: check what is compared before anything runs, then compare it."""
+"""`bwprof.ab`: check two sides, then compare their times."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ DEFAULT_PRECISION = "fp32"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What both sides have in common; empty and None mean as the operation has it."""
+class ABOptions:
+    """Options of both sides; empty and None are the operation's defaults."""
 
     params: Mapping[str, Any] = field(default_factory=dict)
     kv_lens: tuple[int, ...] | None = None
@@ -51,53 +51,49 @@ class Options:
     seed: int = 0
 
 
-def is_operation(text: str) -> bool:
-    """Whether a text names an operation of bwprof's, with or without a variant."""
-    return text.partition(":")[0] in {known["name"] for known in registry.operations()}
+def make_tasks(a: str, b: str, options: ABOptions, backend: str) -> list[tuple[ABTask, ABTask]]:
+    """Make the tasks of both sides, a pair for each combination of parameters, precision and cache.
 
-
-def works(a: str, b: str, options: Options, backend: str) -> list[tuple[ABTask, ABTask]]:
-    """What both sides run, a pair for each combination of parameters, precision and cache.
-
-    "copy" and "copy:tiled" are an operation, in its default or a named variant; "module:function" and
-    "file.py:function" a function.
-
-    Raises
-    ------
-    ValueError
-        For what is neither, two that do different work, and anything unknown or out of range.
+    "copy" and "copy:tiled" name an operation, in its default or a named variant; "module:function" and
+    "file.py:function" name a function. ValueError for anything else, for different work, and for values out of range.
     """
-    known = [row["name"] for row in registry.operations()]
-    for side, text in (("A", a), ("B", b)):
-        if not is_operation(text) and not is_call(text):
-            said = unknown("operation", text.partition(":")[0], known)
-            raise ValueError(f"side {side}: {said}; or a function, as module:function or file.py:function")
-    operations = [text.partition(":")[0] if is_operation(text) else None for text in (a, b)]
-    if operations[0] != operations[1]:
-        named = [
-            f"the operation {one}" if one else f"the function {quote_text(text)}"
-            for one, text in zip(operations, (a, b), strict=True)
-        ]
-        for side, text, operation in zip("AB", (a, b), operations, strict=True):
-            head = text.partition(":")[0]
-            if operation is None and nearest(head, known, likeness=0.7) is not None:
-                raise ValueError(f"side {side}: {unknown('operation', head, known)}")
-        raise ValueError(f"A is {named[0]} and B {named[1]}: a ratio of times needs two sides that do the same work")
+    is_operation = _check_names(a, b)
     registry.check_timer(options.timer, backend)
-    if operations[0] is None:
-        return list(zip(_calls(a, options), _calls(b, options), strict=True))
-    sides = [_specs(text, options, backend) for text in (a, b)]
+    if not is_operation:
+        return list(zip(_make_calls(a, options), _make_calls(b, options), strict=True))
+    sides = [_make_specs(text, options, backend) for text in (a, b)]
     for specs in sides:
         registry.check_kernels((spec.operation, spec.variant, spec.precision, backend) for spec in specs)
     return list(zip(*sides, strict=True))
 
 
-def _specs(text: str, options: Options, backend: str) -> list[Spec]:
+def _check_names(a: str, b: str) -> bool:
+    """Return whether both names are of one operation; False for two functions, ValueError for anything else."""
+    known = [row["name"] for row in registry.operations()]
+    heads = [text.partition(":")[0] for text in (a, b)]
+    problems = [f"side {side}: {unknown('operation', head, known)}" for side, head in zip("AB", heads, strict=True)]
+    for head, text, problem in zip(heads, (a, b), problems, strict=True):
+        if head not in known and not is_call(text):
+            raise ValueError(f"{problem}; or a function, as module:function or file.py:function")
+    operations = [head if head in known else None for head in heads]
+    if operations[0] != operations[1]:
+        for head, operation, problem in zip(heads, operations, problems, strict=True):
+            if operation is None and nearest(head, known, likeness=0.7) is not None:
+                raise ValueError(problem)
+        kinds = [
+            f"the operation {operation}" if operation else f"the function {quote_text(text)}"
+            for operation, text in zip(operations, (a, b), strict=True)
+        ]
+        raise ValueError(f"A is {kinds[0]} and B {kinds[1]}: a ratio of times needs two sides that do the same work")
+    return operations[0] is not None
+
+
+def _make_specs(text: str, options: ABOptions, backend: str) -> list[Spec]:
     operation, _, variant = text.partition(":")
-    if ":" in text and variant not in registry.variant_names(operation, backend):
-        known = registry.variant_names(operation, backend)
+    known = registry.variant_names(operation, backend)
+    if ":" in text and variant not in known:
         raise ValueError(unknown(f"variant of {operation} on {backend}", variant, known))
-    asked = plan.SweepRequest(
+    request = plan.SweepRequest(
         operations=(operation,),
         params={name: whole_numbers(name, value) for name, value in options.params.items()},
         kv_lens=options.kv_lens,
@@ -107,25 +103,25 @@ def _specs(text: str, options: Options, backend: str) -> list[Spec]:
         seed=options.seed,
         timer=options.timer,
     )
-    return [_name_case(spec) for spec in plan.make(asked, backend).specs]
+    return [_name_case(spec) for spec in plan.make(request, backend).specs]
 
 
 def _name_case(spec: Spec) -> Spec:
-    """A case is called by whatever is not the operation's default."""
-    if spec.precision not in registry.operation(spec.operation)["precisions"]:
-        allowed = ", ".join(registry.operation(spec.operation)["precisions"])
-        raise ValueError(f"{spec.operation} has no precision {spec.precision}: allowed are {allowed}")
-    told = registry.unusual(spec.operation, spec.precision, spec.params, spec.kv_lens)
-    named = " ".join([spec.operation, *(f"{name}={spec.params[name]}" for name in told)])
-    return replace(spec, case=registry.case_name(named, spec.kv_lens))
+    """Name a case after its parameters that differ from the operation's defaults."""
+    precisions = registry.operation(spec.operation)["precisions"]
+    if spec.precision not in precisions:
+        raise ValueError(f"{spec.operation} has no precision {spec.precision}: allowed are {', '.join(precisions)}")
+    unusual = registry.unusual(spec.operation, spec.precision, spec.params, spec.kv_lens)
+    name = " ".join([spec.operation, *(f"{name}={spec.params[name]}" for name in unusual)])
+    return replace(spec, case=registry.case_name(name, spec.kv_lens))
 
 
-def _calls(text: str, options: Options) -> list[ABTask]:
-    for name, is_given in (("precision", options.precisions != ()), ("kv_lens", options.kv_lens is not None)):
-        if is_given:
+def _make_calls(text: str, options: ABOptions) -> list[ABTask]:
+    for name, value in (("precision", options.precisions or None), ("kv_lens", options.kv_lens)):
+        if value is not None:
             raise ValueError(f"{name} goes with operations, not with a function")
     points: Sequence[dict[str, Any]] = list(product(axes_of(options.params)))
-    return [Call(text, point, cache, options.timer) for point in points for cache in plan.caches_of(options.caches)]
+    return [Call(text, point, cache, options.timer) for point in points for cache in caches_of(options.caches)]
 
 
 SideArgument = str | Callable[[], object]
@@ -155,73 +151,67 @@ def ab(
     max_turn_seconds: float = DEFAULT_TURN_SECONDS,
     **params: Any,
 ) -> pd.DataFrame:
-    """Which of two is faster, by how much: measured turn by turn, for machines that drift.
+    """Compare the times of two sides, measured in turn on one device.
 
-    A and B take short turns, A B B A or B A A B by a coin, until the ratio of their times is known well enough or the
-    time is up. What drifts meets both; what disturbs makes single samples longer, and is left out. The ratio and its
-    99.5 % interval come from whole blocks by Wilcoxon's signed ranks (`experiments/ab_session.py` gives the reasons and
-    sources), so that neither drift nor neighbours that resemble each other make it narrower than it is.
+    A and B take short turns, A B B A or B A A B by a coin, so that drift affects both. The ratio of their times and its
+    99.5 % interval come from whole blocks of turns by Wilcoxon's signed ranks (reasons and sources:
+    `bwprof/experiments/ab_session.py`).
 
-    Operations are verified on both sides first, and get fresh buffers again and again: where buffers lie in the caches
-    is luck, and can make a tenth of a small case's time. A function's arrays are the caller's, and stay where they are:
-    let A and B work on the same ones, or return from the function the one to measure; the call then is its preparation,
-    and is made again.
+    Operations are verified on both sides first, and get new buffers again and again, because the place of buffers in
+    the caches can change a small case by a tenth. A function's arrays stay where they are: let A and B use the same
+    arrays, or return from the function the callable to measure; the call then prepares it, and is repeated.
 
     Parameters
     ----------
     a, b : callable or str
-        Two functions, called without arguments, as `bwprof.measure` has them; an operation, "gemm", or one of its
-        variants, "gemm:tiled"; or a function by its name, "module:function" or "file.py:function". Without `b` it is A
-        on either side, which needs two interpreters or two revisions.
+        Two functions without arguments, as in `bwprof.measure`; or names: an operation, "gemm", one of its variants,
+        "gemm:tiled", or a function, "module:function" or "file.py:function". Without `b`, A runs on both sides, in two
+        interpreters or two revisions.
     python : str or iterable of str, optional
-        Interpreters, one for A and one for B or one for both, each with a bwprof of its own. The sides then are
-        processes, of which only one works at a time.
+        Interpreters that have bwprof, one for each side or one for both. The sides are then processes.
     revision : iterable of str, optional
-        Two git revisions, which are checked out beside each other in worktrees, imported from first, and removed again.
+        Two git revisions. Each is checked out in a worktree, imported from there, and removed afterwards.
     repository : path
-        Of the revisions.
+        The repository of the revisions.
     build : str, optional
-        A command for the shell that makes a worktree ready ("python setup.py build_ext --inplace").
+        A shell command that builds a worktree ("python setup.py build_ext --inplace").
     precision, cache, kv_lens, timer, device, backend
-        As in `bwprof.sweep`, where FP32 is the precision when none is named; precisions and caches are for names, but
-        two callables have one cache, too.
+        As in `bwprof.sweep`; the default precision is FP32. Several precisions and caches are for names alone.
     stream : optional
-        That two callables enqueue on, as in `bwprof.measure`.
+        The stream of two callables, as in `bwprof.measure`.
     tolerance : float, optional
-        Where two callables return arrays: the largest absolute difference that is right. Without it the arrays are
-        compared, too, and the row's `verified` and `reason` tell.
+        The largest allowed absolute difference of the arrays that two callables return. Without it, a difference is
+        noted in `verified` and `reason`.
     threads : int, optional
-        On a CPU: so many of its threads work. One scatters least on a busy machine.
+        The number of a CPU's threads. One thread scatters least on a busy machine.
     rel_ci : float or str
-        Stop when half of the ratio's interval is no wider than this, 0.005 or "0.5%".
+        Stop when half of the ratio's interval is at most this, 0.005 or "0.5%".
     max_seconds : float
-        The most for one comparison, after both sides were first opened.
+        Stop each comparison after so many seconds, counted from the first opening of both sides.
     gate : float or str
-        The smallest difference worth a word, 0.01 or "1%": what is smaller is called the same.
+        The smallest relevant difference, 0.01 or "1%".
     seed : int
-        Of the coin, and of the generated inputs.
+        The seed of the coin and of the generated inputs.
     max_turn_seconds : float
-        For one answer of a side's process, which is then ended.
+        End a side's process that needs more seconds for an answer.
     **params : int, str or iterable of them
-        Parameters, as in `bwprof.sweep`; lists make a row for each combination. Of functions by name the arguments.
+        Parameters, as in `bwprof.sweep`; lists make a row for each combination. For functions by name, their arguments.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each case: case, a, b, verdict ("faster", "slower", "same", "undecided": what B is), ratio (B's time
-        divided by A's) with ratio_lo and ratio_hi, a_time_ms and b_time_ms (medians over blocks of the lower quartile
-        of their samples), pairs, units, stopped ("precise", "time"), reason, verified, device and environments.
-        ``attrs["run"]`` is the metadata, ``attrs["pairs"]`` the logarithms, orders and times that each row comes from.
+        A row for each case: case, a, b, verdict on B ("faster", "slower", "same", "undecided"), ratio (B's time divided
+        by A's) with ratio_lo and ratio_hi, a_time_ms and b_time_ms (medians over blocks of the lower quartile of their
+        samples), pairs, units, stopped ("precise", "time"), reason, verified, device and environments.
+        ``attrs["run"]`` is the metadata, ``attrs["pairs"]`` holds the logarithms, orders and times behind each row.
 
     Raises
     ------
     ValueError
-        For what is unknown, out of range or contradictory, before anything runs.
+        For anything unknown, out of range or contradictory, before the measurement.
     bwprof.errors.PairedError
-        When a side cannot go on: it raises an exception (its cause), gives a wrong result, crashes, hangs. The message
-        names the side, `frame` holds what was measured.
-
-    Whatever else ends it early (Ctrl-C) has the rows so far as `frame`.
+        If a side raises an exception (its cause), gives a wrong result, crashes or hangs. The message names the side;
+        `frame` holds the rows so far, as it does for any other exception, such as KeyboardInterrupt.
 
     Examples
     --------
@@ -232,117 +222,121 @@ def ab(
     >>> row["verdict"]
     'slower'
     """
-    for name, given in (("a", a), ("b", b)):
-        if not isinstance(given, str):
-            check_callable(given, name)
+    for name, side in (("a", a), ("b", b)):
+        if not isinstance(side, str):
+            check_callable(side, name)
     if a is None:
         raise TypeError("a is None: a function, or the name of an operation or a function, is needed")
-    wanted = PlaceRequest(
+    request = PlaceRequest(
         parse_names("python", python),
         parse_names("revision", revision),
         str(repository),
         build,
-        None if threads is None else checked_threads(whole_number(threads, "threads"), "threads"),
+        None if threads is None else check_threads(whole_number(threads, "threads"), "threads"),
         parse_seconds(max_turn_seconds, "max_turn_seconds"),
     )
-    how = StopRule(
+    rule = StopRule(
         parse_fraction(rel_ci, "rel_ci"),
         parse_seconds(max_seconds, "max_seconds"),
         parse_fraction(gate, "gate"),
-        _seed(seed),
+        registry.check_seed(whole_number(seed, "seed")),
     )
-    given_options = Options(
+    options = ABOptions(
         params,
         registry.lengths(kv_lens),
         parse_names("precision", precision),
         parse_names("cache", cache),
         timer,
-        how.seed,
+        rule.seed,
     )
-    other = complete(b, a, wanted)
-    if callable(a) and callable(other):
-        _refuse_for_callables(given_options, wanted)
-        return _functions((a, other), given_options, stream, tolerance, (backend, device), wanted.threads, how)
-    if not (isinstance(a, str) and isinstance(other, str)):
+    b = complete_b(b, a, request)
+    where = (backend, device)
+    if isinstance(a, str) and isinstance(b, str):
+        for name, value in (("stream", stream), ("tolerance", tolerance)):
+            if value is not None:
+                raise ValueError(f"{name}= goes with two callables, not with names")
+        return _compare_names((a, b), options, request, where, rule)
+    if isinstance(a, str) or isinstance(b, str) or b is None:
         raise TypeError(f"a is {repr_short(a)} and b is {repr_short(b)}: two callables or two names are needed")
-    for name, value in (("stream", stream), ("tolerance", tolerance)):
-        if value is not None:
-            raise ValueError(f"{name}= goes with two callables, not with names")
-    return _named((a, other), given_options, wanted, (backend, device), how)
+    _refuse_for_callables(options, request)
+    return _compare_functions((a, b), options, stream, tolerance, where, request.threads, rule)
 
 
-def complete(b: Any, a: Any, wanted: PlaceRequest) -> Any:
-    """B, which is A where two places differ and only A was named; ValueError where nothing differs."""
+def complete_b(b: Any, a: Any, request: PlaceRequest) -> Any:
+    """Return B, or A if only that is named and two places differ; ValueError if nothing differs."""
     if b is not None:
         return b
-    if not (wanted.revision or len(wanted.python) == 2):
+    if not (request.revision or len(request.python) == 2):
         raise ValueError("only A was named: B is needed as well, or two interpreters, or two revisions")
     return a
 
 
-def is_same(names: tuple[str, str], wanted: PlaceRequest, commits: Sequence[str]) -> bool:
-    """Whether nothing tells B from A."""
-    return names[0] == names[1] and len(set(wanted.python)) < 2 and len(set(commits)) < 2
+def are_same(names: tuple[str, str], request: PlaceRequest, commits: Sequence[str]) -> bool:
+    """Return whether A and B have the same name, interpreter and revision."""
+    return names[0] == names[1] and len(set(request.python)) < 2 and len(set(commits)) < 2
 
 
-def _named(
-    names: tuple[str, str], options: Options, wanted: PlaceRequest, where: tuple[str | None, Device], how: StopRule
+def _compare_names(
+    names: tuple[str, str],
+    options: ABOptions,
+    request: PlaceRequest,
+    where: tuple[str | None, Device],
+    rule: StopRule,
 ) -> pd.DataFrame:
     choice = hardware.choose(*where)
-    tasks = works(*names, options, choice.backend)
-    table = ab_run.start(choice, how, None, {})
+    tasks = make_tasks(*names, options, choice.backend)
+    table = ab_run.start_table(choice, rule, None, {})
+    commits: Sequence[str] = []
     with ExitStack() as stack:
-        if wanted.apart:
+        if request.apart:
             stops = stack.enter_context(Unasked())
-            make, commits = stack.enter_context(ab_run.makers(wanted, choice, stops))
-            pairs = ab_run.pairs_apart(tasks, make)
+            make, commits = stack.enter_context(ab_run.open_places(request, choice, stops))
+            pairs = ab_run.make_process_pairs(tasks, make)
         else:
-            commits = []
             device = stack.enter_context(hardware.opened(choice.backend, choice.index))
-            if wanted.threads is not None:
-                device.limit_threads(wanted.threads)
+            if request.threads is not None:
+                device.limit_threads(request.threads)
             table.run["facts"] = hardware.facts(device)
-            pairs = ab_run.pairs_here(tasks, device)
-        return _all(ab_run.with_note(pairs, same=is_same(names, wanted, commits)), how, table, ab_run.nothing_compared)
+            pairs = ab_run.make_local_pairs(tasks, device)
+        pairs = ab_run.add_note(pairs, same=are_same(names, request, commits))
+        return _measure_pairs(pairs, rule, table, ab_run.compare_nothing)
 
 
-def _functions(
+def _compare_functions(
     functions: tuple[Callable[[], object], Callable[[], object]],
-    options: Options,
+    options: ABOptions,
     stream: Any,
     tolerance: float | None,
     where: tuple[str | None, Device],
     threads: int | None,
-    how: StopRule,
+    rule: StopRule,
 ) -> pd.DataFrame:
     caches = caches_of(options.caches)
     names = (name_of(functions[0]), name_of(functions[1]))
     with hardware.opened_chosen(*where) as (choice, device):
         if threads is not None:
             device.limit_threads(threads)
-        table = ab_run.start(choice, how, None, {"facts": hardware.facts(device)})
+        table = ab_run.start_table(choice, rule, None, {"facts": hardware.facts(device)})
         pairs = []
         for cache in caches:
-            one, other = (
-                CallSide(device, function, cache=cache, timer=options.timer, stream=stream) for function in functions
-            )
-            pairs.append(ab_run.calls_here(names, (one, other), cache))
-        noted = ab_run.with_note(pairs, same=functions[0] is functions[1])
-        return _all(noted, how, table, ab_run.outputs_compared(tolerance))
+            a, b = (CallSide(device, call, cache=cache, timer=options.timer, stream=stream) for call in functions)
+            pairs.append(ab_run.make_call_pair(names, (a, b), cache))
+        pairs = ab_run.add_note(pairs, same=functions[0] is functions[1])
+        return _measure_pairs(pairs, rule, table, ab_run.compare_outputs(tolerance))
 
 
-def _all(
+def _measure_pairs(
     pairs: Sequence[ab_run.ABPair],
-    how: StopRule,
+    rule: StopRule,
     table: ABTable,
-    compared: Callable[[Sequence[Any]], tuple[bool | None, str]],
+    compare: Callable[[Sequence[Any]], ab_run.Verdict],
 ) -> pd.DataFrame:
     try:
         for pair in pairs:
-            found = ab_run.measure(pair, how, table, lambda: None, compared)
-            if found.stopped == FAILED:
+            measurement = ab_run.measure_pair(pair, rule, table, lambda: None, compare)
+            if measurement.stopped == FAILED:
                 table.finish("failed")
-                raise PairedError(found.reason, table.frame()) from found.cause
+                raise PairedError(measurement.reason, table.frame()) from measurement.cause
     except PairedError:
         raise
     except BaseException as error:
@@ -354,25 +348,21 @@ def _all(
     return table.frame()
 
 
-def _refuse_for_callables(options: Options, wanted: PlaceRequest) -> None:
-    given: Mapping[str, Any] = {
-        "precision": options.precisions,
-        "kv_lens": options.kv_lens is not None,
-        "python": wanted.python,
-        "revision": wanted.revision,
-        **options.params,
+def _refuse_for_callables(options: ABOptions, request: PlaceRequest) -> None:
+    refused: Mapping[str, Any] = {
+        "precision": options.precisions or None,
+        "kv_lens": options.kv_lens,
+        "python": request.python or None,
+        "revision": request.revision or None,
+        **dict.fromkeys(options.params, True),
     }
-    for name, value in given.items():
-        if value or (name in options.params):
+    for name, value in refused.items():
+        if value is not None:
             raise ValueError(f"{name}= goes with names, not with two callables")
 
 
-def checked_threads(given: int, name: str) -> int:
-    """The same; ValueError with `name` for what is no number of threads."""
-    if given < 1:
-        raise ValueError(f"{name} is {given}: allowed is 1 or more")
-    return given
-
-
-def _seed(given: Any) -> int:
-    return registry.check_seed(whole_number(given, "seed"))
+def check_threads(count: int, name: str) -> int:
+    """Return a number of threads; ValueError with `name` if it is below 1."""
+    if count < 1:
+        raise ValueError(f"{name} is {count}: allowed is 1 or more")
+    return count

@@ -1,9 +1,7 @@
-"""Comparisons as rows, a frame, JSON and CSV, and in words."""
+"""The result of an A/B run: rows, a DataFrame, JSON, CSV and sentences."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import platform
@@ -14,11 +12,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core
-from bwprof.experiments import ab_session
-from bwprof.experiments.ab_session import LEAST_UNITS, LEVEL, NAMES, Found
-from bwprof.results.csv_file import quoted_formula
+from bwprof.experiments import ab_session as session
+from bwprof.experiments.ab_session import FAILED, UNDECIDED, ABMeasurement
 from bwprof.results.json_file import plain
-from bwprof.results.schema import clean
 from bwprof.text.formatting import plural, seconds_text
 
 if TYPE_CHECKING:
@@ -28,190 +24,147 @@ VERSION = 1  # of the JSON document
 
 ABRow = dict[str, Any]
 
-# The columns, and the type of each in a frame.
+_COLUMNS = """
+case operation precision cache backend device a b verdict ratio:float64 ratio_lo:float64 ratio_hi:float64
+a_time_ms:float64 b_time_ms:float64 a_gb_s:float64 b_gb_s:float64 pairs:int64 units:int64 renewals:int64 order
+seconds:float64 stopped reason verified:boolean timer a_environment b_environment seed:int64 run_id timestamp hostname
+driver bwprof_version
+"""
+
+# Each column's type in a frame.
 COLUMNS: dict[str, Any] = {
-    "case": "object",
-    "operation": "object",
-    "precision": "object",
-    "cache": "object",
-    "backend": "object",
-    "device": "object",
-    "a": "object",
-    "b": "object",
-    "verdict": "object",
-    "ratio": "float64",
-    "ratio_lo": "float64",
-    "ratio_hi": "float64",
-    "a_time_ms": "float64",
-    "b_time_ms": "float64",
-    "a_gb_s": "float64",
-    "b_gb_s": "float64",
-    "pairs": "int64",
-    "units": "int64",
-    "renewals": "int64",
-    "order": "object",
-    "seconds": "float64",
-    "stopped": "object",
-    "reason": "object",
-    "verified": "boolean",
-    "timer": "object",
-    "a_environment": "object",
-    "b_environment": "object",
-    "seed": "int64",
-    "run_id": "object",
-    "timestamp": "object",
-    "hostname": "object",
-    "driver": "object",
-    "bwprof_version": "object",
+    name: kind or "object" for name, _, kind in (word.partition(":") for word in _COLUMNS.split())
 }
 
 
 @dataclass(slots=True)
 class ABTable:
-    """The rows of a run, with its metadata and, for each row, the units and orders that it comes from."""
+    """The rows of a run, its metadata and, for each row, the units and orders behind it."""
 
     run: dict[str, Any]
     rows: list[ABRow] = field(default_factory=list)
     details: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, row: ABRow, found: Found) -> None:
-        """A comparison that has ended, however it did."""
+    def add(self, row: ABRow, measurement: ABMeasurement) -> None:
+        """Add a comparison, complete or not."""
         self.rows.append(row)
-        self.details.append(ab_session.plain(found))
+        self.details.append(measurement.details())
 
     def finish(self, status: str) -> None:
-        """How the run ended."""
+        """Record how the run ended."""
         self.run |= {"status": status, "finished": datetime.now(UTC).isoformat(timespec="seconds")}
 
     def frame(self) -> pd.DataFrame:
-        """The rows; ``attrs["run"]`` is the metadata, ``attrs["pairs"]`` what each row comes from."""
+        """Return the rows; ``attrs["run"]`` is the metadata, ``attrs["pairs"]`` the details of each row."""
         import pandas as pd
 
-        made = pd.DataFrame(
-            {name: pd.Series([row[name] for row in self.rows], dtype=kind) for name, kind in COLUMNS.items()}
-        )
-        made.attrs = {"run": plain(self.run), "pairs": plain(self.details)}
-        return made
+        columns = {name: pd.Series([row[name] for row in self.rows], dtype=kind) for name, kind in COLUMNS.items()}
+        data = pd.DataFrame(columns)
+        data.attrs = {"run": plain(self.run), "pairs": plain(self.details)}
+        return data
 
     def json_text(self) -> str:
-        """The whole as a document."""
+        """Return everything as a JSON document."""
         rows = [row | detail for row, detail in zip(self.rows, self.details, strict=True)]
         return json.dumps(plain({"paired": VERSION, "run": self.run, "rows": rows}), indent=1, allow_nan=False) + "\n"
 
     def csv_text(self) -> str:
-        """Header and rows."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for row in self.rows:
-            writer.writerow([_cell(row[name]) for name in COLUMNS])
-        return out.getvalue()
+        """Return header and rows as CSV."""
+        from bwprof.results import frame
 
-
-def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return repr(value) if isinstance(value, (bool, int, float)) else quoted_formula(clean(str(value)))
+        return frame.csv_text(self.frame())
 
 
 def row_of(
-    found: Found, run: Mapping[str, Any], told: Mapping[str, Any], *, verified: bool | None, notes: str
+    measurement: ABMeasurement, run: Mapping[str, Any], labels: ABRow, *, verified: bool | None, notes: str
 ) -> ABRow:
-    """The row of a comparison; `told` says which: case, cache, a, b and both environments."""
-    ratio = found.ratio
-    opened = found.opened[0] if found.opened else None
-    times = [numbers.median(one) / 1e6 if one else None for one in found.times]
-    moved = [one.bytes_moved for one in found.opened] or [None, None]
-    verdict = (
-        ab_session.verdict_of(ratio, found.how.gate) if found.stopped != ab_session.FAILED else ab_session.UNDECIDED
-    )
-    known = not math.isnan(ratio.value)
-    return {
-        "case": told["case"],
-        "operation": opened.operation if opened else None,
-        "precision": opened.precision if opened else None,
-        "cache": told["cache"],
+    """Make the row of a comparison; `labels` are its case, cache, a, b and both environments."""
+    ratio, opened = measurement.ratio, measurement.opened
+    verdict = UNDECIDED if measurement.stopped == FAILED else session.verdict_of(ratio, measurement.rule.gate)
+    row: ABRow = dict.fromkeys(COLUMNS) | {
         "backend": run["backend"],
         "device": run["device"],
-        "a": told["a"],
-        "b": told["b"],
         "verdict": verdict,
-        "ratio": ratio.value if known else None,
+        "ratio": None if math.isnan(ratio.value) else ratio.value,
         "ratio_lo": ratio.low if ratio.low > 0 else None,
         "ratio_hi": ratio.high if math.isfinite(ratio.high) else None,
-        **{f"{name.lower()}_time_ms": time for name, time in zip(NAMES, times, strict=True)},
-        **{
-            f"{name.lower()}_gb_s": _core.bandwidth_gb_s(count, time / 1e3) if count and time else None
-            for name, count, time in zip(NAMES, moved, times, strict=True)
-        },
-        "pairs": found.pairs,
-        "units": len(found.units),
-        "renewals": found.renewals,
+        "pairs": measurement.pairs,
+        "units": len(measurement.units),
+        "renewals": measurement.renewals,
         "order": "ABBA or BAAB by a coin",
-        "seconds": found.seconds,
-        "stopped": found.stopped,
-        "reason": "; ".join(said for said in (found.reason, _why(found, verdict), notes) if said) or None,
+        "seconds": measurement.seconds,
+        "stopped": measurement.stopped,
+        "reason": "; ".join(filter(None, (measurement.reason, _why_undecided(measurement, verdict), notes))) or None,
         "verified": verified,
-        "timer": opened.timer if opened else None,
-        "a_environment": told["a_environment"],
-        "b_environment": told["b_environment"],
-        "seed": found.how.seed,
+        "seed": measurement.rule.seed,
         "run_id": run["run_id"],
         "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "hostname": platform.node() or None,
         "driver": run.get("facts", {}).get("driver") or None,
         "bwprof_version": _core.__version__,
     }
+    if opened:
+        row |= {name: getattr(opened[0], name) for name in ("operation", "precision", "timer")}
+    for side, name in enumerate(session.NAMES):
+        times = measurement.times[side]
+        time_ms = numbers.median(times) / 1e6 if times else None
+        moved = opened[side].bytes_moved if opened else None
+        row[f"{name.lower()}_time_ms"] = time_ms
+        if moved and time_ms:
+            row[f"{name.lower()}_gb_s"] = _core.bandwidth_gb_s(moved, time_ms / 1e3)
+    return row | labels
 
 
-def _why(found: Found, verdict: str) -> str:
-    """What should be known of an undecided one."""
-    if verdict != ab_session.UNDECIDED or found.stopped == ab_session.FAILED:
+def _why_undecided(measurement: ABMeasurement, verdict: str) -> str:
+    if verdict != UNDECIDED or measurement.stopped == FAILED:
         return ""
-    if len(found.units) < LEAST_UNITS:
-        what = "times with fresh buffers" if any(one.renewable for one in found.opened) else "blocks of four turns"
-        return f"{len(found.units)} {what} say nothing: {LEAST_UNITS} are needed"
-    if found.stopped == ab_session.PRECISE:
-        return "the difference is about as large as the smallest that is worth a word"
-    return "more time would tell"
+    if len(measurement.units) < session.LEAST_UNITS:
+        renewable = any(info.renewable for info in measurement.opened)
+        what = "times with fresh buffers" if renewable else "blocks of four turns"
+        return f"{len(measurement.units)} {what} are too few: {session.LEAST_UNITS} are needed"
+    if measurement.stopped == session.PRECISE:
+        return "the difference is about as large as the smallest relevant one (gate)"
+    return "more time is needed"
 
 
-def sentence(row: ABRow) -> str:
-    """A row in words: what is said of B, by how much, after how many pairs."""
-    after = f"{plural(row['pairs'], 'pair')} in {seconds_text(max(row['seconds'], 1e-9))}"
-    if row["stopped"] == ab_session.FAILED:
+_VERDICTS = {
+    session.SLOWER: "B is slower than A: its time is",
+    session.FASTER: "B is faster than A: its time is",
+    session.SAME: "A and B are the same: B's time is",
+    UNDECIDED: "undecided: B's time is",
+}
+
+
+def describe_row(row: ABRow) -> str:
+    """Describe a row in a sentence: the verdict on B, the difference, the number of pairs."""
+    if row["stopped"] == FAILED:
         return f"{row['case']}: {row['reason']}"
     if row["ratio"] is None:
         return f"{row['case']}: nothing was measured"
-    said = _change(row["ratio"], row["ratio_lo"], row["ratio_hi"])
-    words = {
-        ab_session.SLOWER: f"B is slower than A: its time is {said}",
-        ab_session.FASTER: f"B is faster than A: its time is {said}",
-        ab_session.SAME: f"A and B are the same: B's time is {said}",
-        ab_session.UNDECIDED: f"undecided: B's time is {said}",
-    }[row["verdict"]]
+    change = _change_text(row["ratio"], row["ratio_lo"], row["ratio_hi"])
+    after = f"{plural(row['pairs'], 'pair')} in {seconds_text(max(row['seconds'], 1e-9))}"
     why = f"; {row['reason']}" if row["reason"] else ""
-    return f"{row['case']}: {words}, {after}{why}"
+    return f"{row['case']}: {_VERDICTS[row['verdict']]} {change}, {after}{why}"
 
 
-def _change(ratio: float, low: float | None = None, high: float | None = None) -> str:
-    """A ratio and its interval as differences to 1; where one of the three is large, all as they are.
+def _change_text(ratio: float, low: float | None = None, high: float | None = None) -> str:
+    """Write a ratio and its interval as differences from 1, or as ratios if one of them is large.
 
     Examples
     --------
-    >>> _change(1.021), _change(0.95, 0.94, 0.96)
+    >>> _change_text(1.021), _change_text(0.95, 0.94, 0.96)
     ('+2.10 %', '-5.00 % (-6.00 % to -4.00 %)')
-    >>> _change(0.62, 0.4, 0.85)
+    >>> _change_text(0.62, 0.4, 0.85)
     "0.62 times A's (0.40 to 0.85)"
     """
     ends = [] if low is None or high is None else [low, high]
     if all(0.5 < value < 1.5 for value in (ratio, *ends)):
-        said = [f"{100 * (value - 1):+.2f} %" for value in (ratio, *ends)]
+        texts = [f"{100 * (value - 1):+.2f} %" for value in (ratio, *ends)]
     else:
-        said = [f"{ratio:.2f} times A's", *(f"{value:.2f}" for value in ends)]
-    return f"{said[0]} ({said[1]} to {said[2]})" if ends else said[0]
+        texts = [f"{ratio:.2f} times A's", *(f"{value:.2f}" for value in ends)]
+    return f"{texts[0]} ({texts[1]} to {texts[2]})" if ends else texts[0]
 
 
 def level_text() -> str:
-    """The interval's level."""
-    return f"{100 * LEVEL:g} %"
+    """Return the interval's level."""
+    return f"{100 * session.LEVEL:g} %"

@@ -1,19 +1,20 @@
-"""Run comparisons: in this process, or in one process for each interpreter and revision."""
+"""Run A/B comparisons: in this process, or in one process for each interpreter and revision."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bwprof import _core, environment
-from bwprof.experiments import ab_session, worktrees
+from bwprof.experiments import worktrees
 from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, Place, ProcessSide, check_python
 from bwprof.experiments.ab_result import ABTable, row_of
-from bwprof.experiments.ab_session import NAMES, Found, StopRule
-from bwprof.experiments.ab_sides import ABSide, ABTask, CallSide, Opened, SideError, later_timer
+from bwprof.experiments.ab_session import NAMES, ABMeasurement, Comparison, StopRule
+from bwprof.experiments.ab_sides import ABSide, ABTask, CallSide, SideError, SideInfo, later_timer
 from bwprof.experiments.ab_worker import side_of
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
@@ -21,16 +22,14 @@ from bwprof.measuring.verify import Expected
 from bwprof.runs import metadata
 from bwprof.runs.interrupts import Stops
 
+SideMaker = Callable[[int, ABTask], ProcessSide]
+Sides = Callable[[], Any]  # makes a context manager of two sides
+Verdict = tuple[bool | None, str]  # verified, note
+
 
 @dataclass(frozen=True, slots=True)
 class PlaceRequest:
-    """Interpreters and revisions: none, one for both sides, or one for each; the repository and its build command.
-
-    Raises
-    ------
-    ValueError
-        For more than two, a single revision, a build of nothing, and an interpreter that there is not.
-    """
+    """Interpreters and revisions: none, one for both sides, or one for each; the repository and its build command."""
 
     python: tuple[str, ...] = ()
     revision: tuple[str, ...] = ()
@@ -43,254 +42,203 @@ class PlaceRequest:
         if len(self.python) > 2:
             raise ValueError(f"there are {len(self.python)} interpreters: allowed are one for both sides, or two")
         if len(self.revision) not in (0, 2):
-            raise ValueError(
-                f"there is one revision too {'many' if len(self.revision) > 2 else 'few'}: A's and B's are needed"
-            )
+            amount = "many" if len(self.revision) > 2 else "few"
+            raise ValueError(f"there is one revision too {amount}: A's and B's are needed")
         if self.build is not None and not self.revision:
             raise ValueError("a build goes with revisions: name A's and B's")
-        found = []
-        for number, given in enumerate(self.python):
+        paths = []
+        for side, name in zip(NAMES, self.python, strict=False):
             try:
-                found.append(check_python(given))
+                paths.append(check_python(name))
             except ValueError as error:
-                raise ValueError(f"side {'AB'[number]}: {error}" if len(self.python) == 2 else str(error)) from None
-        object.__setattr__(self, "python", tuple(found))
+                raise ValueError(f"side {side}: {error}" if len(self.python) == 2 else str(error)) from None
+        object.__setattr__(self, "python", tuple(paths))
 
     @property
     def apart(self) -> bool:
-        """Whether either side needs an interpreter or a folder of its own."""
+        """Whether the sides need processes of their own."""
         return bool(self.python or self.revision)
 
 
-Make = Callable[[int, ABTask], ProcessSide]
-
-
 @contextmanager
-def makers(
-    wanted: PlaceRequest, choice: Choice, stops: Stops, say: Callable[[str], object] = lambda _: None
-) -> Iterator[tuple[Make, Sequence[str]]]:
-    """What makes side 0 and side 1 of a comparison, while the revisions are checked out; and the revisions' commits."""
-    pythons = (*wanted.python, *wanted.python, None, None) if len(wanted.python) == 1 else (*wanted.python, None, None)
+def open_places(
+    request: PlaceRequest, choice: Choice, stops: Stops, say: Callable[[str], object] = lambda _: None
+) -> Iterator[tuple[SideMaker, Sequence[str]]]:
+    """Check out the revisions; give the function that makes side 0 or 1, and the revisions' commits."""
+    pythons = request.python * 2 if len(request.python) == 1 else request.python or (None, None)
     with ExitStack() as stack:
-        found: list[worktrees.Revision] = []
-        if wanted.revision:
-            out = worktrees.checked_out(Path(wanted.repository), wanted.revision, wanted.build, stops.check, say)
-            found = stack.enter_context(out)
+        revisions: list[worktrees.Revision] = []
+        if request.revision:
+            folder = Path(request.repository)
+            checkout = worktrees.checked_out(folder, request.revision, request.build, stops.check, say)
+            revisions = stack.enter_context(checkout)
 
-        def make(number: int, what: ABTask) -> ProcessSide:
-            one = found[number] if found else None
-            place = Place(
-                choice.backend,
-                choice.index,
-                wanted.threads,
-                pythons[number],
-                one.folder if one else None,
-                one.paths if one else (),
-                f"revision {one.name} ({one.commit[:10]})" if one else "",
-            )
-            return ProcessSide(what, place, stops, turn_seconds=wanted.turn_seconds)
+        def make(side: int, task: ABTask) -> ProcessSide:
+            place = Place(choice.backend, choice.index, request.threads, pythons[side])
+            if revisions:
+                revision = revisions[side]
+                label = f"revision {revision.name} ({revision.commit[:10]})"
+                place = replace(place, folder=revision.folder, paths=revision.paths, label=label)
+            return ProcessSide(task, place, stops, turn_seconds=request.turn_seconds)
 
-        yield make, [one.commit for one in found]
-
-
-_SAME = "A and B are the same: whatever is seen is noise"
+        yield make, [revision.commit for revision in revisions]
 
 
 @dataclass(frozen=True, slots=True)
 class ABPair:
-    """One comparison: what is compared, what its sides are called, and how they are made.
-
-    `sides` opens nothing; whatever it gives is ended by it. `note` is said of the row.
-    """
+    """One comparison: its case, its sides' names, and how to open them; `note` goes into the row's reason."""
 
     case: str
     cache: str
     names: tuple[str, str]
-    sides: Callable[[], Any]  # a context manager of two sides
+    sides: Sides
     note: str = ""
 
 
-def start(choice: Choice, how: StopRule, argv: Sequence[str] | None, sides: Mapping[str, Any]) -> ABTable:
-    """The table of a run that begins."""
+def start_table(choice: Choice, rule: StopRule, argv: Sequence[str] | None, more: Mapping[str, Any]) -> ABTable:
+    """Make the table of a run that begins."""
     run = metadata.describe(environment.new_run_id(), choice, argv)
-    return ABTable(run | {"how": asdict(how), **sides})
+    return ABTable(run | {"how": asdict(rule), **more})
 
 
-def measure(
+def measure_pair(
     pair: ABPair,
-    how: StopRule,
+    rule: StopRule,
     table: ABTable,
     check: Callable[[], object],
-    compared: Callable[[Sequence[ABSide]], Any],
-) -> Found:
-    """One comparison; its row is in the table however it ends.
+    compare: Callable[[Sequence[ABSide]], Verdict],
+) -> ABMeasurement:
+    """Measure one comparison; `table` gets its row however it ends.
 
-    `compared` gets the sides once both are open, and says whether their results agree: (verified, note).
+    `compare` gets the open sides and compares their results: (verified, note).
     """
-    found = Found(how)
-    verdict: list[tuple[bool | None, str]] = []
-    environments = ["", ""]
+    measurement = ABMeasurement(rule)
+    verdict: Verdict = (None, "")
+    labels = {"case": pair.case, "cache": pair.cache, "a": pair.names[0], "b": pair.names[1]}
+    environments: dict[str, str | None] = {"a_environment": None, "b_environment": None}
     try:
         with pair.sides() as sides:
 
-            def may_compare(opened: Sequence[Opened]) -> None:
-                environments[:] = [environment_of(side) for side in sides]
-                table.run.setdefault("facts", facts_of(sides[0]))
-                for name, one, side in zip(NAMES, opened, sides, strict=True):
-                    table.run[name.lower()] = table.run.get(name.lower(), {}) | describe_side(side, one)
-                same_work(opened)
-                verdict.append(compared(sides))
+            def check_pair(opened: Sequence[SideInfo]) -> None:
+                nonlocal verdict
+                table.run.setdefault("facts", sides[0].facts if isinstance(sides[0], ProcessSide) else {})
+                for name, info, side in zip(("a", "b"), opened, sides, strict=True):
+                    own = {"title": info.title}
+                    if isinstance(side, ProcessSide):
+                        environments[f"{name}_environment"] = side.environment or None
+                        own |= side.metadata
+                    table.run[name] = table.run.get(name, {}) | own
+                check_same_work(opened)
+                verdict = compare(sides)
 
-            ab_session.compare(
-                sides,
-                how,
-                into=found,
-                backend=table.run["backend"],
-                later_timer=later_timer,
-                check=check,
-                may_compare=may_compare,
-            )
+            backend = table.run["backend"]
+            Comparison(sides, measurement, backend, later_timer, check, check_pair).run()
     finally:
-        verified, note = verdict[0] if verdict else (None, "")
-        if found.opened and all(one.verified for one in found.opened):
+        verified, note = verdict
+        if measurement.opened and all(info.verified for info in measurement.opened):
             verified = True
-        told = {
-            "case": pair.case,
-            "cache": pair.cache,
-            "a": pair.names[0],
-            "b": pair.names[1],
-            "a_environment": environments[0] or None,
-            "b_environment": environments[1] or None,
-        }
-        notes = "; ".join(said for said in (pair.note, note) if said)
-        table.add(row_of(found, table.run, told, verified=verified, notes=notes), found)
-    return found
+        notes = "; ".join(filter(None, (pair.note, note)))
+        row = row_of(measurement, table.run, labels | environments, verified=verified, notes=notes)
+        table.add(row, measurement)
+    return measurement
 
 
-def same_work(opened: Sequence[Opened]) -> None:
-    """SideError where two sides say that they do different work."""
+def check_same_work(opened: Sequence[SideInfo]) -> None:
+    """Raise SideError if two sides report different operations, precisions, shapes or parameters."""
+    need = "a ratio of times needs two sides that do the same work"
+    a, b = opened
     for name in ("operation", "precision", "shape"):
-        values = [getattr(side, name) for side in opened]
+        values = [getattr(info, name) for info in opened]
         if None not in values and values[0] != values[1]:
-            said = [tuple(value) if isinstance(value, list) else value for value in values]
+            texts = [tuple(value) if isinstance(value, list) else value for value in values]
             what = "returns an array of shape" if name == "shape" else f"measures the {name}"
-            raise SideError(f"A {what} {said[0]}, B {said[1]}: a ratio of times needs two sides that do the same work")
-    one, other = (side.params or {} for side in opened)
-    for name in one.keys() & other.keys():
-        if one[name] != other[name]:
-            raise SideError(
-                f"A measures {name} = {one[name]}, B {name} = {other[name]}: a ratio of times needs two sides that do "
-                "the same work"
-            )
+            raise SideError(f"A {what} {texts[0]}, B {texts[1]}: {need}")
+    for name, value in (a.params or {}).items():
+        if b.params and name in b.params and b.params[name] != value:
+            raise SideError(f"A measures {name} = {value}, B {name} = {b.params[name]}: {need}")
 
 
-def environment_of(side: ABSide) -> str:
-    """Where a side runs, in words."""
-    if not isinstance(side, ProcessSide):
-        return ""
-    versions = side.hello.get("versions", {})
-    told = " ".join(f"{name} {versions[name]}" for name in ("python", "bwprof") if name in versions)
-    return ", ".join(part for part in (side.label, told, str(side.hello.get("executable", ""))) if part)
-
-
-def facts_of(side: ABSide) -> dict[str, Any]:
-    """What is known of the device."""
-    return side.facts if isinstance(side, ProcessSide) else {}
-
-
-def describe_side(side: ABSide, opened: Opened) -> dict[str, Any]:
-    """What the metadata say of a side."""
-    if not isinstance(side, ProcessSide):
-        return {"title": opened.title}
-    told = {name: side.hello.get(name) for name in ("versions", "executable")}
-    return {"title": opened.title, **told, "revision": side.label or None}
-
-
-def nothing_compared(_sides: Sequence[ABSide]) -> tuple[bool | None, str]:
-    """Results in two other processes are not compared; operations were verified by each for itself."""
+def compare_nothing(_sides: Sequence[ABSide]) -> Verdict:
+    """Compare no results: two processes verify their operations each for itself."""
     return None, ""
 
 
-def outputs_compared(tolerance: float | None) -> Callable[[Sequence[ABSide]], tuple[bool | None, str]]:
-    """B's array held against A's, where both return one; without a tolerance nothing is judged."""
+def compare_outputs(tolerance: float | None) -> Callable[[Sequence[ABSide]], Verdict]:
+    """Return a function that compares B's array with A's; without a tolerance a difference is only noted."""
 
-    def compared(sides: Sequence[ABSide]) -> tuple[bool | None, str]:
-        one, other = (side.returned if isinstance(side, CallSide) else None for side in sides)
-        if getattr(one, "shape", None) is None or getattr(other, "shape", None) is None:
+    def compare(sides: Sequence[ABSide]) -> Verdict:
+        a, b = (side.returned if isinstance(side, CallSide) else None for side in sides)
+        if getattr(a, "shape", None) is None or getattr(b, "shape", None) is None:
             if tolerance is not None:
                 raise SideError("tolerance= goes with functions that return arrays, and these return none")
             return None, ""
         try:
-            verdict = Expected(other, one, tolerance).compare()
+            verdict = Expected(b, a, tolerance).compare()
         except (TypeError, ValueError) as error:
             if tolerance is not None:
                 raise SideError(f"what A and B return cannot be compared: {error}") from None
             return None, ""
         if verdict.wrong and tolerance is not None:
             raise SideError(f"B returns something else than A: {verdict.wrong}")
-        return (
-            verdict.verified or None,
-            "" if verdict.verified else f"B held against A: {verdict.wrong or verdict.note}",
-        )
+        return verdict.verified or None, "" if verdict.verified else f"B against A: {verdict.wrong or verdict.note}"
 
-    return compared
+    return compare
 
 
-def pairs_here(works: Sequence[tuple[ABTask, ABTask]], device: _core.Device) -> list[ABPair]:
-    """Comparisons in this process, both sides on one open device."""
-    return [_pair(pair, _local([side_of(device, one, Path.cwd()) for one in pair])) for pair in works]
+def make_local_pairs(tasks: Sequence[tuple[ABTask, ABTask]], device: _core.Device) -> list[ABPair]:
+    """Make comparisons in this process, both sides on one open device."""
+    return [
+        _make_pair(pair, partial(_open_local, [side_of(device, task, Path.cwd()) for task in pair])) for pair in tasks
+    ]
 
 
-def calls_here(names: tuple[str, str], sides: tuple[CallSide, CallSide], cache: str) -> ABPair:
-    """The same of two functions."""
-    return ABPair(names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}", cache, names, _local(sides))
+def make_call_pair(names: tuple[str, str], sides: tuple[CallSide, CallSide], cache: str) -> ABPair:
+    """Make the comparison of two functions in this process."""
+    return ABPair(_case_name(*names), cache, names, partial(_open_local, sides))
 
 
-def pairs_apart(works: Sequence[tuple[ABTask, ABTask]], make: Callable[[int, ABTask], ProcessSide]) -> list[ABPair]:
-    """Comparisons with a process for each side; `make` makes side 0 or 1."""
-
-    def sides_of(pair: tuple[ABTask, ABTask]) -> Callable[[], Any]:
-        @contextmanager
-        def sides() -> Iterator[list[ProcessSide]]:
-            made = [make(number, one) for number, one in enumerate(pair)]
-            try:
-                yield made
-            finally:
-                for side in made:
-                    side.end()
-
-        return sides
-
-    return [_pair(pair, sides_of(pair)) for pair in works]
+def make_process_pairs(tasks: Sequence[tuple[ABTask, ABTask]], make: SideMaker) -> list[ABPair]:
+    """Make comparisons with a process for each side; `make` makes side 0 or 1."""
+    return [_make_pair(pair, partial(_open_processes, pair, make)) for pair in tasks]
 
 
-def _local(sides: Sequence[ABSide]) -> Callable[[], Any]:
-    @contextmanager
-    def opened() -> Iterator[Sequence[ABSide]]:
-        try:
-            yield sides
-        finally:
-            for side in sides:
-                side.close()
-
-    return opened
+@contextmanager
+def _open_local(sides: Sequence[ABSide]) -> Iterator[Sequence[ABSide]]:
+    try:
+        yield sides
+    finally:
+        for side in sides:
+            side.close()
 
 
-def _pair(works: tuple[ABTask, ABTask], sides: Callable[[], Any]) -> ABPair:
-    one, other = works
-    names = (_name(one), _name(other))
-    if isinstance(one, Spec):
-        return ABPair(f"{one.case} {one.precision}", one.cache, names, sides)
-    case = one.title if names[0] == names[1] else f"{names[0]} and {names[1]}"
-    return ABPair(case, one.cache, names, sides)
+@contextmanager
+def _open_processes(pair: tuple[ABTask, ABTask], make: SideMaker) -> Iterator[list[ProcessSide]]:
+    sides = [make(number, task) for number, task in enumerate(pair)]
+    try:
+        yield sides
+    finally:
+        for side in sides:
+            side.end()
 
 
-def _name(work: ABTask) -> str:
-    if isinstance(work, Spec):
-        return f"{work.operation}:{work.variant}" if work.variant else work.operation
-    return work.name
+def _make_pair(pair: tuple[ABTask, ABTask], sides: Sides) -> ABPair:
+    task = pair[0]
+    names = (_task_name(task), _task_name(pair[1]))
+    if isinstance(task, Spec):
+        return ABPair(f"{task.case} {task.precision}", task.cache, names, sides)
+    return ABPair(task.title if names[0] == names[1] else _case_name(*names), task.cache, names, sides)
 
 
-def with_note(pairs: Sequence[ABPair], *, same: bool) -> list[ABPair]:
-    """The pairs with a word on sides that are the same."""
-    return [replace(pair, note=_SAME) if same else pair for pair in pairs]
+def _case_name(a: str, b: str) -> str:
+    return a if a == b else f"{a} and {b}"
+
+
+def _task_name(task: ABTask) -> str:
+    if isinstance(task, Spec):
+        return f"{task.operation}:{task.variant}" if task.variant else task.operation
+    return task.name
+
+
+def add_note(pairs: Sequence[ABPair], *, same: bool) -> list[ABPair]:
+    """Note in the pairs of equal sides that their differences are noise."""
+    return [replace(pair, note="A and B are the same: any difference is noise") if same else pair for pair in pairs]

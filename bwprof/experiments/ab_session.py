@@ -1,20 +1,19 @@
-"""A comparison's session: two sides in turn, until their ratio is known well enough or the time is up. No device here.
+"""An A/B comparison: measure two sides in turn until the ratio of their times is precise, or the time is up.
 
-What other programs do to a sample only ever makes it longer, so that of the samples that a side took in a block the
-lower quartile stands for its time: on a busy machine it scatters several times less than the median does (J. Chen and
-J. Revels, Robust benchmarking in noisy environments, 2016, arXiv:1608.04295).
+Other programs only make a sample longer, so a side's time in a block is the lower quartile of its samples. On a busy
+machine it scatters several times less than the median (J. Chen and J. Revels, Robust benchmarking in noisy
+environments, 2016, arXiv:1608.04295).
 
-A block is A B B A or B A A B, by a coin. What drifts steadily cancels within it; and because the coin falls whatever
-the machine does, the logarithm of the ratio that a block shows is, where the sides do not differ, as likely d as -d,
-however the noise of one block resembles that of the next: the argument is the randomisation, not the independence of
-the blocks (R. A. Fisher, The Design of Experiments, 1935, on Darwin's pairs). So blocks are the units, never samples
-or turns; and where the sides get fresh buffers now and then, which by luck lie well or badly in the caches for as long
-as they are kept, the unit is all that was measured between two renewals.
+A block is A B B A or B A A B, by a coin. Linear drift cancels within a block. If the sides are equal, the coin makes
+the logarithm of a block's ratio as likely d as -d, even where the noise of neighbouring blocks is correlated: the
+argument is randomisation, not independence (R. A. Fisher, The Design of Experiments, 1935, on Darwin's pairs). So the
+units of the statistics are blocks, never samples. Buffers lie well or badly in the caches for as long as they live.
+Where sides get new buffers, a unit is the median of all blocks between two renewals.
 
-From units that are symmetric about the true value, and nothing else, follow Wilcoxon's signed ranks: the estimate is
-the median of all pairs' means (J. L. Hodges and E. L. Lehmann, Annals of Mathematical Statistics 34, 1963), and the
-interval goes as far as the ranks allow (J. W. Tukey, 1949; M. Hollander, D. A. Wolfe and E. Chicken, Nonparametric
-Statistical Methods, 2014, section 3.3). A single disturbed block cannot move it, as it would a mean.
+The units are symmetric about the true value, which is all that Wilcoxon's signed ranks assume. The estimate is the
+median of all pairs' means (J. L. Hodges and E. L. Lehmann, Annals of Mathematical Statistics 34, 1963). The interval
+follows from the ranks (J. W. Tukey, 1949; M. Hollander, D. A. Wolfe and E. Chicken, Nonparametric Statistical Methods,
+2014, section 3.3). One disturbed block cannot move it as it would move a mean.
 """
 
 from __future__ import annotations
@@ -29,25 +28,32 @@ from functools import cache
 from statistics import NormalDist
 from typing import Any, TypeVar
 
-from bwprof.experiments.ab_sides import ABSide, Opened, SideError
+from bwprof.experiments.ab_sides import ABSide, SideError, SideInfo
 
-# Of the interval: at 95 % two of forty comparisons of equal sides would be said to differ; so, hardly ever two of them.
+# Of the interval. At 95 %, two of forty comparisons of equal sides would differ; at 99.5 %, hardly ever two.
 LEVEL = 0.995
 
-LEAST_UNITS = 9  # fewer cannot tell anything at that level: 2 / 2^9 is the first that is below 0.5 %
-
-DEFAULT_GATE = 0.01  # the smallest difference worth a word: other addresses alone make so much
-
-_EXACT = 60  # units; the normal distribution serves beyond
-
-_MOST = 1500  # units that are looked at one by one: their pairs' means are a million
+LEAST_UNITS = 9  # 2 / 2^9 is the first probability below 0.5 %: fewer units give no interval at that level
 
 FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
+PRECISE, OUT_OF_TIME, INTERRUPTED, FAILED = "precise", "time", "interrupted", "failed"
+NAMES = ("A", "B")
+
+DEFAULT_REL_CI = 0.005
+DEFAULT_SECONDS = 30.0
+DEFAULT_GATE = 0.01  # different addresses alone can make such a difference
+
+_EXACT = 60  # units; above, the normal distribution is used
+_MAX_UNITS = 1500  # of which all pairs are formed: a million means
+_ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
+_SAMPLES = ((4, 10e6), (2, 100e6))  # of a turn, by the longest sample in ns: short turns let drift affect both sides
+_CHECK_FACTOR = 1.05  # the ratio is computed again when there are so many times more units
+_RENEWALS = 24  # at least, within the time limit
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """B's time divided by A's, and between what it lies; 0 and infinity where there are too few units to tell."""
+    """B's time divided by A's, with its interval: 0 to infinity if there are too few units."""
 
     value: float
     low: float
@@ -56,12 +62,12 @@ class Ratio:
 
     @property
     def half_width(self) -> float:
-        """How far the ratio may be off, as a fraction of it: half of the interval, in logarithms."""
+        """Half of the interval, in logarithms: the relative uncertainty of the ratio."""
         return math.inf if self.low <= 0 or math.isinf(self.high) else math.log(self.high / self.low) / 2
 
 
 def time_of(samples_ns: Sequence[float]) -> float:
-    """A side's time in a block: the lower quartile of its samples, one of them.
+    """Return a side's time in a block: the lower quartile of its samples, which is one of them.
 
     Examples
     --------
@@ -72,12 +78,12 @@ def time_of(samples_ns: Sequence[float]) -> float:
 
 
 def ratio_of(units: Sequence[float]) -> Ratio:
-    """The ratio that units, the logarithms of ratios, stand for.
+    """Estimate the ratio from units, which are logarithms of ratios.
 
     Examples
     --------
-    >>> found = ratio_of([0.01, 0.03, 0.02, 0.02, 0.02, 0.01, 0.03, 0.02, 0.02])
-    >>> f"{math.log(found.value):.3f} {math.log(found.low):.3f} {math.log(found.high):.3f}"
+    >>> ratio = ratio_of([0.01, 0.03, 0.02, 0.02, 0.02, 0.01, 0.03, 0.02, 0.02])
+    >>> f"{math.log(ratio.value):.3f} {math.log(ratio.low):.3f} {math.log(ratio.high):.3f}"
     '0.020 0.010 0.030'
     """
     import numpy as np
@@ -86,9 +92,9 @@ def ratio_of(units: Sequence[float]) -> Ratio:
     count = len(values)
     if not count:
         return Ratio(math.nan, 0.0, math.inf, 0)
-    if len(values) > _MOST:  # neighbours become one: a longer block is a unit as well
-        size = -(-len(values) // _MOST)
-        values = values[: len(values) // size * size].reshape(-1, size).mean(axis=1)
+    if count > _MAX_UNITS:  # merge neighbours: a longer block is a unit, too
+        size = -(-count // _MAX_UNITS)
+        values = values[: count // size * size].reshape(-1, size).mean(axis=1)
     first, second = np.triu_indices(len(values))
     means = np.sort((values[first] + values[second]) / 2)
     middle = float(np.median(means))
@@ -100,31 +106,30 @@ def ratio_of(units: Sequence[float]) -> Ratio:
 
 @cache
 def _dropped(count: int, level: float) -> int:
-    """The interval ends at the so-manieth smallest and largest of the pairs' means; 0 where there are too few."""
+    """Return the rank, from either end, of the pairs' mean at which the interval ends; 0 for too few units."""
     error = 1 - level
     if count > _EXACT:
         spread = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
         return max(1, math.floor(count * (count + 1) / 4 - NormalDist().inv_cdf(1 - error / 2) * spread))
-    ways = [1] + [0] * (count * (count + 1) // 2)  # in which a sum of some of the ranks 1 .. count comes about
+    ways = [1] + [0] * (count * (count + 1) // 2)  # to form each sum from some of the ranks 1 .. count
     for rank in range(1, count + 1):
         for total in range(len(ways) - 1, rank - 1, -1):
             ways[total] += ways[total - rank]
-    below = found = 0
+    below = dropped = 0
     for total, ways_of in enumerate(ways):
         below += ways_of
         if 2 * below > error * 2**count:
             break
-        found = total + 1
-    return found
+        dropped = total + 1
+    return dropped
 
 
 def verdict_of(ratio: Ratio, gate: float = DEFAULT_GATE) -> str:
-    """What is said of B: faster or slower than A, the same, or undecided.
+    """Judge B: faster or slower than A, the same, or undecided.
 
-    B is slower where the ratio is above 1 + gate and the whole interval above 1 + gate / 2; faster likewise. The
-    interval knows what comes and goes; half the gate is for what stays as long as a comparison lasts, and no order of
-    turns can cancel: the addresses that one process got. It is the same where the whole interval is within the gate.
-    Anything else needs more time.
+    B is slower if the ratio is above 1 + gate and the whole interval above 1 + gate / 2; faster likewise. The interval
+    covers noise that changes during a comparison; half of the gate covers what does not, such as the addresses that a
+    process got. B is the same if the whole interval is within the gate.
 
     Examples
     --------
@@ -147,45 +152,32 @@ def verdict_of(ratio: Ratio, gate: float = DEFAULT_GATE) -> str:
     return UNDECIDED
 
 
-def fails(ratio: float, verdict: str, limit: float) -> bool:
-    """Whether B is slower than A by more than a limit, a fraction, as far as can be told."""
+def exceeds_limit(ratio: float, verdict: str, limit: float) -> bool:
+    """Return whether B is slower than A by more than a limit, a fraction."""
     return verdict == SLOWER and ratio > 1 + limit
 
 
-def may_fail(high: float | None, verdict: str, limit: float) -> bool:
-    """Whether B, of which it is undecided what it is, may be slower than A by more than a limit, a fraction.
+def may_exceed_limit(high: float | None, verdict: str, limit: float) -> bool:
+    """Return whether an undecided B may be slower than A by more than a limit, a fraction.
 
-    `high` is the interval's upper end; None where there is none.
+    `high` is the interval's upper end, None if there is none.
 
     Examples
     --------
-    >>> may_fail(1.03, UNDECIDED, 0.02), may_fail(1.015, UNDECIDED, 0.02), may_fail(None, UNDECIDED, 0.02)
-    (True, False, True)
+    >>> may_exceed_limit(1.03, UNDECIDED, 0.02), may_exceed_limit(1.015, UNDECIDED, 0.02)
+    (True, False)
+    >>> may_exceed_limit(None, UNDECIDED, 0.02)
+    True
     """
     return verdict == UNDECIDED and (high is None or high > 1 + limit)
 
 
-NAMES = ("A", "B")
-
-PRECISE, OUT_OF_TIME, INTERRUPTED, FAILED = "precise", "time", "interrupted", "failed"
-
-DEFAULT_REL_CI = 0.005
-
-DEFAULT_SECONDS = 30.0
-
-_ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
-
-# Samples of a turn, for samples no longer than so many ns: short turns let what drifts touch both sides alike.
-_SAMPLES = ((4, 10e6), (2, 100e6))
-
-_LOOKS = 1.05  # units are looked at when there are so many times more: a look at a thousand takes a while
-
-_RENEWALS = 24  # at least, in the time there is
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """When to stop, what is a difference, and the coin's seed."""
+    """The precision and time at which to stop, the smallest relevant difference, and the coin's seed."""
 
     rel_ci: float = DEFAULT_REL_CI
     max_seconds: float = DEFAULT_SECONDS
@@ -194,15 +186,15 @@ class StopRule:
 
 
 @dataclass(slots=True)
-class Found:
-    """What turns have told so far.
+class ABMeasurement:
+    """The turns of a comparison so far.
 
-    `units` are logarithms of ratios, `times` the sides' ns of each block, `orders` its turns ("ABBA"). `stopped` says
-    why no more were taken, `reason` in words where that needs some; `failed` is the side that could not go on.
+    `units` are logarithms of ratios, `times` both sides' ns of each block, `orders` the blocks' turns ("ABBA").
+    `stopped` is the reason for the end, `reason` its text; `failed` is the side that could not continue.
     """
 
-    how: StopRule
-    opened: list[Opened] = field(default_factory=list)
+    rule: StopRule
+    opened: list[SideInfo] = field(default_factory=list)
     orders: list[str] = field(default_factory=list)
     times: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
     units: list[float] = field(default_factory=list)
@@ -215,7 +207,6 @@ class Found:
 
     @property
     def ratio(self) -> Ratio:
-        """B's time over A's."""
         return ratio_of(self.units)
 
     @property
@@ -223,161 +214,140 @@ class Found:
         """Turns of either side."""
         return 2 * len(self.orders)
 
-
-_T = TypeVar("_T")
-
-
-def compare(
-    sides: Sequence[ABSide],
-    how: StopRule,
-    *,
-    into: Found,
-    backend: str = "",
-    later_timer: Callable[[str, str, str], str] = lambda _one, other, _backend: other,
-    check: Callable[[], object] = lambda: None,
-    may_compare: Callable[[Sequence[Opened]], None] = lambda _opened: None,
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """Measure two sides in turns; `into` gets what they show as they show it, so that whatever ends this keeps it.
-
-    Parameters
-    ----------
-    sides : sequence of two Side
-        Only one is ever asked at a time.
-    check : callable
-        Called before each turn; what it raises ends the comparison.
-    may_compare : callable
-        Gets what both sides say of themselves before any turn; SideError where the two do different work.
-    """
-    try:
-        _Comparison(sides, how, into, check, clock).run(backend, later_timer, may_compare)
-    except _StoppedError as stopped:
-        into.stopped, into.reason = FAILED, str(stopped)
-        into.failed, into.cause = stopped.side, stopped.__cause__
-    finally:
-        if not into.stopped:
-            into.stopped = INTERRUPTED
+    def details(self) -> dict[str, Any]:
+        """Return units, orders and times as plain types for JSON."""
+        return {"log_ratios": self.units, "orders": self.orders, "block_ns": list(self.times)}
 
 
 class _StoppedError(Exception):
-    """A side could not go on."""
+    """A side could not continue."""
 
     def __init__(self, side: int | None, text: str) -> None:
         super().__init__(text if side is None else f"side {NAMES[side]}: {text}")
         self.side = side
 
 
-class _Comparison:
-    """The two sides, the coin and the clock."""
+@dataclass
+class Comparison:
+    """Two sides, one of which works at a time.
 
-    def __init__(
-        self,
-        sides: Sequence[ABSide],
-        how: StopRule,
-        into: Found,
-        check: Callable[[], object],
-        clock: Callable[[], float],
-    ) -> None:
-        self._sides, self._how, self._into, self._coin = sides, how, into, random.Random(how.seed)
-        self._check, self._clock = check, clock
-        self._next_look = LEAST_UNITS
+    Parameters
+    ----------
+    sides : sequence of two ABSide
+    result : ABMeasurement
+        Is filled turn by turn, so that an early end loses nothing.
+    check : callable
+        Is called before each turn; an exception of it ends the comparison.
+    check_pair : callable
+        Gets both sides' facts before any turn; raises SideError if they do different work.
+    """
+
+    sides: Sequence[ABSide]
+    result: ABMeasurement
+    backend: str = ""
+    later_timer: Callable[[str, str, str], str] = lambda _a, b, _backend: b
+    check: Callable[[], object] = lambda: None
+    check_pair: Callable[[Sequence[SideInfo]], None] = lambda _opened: None
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._rule = self.result.rule
+        self._coin = random.Random(self._rule.seed)
+        self._next_check = LEAST_UNITS
         self._timer: str | None = None
         self._samples = 1
 
-    def run(
-        self,
-        backend: str,
-        later_timer: Callable[[str, str, str], str],
-        may_compare: Callable[[Sequence[Opened]], None],
-    ) -> None:
-        """All of it."""
-        self._into.opened = self._open(self._order()[:2])
+    def run(self) -> None:
+        """Measure until the stop rule applies or a side fails."""
         try:
-            may_compare(self._into.opened)
+            self._run()
+        except _StoppedError as stopped:
+            self.result.stopped, self.result.reason = FAILED, str(stopped)
+            self.result.failed, self.result.cause = stopped.side, stopped.__cause__
+        finally:
+            if not self.result.stopped:
+                self.result.stopped = INTERRUPTED
+
+    def _run(self) -> None:
+        result = self.result
+        timers = self._open_first()
+        try:
+            self.check_pair(result.opened)
         except SideError as error:
             raise _StoppedError(None, str(error)) from None
-        timers = [one.timer for one in self._into.opened]
         if timers[0] != timers[1]:
-            self._timer = later_timer(timers[0], timers[1], backend)
-            self._into.opened = self._open(self._order()[:2])
-            timers = [one.timer for one in self._into.opened]
+            self._timer = self.later_timer(timers[0], timers[1], self.backend)
+            timers = self._open_first()
             if timers[0] != timers[1]:
                 raise _StoppedError(None, f"A is timed by {timers[0]} and B by {timers[1]}: times of two timers differ")
-        longest = max(one.sample_ns for one in self._into.opened)
+        longest = max(info.sample_ns for info in result.opened)
         self._samples = next((count for count, limit in _SAMPLES if longest <= limit), 1)
-        renewable = any(one.renewable for one in self._into.opened)
-        started = self._clock()
+        renewable = any(info.renewable for info in result.opened)
+        started = self.clock()
         opening = 0.0
-        while not self._into.stopped:
-            begun = self._clock()
-            if renewable and self._into.renewals:
-                self._open(self._order()[:2])
-                opening = self._clock() - begun
-            self._into.renewals += renewable or not self._into.renewals
-            self._unit(started, opening if renewable else 0.0)
-            self._look(started)
+        while not result.stopped:
+            begun = self.clock()
+            if renewable and result.renewals:
+                self._open()
+                opening = self.clock() - begun
+            result.renewals += renewable or not result.renewals
+            self._measure_unit(started, opening)
+            self._check_stop(started)
 
     def _order(self) -> tuple[int, ...]:
         return _ORDERS[self._coin.getrandbits(1)]
 
-    def _open(self, order: Sequence[int]) -> list[Opened]:
-        found: dict[int, Opened] = {}
-        for number in order:  # both are closed first: new buffers need not fit beside the old ones
-            self._asked(number, lambda side: side.close())
-        for number in order:
-            self._check()
-            found[number] = self._asked(number, lambda side: side.open(self._timer))
-        return [found[0], found[1]]
+    def _open_first(self) -> list[str]:
+        self.result.opened = self._open()
+        return [info.timer for info in self.result.opened]
 
-    def _asked(self, number: int, question: Callable[[ABSide], _T]) -> _T:
+    def _open(self) -> list[SideInfo]:
+        order = self._order()[:2]
+        opened: dict[int, SideInfo] = {}
+        for number in order:  # close both first: new buffers need not fit beside the old ones
+            self._call(number, lambda side: side.close())
+        for number in order:
+            self.check()
+            opened[number] = self._call(number, lambda side: side.open(self._timer))
+        return [opened[0], opened[1]]
+
+    def _call(self, number: int, function: Callable[[ABSide], _T]) -> _T:
         try:
-            return question(self._sides[number])
+            return function(self.sides[number])
         except SideError as error:
             raise _StoppedError(number, str(error)) from error.__cause__
 
-    def _unit(self, started: float, opening: float) -> None:
-        """Blocks on the same buffers, for about as long as it took to open them; their median is a unit."""
-        until = self._clock() + min(opening, self._how.max_seconds / _RENEWALS)
-        blocks: list[float] = []
-        while True:
-            blocks.append(self._block())
-            self._into.seconds = self._clock() - started
-            if self._clock() >= until:
-                break
-        self._into.units.append(numbers.median(blocks))
+    def _measure_unit(self, started: float, opening: float) -> None:
+        """Measure blocks on the same buffers for about as long as opening took; their median is a unit."""
+        until = self.clock() + min(opening, self._rule.max_seconds / _RENEWALS)
+        blocks = [self._measure_block(started)]
+        while self.clock() < until:
+            blocks.append(self._measure_block(started))
+        self.result.units.append(numbers.median(blocks))
 
-    def _block(self) -> float:
-        """Four turns; the logarithm of B's time over A's."""
+    def _measure_block(self, started: float) -> float:
+        """Measure four turns; return the logarithm of B's time over A's."""
         order = self._order()
         samples: tuple[list[float], list[float]] = ([], [])
         for number in order:
-            self._check()
-            samples[number].extend(self._asked(number, lambda side: side.turn(self._samples)))
-        times = [time_of(one) for one in samples]
-        if not all(found > 0 and math.isfinite(found) for found in times):
-            raise _StoppedError(None, "a launch is shorter than what the timer can tell")
-        self._into.orders.append("".join(NAMES[number] for number in order))
-        for kept, found in zip(self._into.times, times, strict=True):
-            kept.append(found)
+            self.check()
+            samples[number].extend(self._call(number, lambda side: side.turn(self._samples)))
+        times = [time_of(side) for side in samples]
+        if not all(ns > 0 and math.isfinite(ns) for ns in times):
+            raise _StoppedError(None, "a launch is shorter than the timer's resolution")
+        self.result.orders.append("".join(NAMES[number] for number in order))
+        for stored, ns in zip(self.result.times, times, strict=True):
+            stored.append(ns)
+        self.result.seconds = self.clock() - started
         return math.log(times[1] / times[0])
 
-    def _look(self, started: float) -> None:
-        """Whether to stop."""
-        over = self._clock() - started >= self._how.max_seconds
-        count = len(self._into.units)
-        if count >= self._next_look:
-            self._next_look = max(count + 1, int(count * _LOOKS))
-            if self._into.ratio.half_width <= math.log1p(self._how.rel_ci):
-                self._into.stopped = PRECISE
+    def _check_stop(self, started: float) -> None:
+        count = len(self.result.units)
+        over = self.clock() - started >= self._rule.max_seconds
+        if count >= self._next_check:
+            self._next_check = max(count + 1, int(count * _CHECK_FACTOR))
+            if self.result.ratio.half_width <= math.log1p(self._rule.rel_ci):
+                self.result.stopped = PRECISE
                 return
         if over:
-            self._into.stopped = OUT_OF_TIME
-
-
-def plain(found: Found) -> dict[str, Any]:
-    """The units and orders, for a file."""
-    return {
-        "log_ratios": list(found.units),
-        "orders": list(found.orders),
-        "block_ns": [list(one) for one in found.times],
-    }
+            self.result.stopped = OUT_OF_TIME

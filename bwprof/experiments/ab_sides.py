@@ -1,11 +1,10 @@
-"""The sides of a comparison: what each runs, as plain types that another process can get, and its turns.
+"""The sides of an A/B comparison: the task of each and its turns, as plain types that another process can receive.
 
-On a CPU, where a case's pages lie decides how they share a cache's sets: a gemm of 1 MiB took up to a third longer in
-one process than in another, for as long as both lived, because memory that is freed and asked for again is the same
-memory. So a side that is opened holds back a random amount of it while it gets its buffers: the luck is then drawn
-anew each time, and becomes noise that the interval knows of (compare C. Curtsinger and E. D. Berger, Stabilizer,
-ASPLOS 2013, on randomised layouts, and T. Mytkowicz et al., Producing wrong data without doing anything obviously
-wrong, ASPLOS 2009).
+On a CPU, the addresses of a case's pages decide how they share the sets of a cache. A gemm of 1 MiB took up to a third
+longer in one process than in another for as long as both lived, because an allocator returns freed memory again. So
+each opening first allocates a random amount of memory, which moves the buffers. Their placement becomes noise that the
+interval covers (C. Curtsinger and E. D. Berger, Stabilizer, ASPLOS 2013; T. Mytkowicz et al., Producing wrong data
+without doing anything obviously wrong, ASPLOS 2009).
 """
 
 from __future__ import annotations
@@ -28,25 +27,21 @@ from bwprof.measuring.operation import Spec
 from bwprof.text.formatting import bytes_text
 from bwprof.text.parsing import quote_text
 
-_FIRST_SAMPLES, _FIRST_SECONDS = 3, 0.02  # of the turn that warms everything up
-
+_WARMUP_SAMPLES, _WARMUP_SECONDS, _VERIFY_SECONDS = 3, 0.02, 0.1
 _NEVER = 1e-9  # a precision that no turn reaches
-
-_VERIFY_SECONDS = 0.1
-
-_PAGE, _MOST_BUFFERED = 4096, 32 << 20  # bytes
+_PAGE, _MAX_SHIFT = 4096, 32 << 20  # bytes
+_CASE_ERRORS = (_core.BwprofError, ValueError, RuntimeError, MemoryError, OSError)
 
 
 class SideError(Exception):
-    """A side cannot go on; the text says why."""
+    """A side cannot continue; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """What a side says of itself once it is open.
+class SideInfo:
+    """Facts of an open side, as plain types that another process can send.
 
-    `renewable`: opened again, it has buffers of its own in other places. `shape` is of the array that a function
-    returns, None for none. Plain types, since other processes send it.
+    `renewable`: each opening gives it new buffers. `shape`: of the array that a function returns, None for none.
     """
 
     title: str
@@ -61,96 +56,88 @@ class Opened:
     bytes_moved: int | None = None
     shape: list[int] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON."""
-        return asdict(self)
-
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Opened:
-        """The inverse of `to_dict`; what a later version says beside it is left out."""
-        return cls(**{one.name: found[one.name] for one in fields(cls) if one.name in found})
+    def from_dict(cls, data: dict[str, Any]) -> SideInfo:
+        """Read what `dataclasses.asdict` wrote; ignore the fields of later versions."""
+        return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
 
 
 class ABSide(Protocol):
-    """One of the two: opened, then asked for turns, one at a time."""
+    """One of two sides: opened, then measured in turns, one at a time. Each method may raise SideError."""
 
-    def open(self, timer: str | None = None) -> Opened:
-        """Make everything ready, on fresh buffers where that is possible, and warm it up.
-
-        Raises
-        ------
-        SideError
-            For whatever cannot be opened, and for results that are wrong.
-        """
+    def open(self, timer: str | None = None) -> SideInfo:
+        """Allocate new buffers where the side has its own, verify the result, warm up."""
         ...
 
     def turn(self, samples: int) -> list[float]:
-        """So many samples, each a millisecond or one launch, in ns per launch; SideError as above."""
+        """Measure samples of a millisecond or one launch each; return ns per launch."""
         ...
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free everything."""
         ...
 
 
 @contextmanager
-def elsewhere(device: _core.Device) -> Iterator[None]:
-    """A block whose memory is not where it was the last time: see above. Drawn by chance, which no seed can repeat."""
+def shift_memory(device: _core.Device) -> Iterator[None]:
+    """Move what the block allocates by a random amount of memory; no seed repeats it."""
     on_host = _core.backend_facts(device.backend)["runs_on_host"]
-    held = b"\1" * (random.randrange(_PAGE, _MOST_BUFFERED) if on_host else 0)
+    padding = b"\1" * (random.randrange(_PAGE, _MAX_SHIFT) if on_host else 0)
     try:
         yield
     finally:
-        del held
+        del padding
+
+
+@contextmanager
+def _as_side_error(*kinds: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except kinds as error:
+        raise SideError(describe_error(error)) from error
 
 
 class CaseSide:
-    """An operation of bwprof's, on a device that both sides may share."""
+    """An operation of bwprof on a device that both sides may share."""
 
     def __init__(self, device: _core.Device, spec: Spec, poll: Callable[[], object] | None = None) -> None:
         self._device, self._spec, self._poll = device, spec, poll
         self._timer = spec.timer
         self._case: _core.Case | None = None
 
-    def open(self, timer: str | None = None) -> Opened:
-        """Fresh buffers, verified."""
+    def open(self, timer: str | None = None) -> SideInfo:
         self.close()
         self._timer = timer or self._spec.timer
-        try:
-            self._case = self._spec.open(self._device)
-            need = self._case.memory_needed(self._spec.cache)
+        with _as_side_error(*_CASE_ERRORS):
+            self._case = case = self._spec.open(self._device)
+            need = case.memory_needed(self._spec.cache)
             if not need["fits"]:
                 raise SideError(f"needs {bytes_text(need['needed'])} of memory, {bytes_text(need['free'])} are free")
-            with elsewhere(self._device):
-                verdict = self._case.verify(_VERIFY_SECONDS)
+            with shift_memory(self._device):
+                verdict = case.verify(_VERIFY_SECONDS)
             if not verdict["verified"]:
                 raise SideError(f"wrong result: {verdict['reason']}")
-            result = self._measured(self._case, _FIRST_SAMPLES, _FIRST_SECONDS, settled=False)
-        except (_core.BwprofError, ValueError, RuntimeError, MemoryError, OSError) as error:
-            raise SideError(str(error) or type(error).__name__) from error
-        cost = self._case.cost
-        return Opened(
-            title=" ".join([self._spec.case, self._spec.precision, self._case.variant]),
+            result = self._measure(case, _WARMUP_SAMPLES, _WARMUP_SECONDS, settled=False)
+        cost = case.cost
+        return SideInfo(
+            title=" ".join([self._spec.case, self._spec.precision, case.variant]),
             timer=result["timer"],
             sample_ns=_sample_ns(result),
             renewable=True,
             verified=True,
             operation=self._spec.operation,
             precision=self._spec.precision,
-            params=self._case.params,
-            variant=self._case.variant,
+            params=case.params,
+            variant=case.variant,
             bytes_moved=cost["bytes_read"] + cost["bytes_written"],
         )
 
     def turn(self, samples: int) -> list[float]:
-        """So many samples."""
         assert self._case is not None
-        try:
-            return list(self._measured(self._case, samples, 0.0, settled=True)["samples_ns"])
-        except (_core.BwprofError, ValueError, RuntimeError, MemoryError, OSError) as error:
-            raise SideError(str(error) or type(error).__name__) from error
+        with _as_side_error(*_CASE_ERRORS):
+            return list(self._measure(self._case, samples, 0.0, settled=True)["samples_ns"])
 
-    def _measured(self, case: _core.Case, samples: int, max_seconds: float, *, settled: bool) -> dict[str, Any]:
+    def _measure(self, case: _core.Case, samples: int, max_seconds: float, *, settled: bool) -> dict[str, Any]:
         result = case.measure(
             cache=self._spec.cache,
             precision_target=_NEVER,
@@ -166,14 +153,13 @@ class CaseSide:
         return result
 
     def close(self) -> None:
-        """Free the buffers."""
         case, self._case = self._case, None
         if case is not None:
             case.close()
 
 
 class CallSide:
-    """A function, or what it prepares; what it raises is a SideError that has the exception as its cause."""
+    """A function, or the function that it returns; an exception of it becomes the cause of a SideError."""
 
     def __init__(
         self,
@@ -191,71 +177,64 @@ class CallSide:
         self._subject = Subject(function, self._name, cache=cache, timer=timer, stream=stream, tried=True)
         self.returned: object = None
 
-    def open(self, timer: str | None = None) -> Opened:
-        """Call it; where that gives something callable, it is what is measured."""
-        try:
-            with elsewhere(self._device):
-                made = self._function()
-            prepared = callable(made)
-            function, name = (made, f"what {self._name} returned") if callable(made) else (self._function, self._name)
-            self.returned = function() if prepared else made
-            check_finished(self.returned, name)
+    def open(self, timer: str | None = None) -> SideInfo:
+        """Call the function; if it returns a callable, measure that instead."""
+        with _as_side_error(Exception):
+            with shift_memory(self._device):
+                returned = self._function()
+            prepared = callable(returned)
+            function, name = self._function, self._name
+            if callable(returned):
+                function, name = returned, f"what {self._name} returned"
+                returned = function()
+            self.returned = returned
+            check_finished(returned, name)
             if _core.backend_facts(self._device.backend)["runs_on_host"]:
-                function = waiting(function, self.returned, name)
+                function = waiting(function, returned, name)
             self._subject = replace(self._subject, function=function, timer=timer or self._subject.timer)
-            result = self._timed(_FIRST_SAMPLES, _FIRST_SECONDS, settled=False)
-        except Exception as error:
-            raise SideError(describe_error(error)) from error
+            result = self._measure(_WARMUP_SAMPLES, _WARMUP_SECONDS, settled=False)
         self._subject = replace(self._subject, timer=result["timer"])
-        return Opened(self._name, result["timer"], _sample_ns(result), prepared, shape=_shape(self.returned))
+        return SideInfo(self._name, result["timer"], _sample_ns(result), prepared, shape=_shape_of(returned))
 
     def turn(self, samples: int) -> list[float]:
-        """So many samples."""
-        try:
-            return list(self._timed(samples, 0.0, settled=True)["samples_ns"])
-        except Exception as error:
-            raise SideError(describe_error(error)) from error
+        with _as_side_error(Exception):
+            return list(self._measure(samples, 0.0, settled=True)["samples_ns"])
 
-    def _timed(self, samples: int, max_seconds: float, *, settled: bool) -> dict[str, Any]:
-        options = {
-            "precision_target": _NEVER,
-            "min_samples": samples,
-            "max_seconds": max_seconds,
-            "settled": settled,
-        }
+    def _measure(self, samples: int, max_seconds: float, *, settled: bool) -> dict[str, Any]:
+        stop = {"precision_target": _NEVER, "min_samples": samples, "max_seconds": max_seconds}
+        options = stop | {"settled": settled}
         result, _, _ = functions.timed(self._device, self._subject, options, 0.0, self._poll)
         return result
 
     def close(self) -> None:
-        """Let go of what was prepared."""
+        """Drop what the function prepared."""
         self._subject = replace(self._subject, function=self._function)
         self.returned = None
 
 
-def later_timer(one: str, other: str, backend: str) -> str:
-    """Of two timers the one that both sides can have: what one fell back to, in the order in which they are tried."""
+def later_timer(a: str, b: str, backend: str) -> str:
+    """Return the timer that both sides can use: the later of two in the order in which the backend tries them."""
     order = registry.timer_names(backend)
-    if one == other or one not in order or other not in order:
-        return other
+    if a == b or a not in order or b not in order:
+        return b
     tried = _core.backend_facts(backend)["call_timers"]
-    return max(one, other, key=lambda name: tried.index(name) if name in tried else len(tried))
+    return max(a, b, key=lambda name: tried.index(name) if name in tried else len(tried))
 
 
 def _sample_ns(result: dict[str, Any]) -> float:
     return float(result["median_ns"] * result["launches_per_sample"])
 
 
-def _shape(returned: object) -> list[int] | None:
-    """Of an array or a tensor."""
-    found = getattr(returned, "shape", None)
+def _shape_of(returned: object) -> list[int] | None:
+    shape = getattr(returned, "shape", None)
     try:
-        return [int(extent) for extent in found] if found is not None else None
+        return None if shape is None else [int(extent) for extent in shape]
     except (TypeError, ValueError):
         return None
 
 
 def describe_error(error: BaseException) -> str:
-    """An exception in words: bwprof's own as they are, another's with the name of what it is."""
+    """Return an exception's text, with its type unless it is bwprof's own."""
     text, name = str(error), type(error).__name__
     return text if text and isinstance(error, (_core.BwprofError, SideError)) else f"{name}: {text}" if text else name
 
@@ -265,10 +244,7 @@ _NAME = re.compile(r"(?P<home>.+\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<path>[^\W\d]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function by its name, module:function or file.py:function, with its arguments.
-
-    Where a call returns something callable, that is measured, and the call was its preparation.
-    """
+    """A function by name, module:function or file.py:function, with its arguments."""
 
     name: str
     params: dict[str, Any] = field(default_factory=dict)
@@ -276,58 +252,49 @@ class Call:
     timer: str | None = None
 
     def __post_init__(self) -> None:
-        if _NAME.fullmatch(self.name) is None:
+        if not is_call(self.name):
             raise ValueError(
                 f"'{quote_text(self.name)}' names no function: module:function or file.py:function is needed"
             )
 
     @property
     def title(self) -> str:
-        """The function with its arguments."""
         return " ".join([self.name, *(f"{name}={value}" for name, value in self.params.items())])
 
     def function(self, folder: Path) -> Callable[..., object]:
-        """The function itself; a file is looked for from `folder`.
-
-        Raises
-        ------
-        ValueError
-            Where there is none, in words.
-        Exception
-            Whatever its module raises.
-        """
+        """Import the function, files relative to `folder`; ValueError if there is no such module, file or function."""
         match = _NAME.fullmatch(self.name)
         assert match is not None
         home, path = match["home"], match["path"]
-        found: Any = _file(folder / home) if home.endswith(".py") else _module(home)
+        target: Any = _import_file(folder / home) if home.endswith(".py") else _import_module(home)
         for name in path.split("."):
-            if not hasattr(found, name):
+            if not hasattr(target, name):
                 raise ValueError(f"{home} has no '{path}'")
-            found = getattr(found, name)
+            target = getattr(target, name)
         try:
-            check_callable(found, path)
+            check_callable(target, path)
         except TypeError as error:
             raise ValueError(f"{home}: {error}") from None
-        if found is None:
-            raise ValueError(f"{home}: {path} is None, a function is needed")
-        return found  # type: ignore[no-any-return]
+        if target is None:
+            raise ValueError(f"{home}: {path} is None, a callable is needed")
+        return target  # type: ignore[no-any-return]
 
 
 ABTask = Spec | Call
 
 
-def to_dict(work: ABTask) -> dict[str, Any]:
-    """Plain types for JSON."""
-    return {"call": asdict(work)} if isinstance(work, Call) else {"case": work.to_dict()}
+def task_to_dict(task: ABTask) -> dict[str, Any]:
+    """Return plain types for JSON."""
+    return {"call": asdict(task)} if isinstance(task, Call) else {"case": task.to_dict()}
 
 
-def from_dict(found: Mapping[str, Any]) -> ABTask:
-    """The inverse of `to_dict`."""
-    return Call(**found["call"]) if "call" in found else Spec.from_dict(found["case"])
+def task_from_dict(data: Mapping[str, Any]) -> ABTask:
+    """Read what `task_to_dict` wrote."""
+    return Call(**data["call"]) if "call" in data else Spec.from_dict(data["case"])
 
 
 def is_call(text: str) -> bool:
-    """Whether a text names a function, as far as its letters tell.
+    """Return whether a text has the form of a function's name.
 
     Examples
     --------
@@ -337,18 +304,17 @@ def is_call(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def _module(name: str) -> Any:
+def _import_module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise ValueError(
-                f"there is no module {error.name} (looked for in {', '.join(sys.path[:3])}, ...)"
-            ) from None
+            places = ", ".join(sys.path[:3])
+            raise ValueError(f"there is no module {error.name} (looked for in {places}, ...)") from None
         raise
 
 
-def _file(path: Path) -> Any:
+def _import_file(path: Path) -> Any:
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -1,4 +1,4 @@
-"""`bwprof.ablation`."""
+"""`bwprof.ablation`: measure an operation's variants one after the other, beside PyTorch's counterparts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from bwprof.results.schema import RowDict
 
-NOT_REQUESTED = "it was not asked for (vs='torch', --vs torch)"
+NOT_REQUESTED = "it was not requested (vs='torch', --vs torch)"
 
 
 def ablation(
@@ -44,58 +44,56 @@ def ablation(
     grid: Mapping[str, Any] | None = None,
     **params: int | str,
 ) -> pd.DataFrame:
-    """An operation's ladder of variants on one shape: what each rung changes, and what that brings.
+    """Measure all variants of an operation on one shape, and compare each gain with its prediction.
 
-    Every rung is measured as a sweep does it, in this process: verified, cold, by the same timer. Beside the gain of
-    each over the last rung before it that runs the shape stands the one that was predicted before it was measured.
+    Every variant is measured as in a sweep, in this process: verified, cold, by the same timer. Its gain over the last
+    variant before it that runs the shape stands beside the predicted gain.
 
     Parameters
     ----------
     op : str
         The operation.
     precision : str, optional
-        With no parameters and lengths either, the shape and the precision that the ladder's predictions are for; FP32
-        with some.
+        Left out: the predictions' precision if there are no parameters and lengths, else FP32.
     vs : {"torch"}, optional
-        Measure PyTorch's counterpart, too, where it is installed and has one: on tensors of the same values, verified
-        against the same reference, timed by the same timer.
+        Measure PyTorch's counterparts, too, if it is installed: on tensors of the same values, verified against the
+        same reference, timed by the same timer.
     variant : str or iterable of str, optional
-        Only these rungs.
+        Measure these variants alone.
     device, backend, kv_lens, cache, seed, timer, metrics, rel_ci, max_seconds, roofs, progress
         As in `bwprof.sweep`; ``metrics="occupancy"`` counts the achieved occupancy beside the theoretical one.
     grid : mapping, optional
-        Parameters, as in `params`, whatever they are called.
+        Parameters, as in `params`, for names that are also keywords.
     **params : int or str
-        The operation's parameters, a value each; those left out take their defaults.
+        One value for each parameter of the operation. Without any, and without lengths, the predictions' shape.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each rung, cheapest first, then one for each counterpart (`kind` is "rung" or "peer"): version,
+        A row for each variant, cheapest first, then one for each counterpart (`kind` is "variant" or "peer"): version,
         status, reason, time_ms, speedup_vs_torch (the fastest counterpart's time divided by its own), speedup_vs_first,
-        measured_gain and predicted_gain (the time of the rung before divided by its own: 1.0 where it brings nothing,
-        which tables and pictures call 0 %), predicted_at (the precision and shape that the
-        prediction is for), bandwidth_gb_s, occupancy, registers, changes, because and more. A rung that refuses the
-        shape says why; ratios are of verified rows alone. ``attrs["run"]`` is the run's metadata, ``attrs["torch"]``
-        says which PyTorch there was, or why none.
+        measured_gain and predicted_gain (the previous variant's time divided by its own; tables and pictures show 1.0
+        as 0 %), predicted_at (the precision and shape of the prediction), bandwidth_gb_s, occupancy, registers,
+        changes, because and more. A variant that refuses the shape has a reason; ratios are of verified rows alone.
+        ``attrs["run"]`` is the run's metadata, ``attrs["torch"]`` PyTorch's version, or why there is none.
 
     Raises
     ------
     ValueError
-        For what is unknown or out of range, before anything runs.
+        For anything unknown or out of range, before the measurement.
     SweepError
         When the device is lost.
 
-    As of a sweep, an exception that ends it early (KeyboardInterrupt, too) has the rungs finished so far as `frame`,
-    and ``frame.attrs["missing"]`` names the others.
+    Any exception that ends it early, such as KeyboardInterrupt, has the finished rows as `frame`;
+    ``frame.attrs["missing"]`` names the other variants and counterparts.
 
     Examples
     --------
     >>> import bwprof
-    >>> found = bwprof.ablation("gemm", M=4, N=64, K=64, device="cpu", cache="hot", max_seconds=0.01, roofs=False)
-    >>> found["version"].tolist()
+    >>> data = bwprof.ablation("gemm", M=4, N=64, K=64, device="cpu", cache="hot", max_seconds=0.01, roofs=False)
+    >>> data["version"].tolist()
     ['naive', 'gemv', 'blocked']
-    >>> found["predicted_gain"].tolist()[1:]
+    >>> data["predicted_gain"].tolist()[1:]
     [1.2, 6.0]
     """
     from bwprof.runs.api import RunOptions, run
@@ -105,35 +103,23 @@ def ablation(
     if cache not in CACHES:
         raise ValueError(unknown("cache", str(cache), CACHES))
     choice = hardware.choose(backend, device)
-    ladder = _ladder(op, choice.backend, parse_names("variant", variant))
+    variants = _choose_variants(op, choice.backend, parse_names("variant", variant))
     lens = registry.lengths(kv_lens)
-    precision, given = _place(ladder, precision, merged(grid, params, "grid"), lens)
-    whole = registry.complete(op, precision, given, lens)
-    known = [row["name"] for row in ladder if precision in row["precisions"]]
-    registry.check_kernels((op, row["name"] if variant else None, precision, choice.backend) for row in ladder)
+    precision, params = _complete_shape(variants, precision, merged(grid, params, "grid"), lens)
+    shape = registry.complete(op, precision, params, lens)
+    names = tuple(row["name"] for row in variants if precision in row["precisions"])
+    registry.check_kernels((op, row["name"] if variant else None, precision, choice.backend) for row in variants)
     place = f"{choice.backend}:{choice.index}"
-    kept = _LadderState(
-        ladder,
-        precision,
-        # Before anything is measured: what fails here must cost nobody a result.
-        described=kernels.variants(op, place, precision=precision, kv_lens=lens, **whole),
-        here={at for at in {row["at"] for row in ladder} - {None} if lens is None and _is(op, precision, whole, at)},
-        behind_gaps=_behind_gaps(op, choice.backend, ladder),
-        same={
-            "operation": op,
-            "precision": precision,
-            "shape": _shape(op, precision, whole, lens),
-            "backend": choice.backend,
-            "device": choice.name,
-        },
-        wanted=[] if vs is None else torch_peers.peers_of(op),
-    )
+    spec = Spec(op, op, precision, shape, None if lens is None else tuple(lens), None, cache, seed)
+    # Describe the kernels before the measurement: an error must not cost results.
+    described = kernels.variants(op, place, precision=precision, kv_lens=lens, **shape)
+    result = _Ablation(variants, spec, choice, described, [] if vs is None else torch_peers.peers_of(op))
     request = SweepRequest(
         operations=(op,),
-        params={name: (value,) for name, value in whole.items()},
+        params={name: (value,) for name, value in shape.items()},
         kv_lens=lens,
         precisions=(precision,),
-        variants=tuple(known) if variant is not None else (EVERY_VARIANT,),
+        variants=names if variant is not None else (EVERY_VARIANT,),
         caches=(cache,),
         device=place,
         seed=whole_number(seed, "seed"),
@@ -142,138 +128,146 @@ def ablation(
         rel_ci=None if rel_ci is None else parse_fraction(rel_ci, "rel_ci"),
         max_seconds=parse_seconds(max_seconds, "max_seconds", from_zero=True),
     )
-    spec = Spec(op, op, precision, whole, None if lens is None else tuple(lens), None, cache, seed)
     try:
-        kept.take(run(request, RunOptions(roofs=check(roofs), progress=progress)))
+        result.add_run(run(request, RunOptions(roofs=check(roofs), progress=progress)))
         if vs is not None:
-            _measure_peers(kept, choice, spec, roofs, max_seconds)
+            result.measure_peers("stored" if roofs == "auto" else roofs, max_seconds)
     except BaseException as error:
-        ended = _ending(error, kept, known)
-        if ended is error:
-            raise
-        raise ended from error
-    return kept.frame()
+        result.attach_to(error, names)
+        raise
+    return result.frame()
 
 
 @dataclass
-class _LadderState:
-    """What is known of a ladder, and what was measured of it so far."""
+class _Ablation:
+    """The variants of an ablation, and what was measured so far."""
 
-    ladder: Sequence[Mapping[str, Any]]
-    precision: str
+    variants: Sequence[Mapping[str, Any]]
+    spec: Spec
+    choice: Choice
     described: Sequence[Mapping[str, Any]]
-    here: Collection[str]
-    behind_gaps: Collection[str]
-    same: Mapping[str, Any]
-    wanted: Sequence[torch_peers.Peer]
+    peers: Sequence[torch_peers.Peer]
     rows: dict[str, RowDict] = field(default_factory=dict)
     run: dict[str, Any] = field(default_factory=dict)
     torch: str = NOT_REQUESTED
-    beside: list[tuple[str, RowDict]] = field(default_factory=list)
+    peer_rows: list[tuple[str, RowDict]] = field(default_factory=list)
 
-    def take(self, measured: pd.DataFrame) -> None:
-        """A run's rows, also of one that ended early."""
+    def add_run(self, measured: pd.DataFrame) -> None:
+        """Add the rows of a run, complete or not."""
         from bwprof.results.frame import to_rows
 
         self.rows = {str(row["variant"]): row for row in to_rows(measured)}
         self.run = dict(measured.attrs.get("run", {}))
 
+    def measure_peers(self, roofs: RoofsArgument, max_seconds: float) -> None:
+        """Measure PyTorch's counterparts; its exceptions become rows, and cost no variant."""
+        if not self.peers:
+            self.torch = f"PyTorch has no known counterpart of {self.spec.operation}"
+            return
+        try:
+            problem = torch_peers.why_unavailable(self.choice.backend)
+            self.torch = problem or f"PyTorch {torch_peers.version()}"
+        except Exception as error:
+            problem = self.torch = f"PyTorch cannot be loaded: {torch_peers.describe_torch_error(error)}"
+        if problem:
+            self.peers = []
+            return
+        timer = next((str(row["timer"]) for row in self.rows.values() if row["timer"]), None)
+        request = torch_peers.PeerRequest(self.spec, timer, roofs, max_seconds)
+        try:
+            with hardware.opened(self.choice.backend, self.choice.index) as device:
+                for peer, row in torch_peers.measure_peers(device, request, self.peers):
+                    self.peer_rows.append((peer.name, row))
+        except Exception as error:
+            if getattr(error, "fatal", False):
+                raise
+            for peer in self.peers[len(self.peer_rows) :]:
+                self.peer_rows.append((peer.name, torch_peers.failed_row(self.spec, peer, error)))
+
     def frame(self, missing: Sequence[str] = ()) -> pd.DataFrame:
-        """The ladder without what is `missing`; no row where nothing at all was measured."""
-        there = [row for row in self.ladder if row["name"] not in missing] if self.rows else []
-        found = ablation_table.frame(
-            ablation_table.lines(
-                there, self.rows, self.described, self.beside, self.precision, self.here, self.behind_gaps
-            ),
-            self.same,
+        """Return the rows without the `missing` ones; none if nothing was measured."""
+        spec = self.spec
+        common = {
+            "operation": spec.operation,
+            "precision": spec.precision,
+            "shape": _shape_text(spec),
+            "backend": self.choice.backend,
+            "device": self.choice.name,
+        }
+        data = ablation_table.make_frame(
+            [row for row in self.variants if row["name"] not in missing] if self.rows else [],
+            self.rows,
+            self.described,
+            self.peer_rows,
+            common,
+            {row["at"] for row in self.variants if row["at"] is not None and _is_predicted_shape(spec, row["at"])},
+            _find_gaps(spec.operation, self.choice.backend, self.variants),
         )
-        found.attrs = {"run": self.run, torch_peers.TORCH: self.torch, ablation_table.MISSING: list(missing)}
-        return found
+        data.attrs = {"run": self.run, torch_peers.TORCH: self.torch, ablation_table.MISSING: list(missing)}
+        return data
+
+    def attach_to(self, error: BaseException, names: Sequence[str]) -> None:
+        """Attach the finished rows as `frame` to an early end; not if it came before the run.
+
+        Raises
+        ------
+        SweepError
+            When the device is lost, and for an exception that takes no attributes.
+        """
+        if not self.run and getattr(error, "frame", None) is not None:
+            self.add_run(error.frame)  # type: ignore[attr-defined]
+        if not self.run:
+            return
+        self.run["status"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        peers = [peer.name for peer in self.peers[len(self.peer_rows) :]]
+        data = self.frame([name for name in names if name not in self.rows] + peers)
+        if getattr(error, "fatal", False):
+            raise SweepError(f"the device is lost, only a new process can use it again: {error}", data) from error
+        final = keeping(error, data)
+        if final is not error:
+            raise final from error
 
 
-def _ending(error: BaseException, kept: _LadderState, known: Sequence[str]) -> BaseException:
-    """What ended a ladder early, with its finished rungs as `frame`; what came before any was begun, as it is."""
-    of_run = getattr(error, "frame", None)
-    if of_run is not None and not kept.run:
-        kept.take(of_run)
-    if not kept.run:
-        return error
-    kept.run["status"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-    found = kept.frame(
-        [*(name for name in known if name not in kept.rows), *(peer.name for peer in kept.wanted[len(kept.beside) :])]
-    )
-    if getattr(error, "fatal", False):
-        return SweepError(f"the device is lost, only a new process can use it again: {error}", found)
-    return keeping(error, found)
-
-
-def _ladder(op: str, backend: str, asked: Sequence[str]) -> list[dict[str, Any]]:
-    """The rungs that are asked for."""
-    ladder = registry.operation(op)["variants"].get(backend, [])
-    names = [row["name"] for row in ladder]
-    for name in asked:
+def _choose_variants(op: str, backend: str, requested: Sequence[str]) -> list[dict[str, Any]]:
+    by_backend = registry.operation(op)["variants"]
+    variants = by_backend.get(backend, [])
+    names = [row["name"] for row in variants]
+    for name in requested:
         if name != EVERY_VARIANT and name not in names:
             raise ValueError(unknown(f"variant of {op} on {backend}", name, [*names, EVERY_VARIANT]))
-    if not ladder:
-        having = [name for name, rows in registry.operation(op)["variants"].items() if rows]
-        raise ValueError(f"{op} has no variant on {backend}: allowed are {', '.join(having)}")
-    return [row for row in ladder if not asked or row["name"] in asked or EVERY_VARIANT in asked]
+    if not variants:
+        others = [name for name, rows in by_backend.items() if rows]
+        raise ValueError(f"{op} has no variant on {backend}: allowed are {', '.join(others)}")
+    return [row for row in variants if not requested or row["name"] in requested or EVERY_VARIANT in requested]
 
 
-def _behind_gaps(op: str, backend: str, asked: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The rungs right behind those that were not asked for."""
-    ladder = [row["name"] for row in registry.operation(op)["variants"][backend]]
-    names = {row["name"] for row in asked}
-    return {name for before, name in pairwise(ladder) if name in names and before not in names}
+def _find_gaps(op: str, backend: str, chosen: Sequence[Mapping[str, Any]]) -> Collection[str]:
+    """Return the chosen variants whose predecessor is not chosen."""
+    names = [row["name"] for row in chosen]
+    every = [row["name"] for row in registry.operation(op)["variants"][backend]]
+    return {name for before, name in pairwise(every) if name in names and before not in names}
 
 
-def _place(
-    ladder: Sequence[Mapping[str, Any]],
+def _complete_shape(
+    variants: Sequence[Mapping[str, Any]],
     precision: str | None,
     params: Mapping[str, Any],
     kv_lens: Sequence[int] | None,
 ) -> tuple[str, dict[str, Any]]:
-    """The precision and the parameters: with none given, those that the ladder is predicted for."""
-    at = ladder[0]["at"]
-    if at is None or params or kv_lens is not None:
-        return registry.check_precision("fp32" if precision is None else precision), dict(params)
-    predicted_for, shape = registry.predicted_at(at)
-    return registry.check_precision(predicted_for if precision is None else precision), dict(shape)
+    """Return precision and parameters; those of the predictions if no parameter and no length is named."""
+    at, default = variants[0]["at"], "fp32"
+    if at is not None and not params and kv_lens is None:
+        default, params = registry.predicted_at(at)
+    return registry.check_precision(default if precision is None else precision), dict(params)
 
 
-def _is(op: str, precision: str, params: Mapping[str, int], at: str) -> bool:
-    """Whether a ladder's name of a precision and a shape means this one."""
-    predicted_for, shape = registry.predicted_at(at)
-    return predicted_for == precision and registry.complete(op, precision, shape) == params
+def _is_predicted_shape(spec: Spec, at: str) -> bool:
+    precision, shape = registry.predicted_at(at)
+    complete = registry.complete(spec.operation, spec.precision, shape)
+    return spec.kv_lens is None and precision == spec.precision and complete == spec.params
 
 
-def _shape(op: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None) -> str:
-    """The parameters that are not what they would be anyway."""
-    told = registry.unusual(op, precision, params, kv_lens)
-    named = " ".join(f"{name}={params[name]}" for name in told)
-    return registry.case_name(named, kv_lens) or "default shape"
-
-
-def _measure_peers(kept: _LadderState, choice: Choice, spec: Spec, roofs: RoofsArgument, max_seconds: float) -> None:
-    """PyTorch's rows, each kept as soon as it is there; whatever PyTorch raises is said, and costs no rung."""
-    if not kept.wanted:
-        kept.torch = f"nothing of PyTorch's is known to do the work of {spec.operation}"
-        return
-    try:
-        lacking = torch_peers.lacking(choice.backend)
-        kept.torch = lacking or f"PyTorch {torch_peers.version()}"
-    except Exception as error:
-        lacking = kept.torch = f"PyTorch cannot be loaded: {torch_peers.describe_torch_error(error)}"
-    if lacking:
-        kept.wanted = []
-        return
-    timer = next((str(row["timer"]) for row in kept.rows.values() if row["timer"]), None)
-    asked = torch_peers.PeerRequest(spec, timer, "stored" if roofs == "auto" else roofs, max_seconds)
-    try:
-        with hardware.opened(choice.backend, choice.index) as device:
-            for peer, row in torch_peers.measured(device, asked, kept.wanted):
-                kept.beside.append((peer.name, row))
-    except Exception as error:
-        if getattr(error, "fatal", False):
-            raise
-        kept.beside += [(peer.name, torch_peers.failed(spec, peer, error)) for peer in kept.wanted[len(kept.beside) :]]
+def _shape_text(spec: Spec) -> str:
+    unusual = registry.unusual(spec.operation, spec.precision, spec.params, spec.kv_lens)
+    named = " ".join(f"{name}={spec.params[name]}" for name in unusual)
+    return registry.case_name(named, spec.kv_lens) or "default shape"

@@ -6,315 +6,257 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.results.schema import RowDict
+from bwprof.text import document
+from bwprof.text.document import Document, Section
 from bwprof.text.formatting import figure_text, gain_text, is_missing, seconds_text, short
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RUNG, PEER = "rung", "peer"
+VARIANT, PEER = "variant", "peer"  # values of the column kind
 
-MISSING = "missing"  # among a ladder's attributes: what an early end left unmeasured
+MISSING = "missing"  # the attribute of a frame that names what an early end left unmeasured
 
-# Of a line, in this order.
-COLUMNS = (
-    "operation",
-    "precision",
-    "shape",
-    "backend",
-    "device",
-    "version",
-    "kind",
-    "status",
-    "reason",
-    "verified",
-    "flags",
-    "time_ms",
-    "time_ms_lo",
-    "time_ms_hi",
-    "speedup_vs_torch",
-    "speedup_vs_first",
-    "measured_gain",
-    "predicted_gain",
-    "predicted_at",
-    "predicted_here",
-    "bandwidth_gb_s",
-    "tflops",
-    "pct_peak",
-    "pct_limit",
-    "theoretical_occupancy_pct",
-    "achieved_occupancy_pct",
-    "limiter",
-    "registers",
-    "shared_bytes",
-    "local_bytes",
-    "changes",
-    "because",
-    "default",
-    "timer",
+_COLUMNS = """
+operation precision shape backend device version kind status reason verified flags time_ms time_ms_lo time_ms_hi
+speedup_vs_torch speedup_vs_first measured_gain predicted_gain predicted_at predicted_here bandwidth_gb_s tflops
+pct_peak pct_limit theoretical_occupancy_pct achieved_occupancy_pct limiter registers shared_bytes local_bytes
+changes because default timer
+"""
+
+COLUMNS = _COLUMNS.split()  # the frame's, in order
+
+_COPIED = (
+    *("status", "reason", "verified", "flags", "time_ms", "time_ms_lo", "time_ms_hi"),
+    *("bandwidth_gb_s", "tflops", "pct_peak", "pct_limit", "timer"),
 )
 
-_COPIED = ("status", "reason", "verified", "flags", "time_ms", "time_ms_lo", "time_ms_hi", "bandwidth_gb_s", "tflops")
+_TYPES = {
+    "float64": """
+        time_ms time_ms_lo time_ms_hi speedup_vs_torch speedup_vs_first measured_gain predicted_gain bandwidth_gb_s
+        tflops pct_peak pct_limit theoretical_occupancy_pct achieved_occupancy_pct
+        """,
+    "Int64": "registers shared_bytes local_bytes",
+    "boolean": "verified default predicted_here",
+}
 
-_NUMBERS = tuple(
-    name
-    for name in COLUMNS
-    if name.endswith(("_ms", "_lo", "_hi", "_gain", "_pct", "_gb_s", "torch", "first", "tflops", "limit", "peak"))
-)
 
-
-def lines(
+def make_frame(
     variants: Sequence[Mapping[str, Any]],
     rows: Mapping[str, RowDict],
     kernels: Sequence[Mapping[str, Any]],
     peers: Sequence[tuple[str, RowDict]],
-    precision: str,
+    common: Mapping[str, Any],
     here: Collection[str],
     left_out: Collection[str] = (),
-) -> list[dict[str, Any]]:
-    """A line for each rung, and behind them for each peer.
+) -> pd.DataFrame:
+    """Make a frame with a row for each variant, then for each peer.
 
     Parameters
     ----------
     variants : sequence of mapping
-        The ladder, as the registry has it.
+        The variants, as the registry has them.
     rows : mapping
-        What was measured of it, by variant.
+        The measured rows by variant.
     kernels : sequence of mapping
-        What is known of their kernels, as `bwprof.variants` tells it.
+        The variants' kernels, as `bwprof.variants` describes them.
     peers : sequence of (str, Row)
-        What stands beside the ladder: a name, and its row.
-    precision : str
-        The precision of all.
+        Names and rows of what was measured beside the variants.
+    common : mapping
+        The columns that all rows share; `precision` is one of them.
     here : collection of str
-        How ladders call this precision and shape, where predictions are for it.
+        The registry's names of this precision and shape, for which predictions hold.
     left_out : collection of str
-        Variants before which a rung was left out, so that what is predicted of them is not what is measured.
+        The variants whose predecessor was not requested: their predictions do not hold.
     """
-    best = min((time for _, row in peers if (time := _time(row)) is not None), default=None)
-    first = before = None
-    found = []
-    for variant in variants:
-        row = rows.get(variant["name"])
-        own = [kernel for kernel in kernels if kernel["variant"] == variant["name"]]
-        line = _line(variant["name"], RUNG, row or _lacking(variant, precision))
-        if line["status"] == "skipped" and own and own[0]["reason"] and own[0]["reason"] in str(line["reason"]):
-            line["reason"] = own[0]["reason"]  # the row's own names operation, variant and precision besides
-        time = None if row is None else _time(row)
-        if time is not None:
-            line["measured_gain"] = None if before is None else before / time
-            first = time if first is None else first
-            before = time
-        line |= {
-            "speedup_vs_torch": _ratio(best, time),
-            "speedup_vs_first": _ratio(first, time),
-            "predicted_gain": variant["predicted"],
-            "predicted_at": None if variant["predicted"] is None else variant["at"],
-            "predicted_here": None
-            if variant["predicted"] is None
-            else variant["at"] in here and variant["name"] not in left_out,
-            "changes": variant["changes"],
-            "because": variant["because"],
-            **_taken(own),
-        }
-        found.append(line)
-    for name, row in peers:
-        time = _time(row)
-        ratios = {"speedup_vs_torch": _ratio(best, time), "speedup_vs_first": _ratio(first, time)}
-        found.append(_line(name, PEER, row) | ratios)
-    return found
-
-
-def frame(found: Sequence[Mapping[str, Any]], same: Mapping[str, Any]) -> pd.DataFrame:
-    """Lines as a frame; `same` is what they have in common."""
     import pandas as pd
 
-    made = pd.DataFrame([{**dict.fromkeys(COLUMNS), **line, **same} for line in found], columns=list(COLUMNS))
-    for name in _NUMBERS:
-        made[name] = made[name].astype("float64")
-    for name in ("registers", "shared_bytes", "local_bytes"):
-        made[name] = made[name].astype("Int64")
-    for name in ("verified", "default", "predicted_here"):
-        made[name] = made[name].astype("boolean")
-    return made
+    lines = [
+        _variant_line(
+            variant,
+            rows.get(variant["name"]) or _unmeasured_row(variant, common["precision"]),
+            [kernel for kernel in kernels if kernel["variant"] == variant["name"]],
+            holds=variant["at"] in here and variant["name"] not in left_out,
+        )
+        for variant in variants
+    ]
+    lines += [_line(name, PEER, row) for name, row in peers]
+    data = pd.DataFrame([{**line, **common} for line in lines], columns=COLUMNS)
+    data = data.astype({name: kind for kind, names in _TYPES.items() for name in names.split()})
+    ours = data["kind"].eq(VARIANT)
+    time = data["time_ms"].where(data["status"].eq("ok") & data["verified"].fillna(value=False) & data["time_ms"].gt(0))
+    first = time[ours].dropna().head(1)
+    data["speedup_vs_torch"] = time[~ours].min() / time
+    data["speedup_vs_first"] = (first.iloc[0] if len(first) else float("nan")) / time
+    data["measured_gain"] = (time.ffill().shift() / time).where(ours)
+    return data
 
 
-def counts(row: Mapping[str, Any]) -> bool:
-    """Whether a row's time may be compared: it was measured, and its result is right."""
-    return row["status"] == "ok" and not is_missing(row["verified"]) and bool(row["verified"])
+def _variant_line(
+    variant: Mapping[str, Any], row: RowDict, kernels: Sequence[Mapping[str, Any]], *, holds: bool
+) -> dict[str, Any]:
+    line = _line(variant["name"], VARIANT, row)
+    if line["status"] == "skipped" and kernels and kernels[0]["reason"] and kernels[0]["reason"] in str(line["reason"]):
+        line["reason"] = kernels[0]["reason"]  # the row's reason repeats operation, variant and precision
+    if variant["predicted"] is not None:
+        line |= {"predicted_gain": variant["predicted"], "predicted_at": variant["at"], "predicted_here": holds}
+    return line | {"changes": variant["changes"], "because": variant["because"], **_kernel_columns(kernels)}
 
 
-def _time(row: RowDict) -> float | None:
-    return float(row["time_ms"]) if counts(row) and row["time_ms"] else None
-
-
-def _ratio(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one / other
-
-
-def _lacking(variant: Mapping[str, Any], precision: str) -> RowDict:
-    if precision in variant["precisions"]:
-        return {"status": "skipped", "reason": "it was not measured"}
-    taken = ", ".join(variant["precisions"])
-    return {"status": "skipped", "reason": f"it takes {taken}, not {precision}"}
+def _unmeasured_row(variant: Mapping[str, Any], precision: str) -> RowDict:
+    reason = "it was not measured"
+    if precision not in variant["precisions"]:
+        reason = f"it takes {', '.join(variant['precisions'])}, not {precision}"
+    return {"status": "skipped", "reason": reason}
 
 
 def _line(version: str, kind: str, row: RowDict) -> dict[str, Any]:
-    copied = {name: row.get(name) for name in _COPIED}
-    more = {name: row.get(name) for name in ("pct_peak", "pct_limit", "timer")}
-    achieved = {"achieved_occupancy_pct": row.get("occupancy_pct")}
-    plain = {name: None if is_missing(value) else value for name, value in (copied | more | achieved).items()}
+    copied = {name: row.get(name) for name in _COPIED} | {"achieved_occupancy_pct": row.get("occupancy_pct")}
+    plain = {name: None if is_missing(value) else value for name, value in copied.items()}
     return {"version": version, "kind": kind, **plain}
 
 
-def _taken(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of several kernels the one that fills a multiprocessor least, and the most registers and bytes of any."""
-    told = [kernel for kernel in kernels if kernel["registers"] is not None]
-    found: dict[str, Any] = {"default": any(kernel["default"] for kernel in kernels)}
-    if not told:
-        return found
-    known = [kernel for kernel in told if kernel["theoretical_pct"] is not None]
+def _kernel_columns(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the lowest occupancy of several kernels, and their most registers and bytes."""
+    compiled = [kernel for kernel in kernels if kernel["registers"] is not None]
+    columns: dict[str, Any] = {"default": any(kernel["default"] for kernel in kernels)}
+    if not compiled:
+        return columns
+    known = [kernel for kernel in compiled if kernel["theoretical_pct"] is not None]
     if known:
         least = min(known, key=lambda kernel: float(kernel["theoretical_pct"]))
-        found |= {"theoretical_occupancy_pct": least["theoretical_pct"], "limiter": least["limiter"]}
-    return found | {
-        "registers": max(kernel["registers"] for kernel in told),
-        "local_bytes": max(kernel["local_bytes"] for kernel in told),
-        "shared_bytes": max(kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"] for kernel in told),
+        columns |= {"theoretical_occupancy_pct": least["theoretical_pct"], "limiter": least["limiter"]}
+    return columns | {
+        "registers": max(kernel["registers"] for kernel in compiled),
+        "local_bytes": max(kernel["local_bytes"] for kernel in compiled),
+        "shared_bytes": max(kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"] for kernel in compiled),
     }
+
+
+def is_verified(row: Mapping[str, Any]) -> bool:
+    """Return whether a row was measured and its result is right, so that its time may be compared."""
+    return row["status"] == "ok" and not is_missing(row["verified"]) and bool(row["verified"])
 
 
 NUMBERS = ("Speedup vs PyTorch", "Memory BW", "Occupancy")
 
 GAINS_NUMBERS = ("Time", "vs first", "Measured gain", "Predicted gain")
 
-_NOTHING = ""
 
-
-def title(found: pd.DataFrame) -> str:
-    """What was measured, on what."""
-    first = found.iloc[0]
+def title(data: pd.DataFrame) -> str:
+    """Return operation, precision, shape and device."""
+    first = data.iloc[0]
     return f"{first['operation']} {first['precision']}, {first['shape']}, on {first['device']}"
 
 
-def table(found: pd.DataFrame) -> pd.DataFrame:
-    """Version, speed-up against PyTorch, bandwidth, occupancy, and what each rung changes."""
+def table(data: pd.DataFrame) -> pd.DataFrame:
+    """Return each version's speed-up over PyTorch, bandwidth, occupancy and change, as text."""
     import pandas as pd
 
     rows = [
-        [row["version"], _times(row["speedup_vs_torch"]), _bandwidth(row), _occupancy(row), _change(row)]
-        for row in _records(found)
+        [row["version"], _times_text(row["speedup_vs_torch"]), _bandwidth_text(row), _occupancy_text(row), _change(row)]
+        for row in _records(data)
     ]
     return pd.DataFrame(rows, columns=["Version", *NUMBERS, "Key Change"])
 
 
-def gains(found: pd.DataFrame) -> pd.DataFrame:
-    """What each rung was to bring, and what it brought."""
+def gains(data: pd.DataFrame) -> pd.DataFrame:
+    """Return each version's measured and predicted gains, as text."""
     import pandas as pd
 
-    place = _place(found)
+    place = _main_place(data)
     rows = [
         [
             row["version"],
-            seconds_text(row["time_ms"] / 1e3) if counts(row) else _NOTHING,
-            _times(row["speedup_vs_first"]),
-            _gain(row["measured_gain"]),
-            _gain(row["predicted_gain"]),
-            _why(row, place),
+            seconds_text(row["time_ms"] / 1e3) if is_verified(row) else "",
+            _times_text(row["speedup_vs_first"]),
+            *("" if is_missing(row[name]) else gain_text(row[name]) for name in ("measured_gain", "predicted_gain")),
+            _because(row, place),
         ]
-        for row in _records(found)
+        for row in _records(data)
     ]
-    return pd.DataFrame(rows, columns=["Version", *GAINS_NUMBERS, "Why so much was predicted"])
+    return pd.DataFrame(rows, columns=["Version", *GAINS_NUMBERS, "Reason of the prediction"])
 
 
-def notes(found: pd.DataFrame) -> list[str]:
-    """What tables do not say: why there is no PyTorch, what the numbers are."""
-    said = []
-    if found["speedup_vs_torch"].isna().all():
-        reason = found.attrs.get("torch") or "its times are not among the rows"
-        peers = found[found["kind"] == PEER]
-        if len(peers):
-            reason = "; ".join(f"{row['version']}: {row['reason']}" for row in _records(peers))
-        said.append(f"PyTorch's column is empty: {reason}.")
-    else:
-        fastest = max(
-            (row for row in _records(found) if row["kind"] == PEER and not is_missing(row["speedup_vs_torch"])),
-            key=lambda row: float(row["speedup_vs_torch"]),
-        )
-        said.append(f"Speedup vs PyTorch: against {fastest['version']} of {found.attrs.get('torch') or 'PyTorch'}.")
-    if missing := found.attrs.get(MISSING):
-        said.append(f"Not measured, as the run ended early: {', '.join(missing)}.")
-    said.append(
-        "A gain is the time of the last rung before that ran, divided by the rung's own: within a factor of two in "
-        "per cent, +25 % for 1.25, and 0 % where a rung brings nothing."
+def notes(data: pd.DataFrame) -> list[str]:
+    """Return notes on the tables: which PyTorch, what a gain is, where predictions hold, which rows are in doubt."""
+    lines = [_torch_note(data)]
+    if missing := data.attrs.get(MISSING):
+        lines.append(f"Not measured, as the run ended early: {', '.join(missing)}.")
+    lines.append(
+        "A gain is the time of the last variant before that ran, divided by the variant's own: within a factor of two "
+        "in per cent, +25 % for 1.25, and 0 % for no change."
     )
-    if place := _place(found):
-        here = found[found["predicted_at"].eq(place)]["predicted_here"].any()
+    if place := _main_place(data):
+        here = data[data["predicted_at"].eq(place)]["predicted_here"].any()
         elsewhere = "" if here else ", which is not what was measured"
-        others = ", where their line names nothing else" if found["predicted_at"].dropna().ne(place).any() else ""
-        said.append(f"Predictions are for {place}{elsewhere}{others}, over the rung before in the whole ladder.")
-    if found["theoretical_occupancy_pct"].notna().any():
-        said.append("Occupancy is the theoretical one, of several kernels the lowest.")
-    flagged = found[found["flags"].fillna("").ne("") & found["status"].eq("ok")]
+        others = ", unless their line names another place" if data["predicted_at"].dropna().ne(place).any() else ""
+        lines.append(f"Predictions are for {place}{elsewhere}{others}, over the previous variant of all.")
+    if data["theoretical_occupancy_pct"].notna().any():
+        lines.append("Occupancy is the theoretical one, of several kernels the lowest.")
+    flagged = data[data["flags"].fillna("").ne("") & data["status"].eq("ok")]
     if len(flagged):
-        words = "; ".join(f"{row['version']}: {row['flags']}" for row in _records(flagged))
-        said.append(f"In doubt (*): {words}.")
-    return said
+        flags = "; ".join(f"{row['version']}: {row['flags']}" for row in _records(flagged))
+        lines.append(f"In doubt (*): {flags}.")
+    return lines
 
 
-def markdown(found: pd.DataFrame) -> str:
-    """All of it as Markdown."""
-    from bwprof.analysis.answer import markdown as as_markdown
-
-    parts = [f"# Ladder: {title(found)}", as_markdown(table(found)), "## Predicted and measured"]
-    parts += [as_markdown(gains(found)), "\n".join(f"* {note}" for note in notes(found))]
-    return "\n\n".join(parts) + "\n"
-
-
-def _records(found: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in found.to_dict(orient="records")]
+def _torch_note(data: pd.DataFrame) -> str:
+    torch, peers = data.attrs.get("torch"), data[data["kind"].eq(PEER)]
+    if data["speedup_vs_torch"].isna().all():
+        reasons = "; ".join(f"{row['version']}: {row['reason']}" for row in _records(peers))
+        return f"PyTorch's column is empty: {reasons or torch or 'its times are not among the rows'}."
+    fastest = peers.sort_values("speedup_vs_torch", ascending=False)["version"].iloc[0]
+    return f"Speedup vs PyTorch: against {fastest} of {torch or 'PyTorch'}."
 
 
-def _times(value: Any) -> str:
-    """A ratio, with two digits of what is small."""
-    if is_missing(value):
-        return _NOTHING
-    return f"{short(value, '.2f' if value >= 0.1 else '.2g')}x"
+def markdown(data: pd.DataFrame) -> str:
+    """Return title, tables and notes as Markdown."""
+    blocks = (document.of_frame(gains(data), numbers=GAINS_NUMBERS), document.items(notes(data)))
+    sections = (Section("gains", "Predicted and measured", tuple(block for block in blocks if block)),)
+    lead = document.of_frame(table(data), numbers=NUMBERS)
+    page = Document(f"Variants: {title(data)}", "", sections, lead=(lead,) if lead else ())
+    return document.markdown(page, lambda picture: picture.name)
 
 
-def _gain(value: Any) -> str:
-    return _NOTHING if is_missing(value) else gain_text(value)
+def _records(data: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
 
 
-def _bandwidth(row: Mapping[str, Any]) -> str:
-    if not counts(row) or is_missing(row["bandwidth_gb_s"]):
-        return _NOTHING
+def _times_text(value: Any) -> str:
+    """Write a ratio, a small one with two digits."""
+    return "" if is_missing(value) else f"{short(value, '.2f' if value >= 0.1 else '.2g')}x"
+
+
+def _bandwidth_text(row: Mapping[str, Any]) -> str:
+    if not is_verified(row) or is_missing(row["bandwidth_gb_s"]):
+        return ""
     return f"{figure_text(row['bandwidth_gb_s'], whole_from=100)} GB/s{'*' if row['flags'] else ''}"
 
 
-def _occupancy(row: Mapping[str, Any]) -> str:
+def _occupancy_text(row: Mapping[str, Any]) -> str:
     theoretical, achieved = row["theoretical_occupancy_pct"], row["achieved_occupancy_pct"]
     if is_missing(theoretical):
-        return _NOTHING
+        return ""
     return f"{theoretical:.0f} %" + ("" if is_missing(achieved) else f" ({achieved:.0f} % achieved)")
 
 
 def _change(row: Mapping[str, Any]) -> str:
-    words = _NOTHING if is_missing(row["changes"]) else str(row["changes"])
-    reason = _NOTHING if is_missing(row["reason"]) else str(row["reason"])
-    if counts(row):
-        return words or "for comparison"
-    said = {"ok": "not verified", "skipped": "does not run here"}.get(row["status"], str(row["status"]))
-    return ": ".join(filter(None, ("; ".join(filter(None, (words, said))), reason)))
+    changes, reason = ("" if is_missing(row[name]) else str(row[name]) for name in ("changes", "reason"))
+    if is_verified(row):
+        return changes or "for comparison"
+    status = {"ok": "not verified", "skipped": "does not run here"}.get(row["status"], str(row["status"]))
+    return ": ".join(filter(None, ("; ".join(filter(None, (changes, status))), reason)))
 
 
-def _place(found: pd.DataFrame) -> str:
-    """Where most of the ladder is predicted."""
-    places = found["predicted_at"].dropna()
-    return str(places.mode().iloc[0]) if len(places) else _NOTHING
+def _main_place(data: pd.DataFrame) -> str:
+    """Return the precision and shape of most predictions."""
+    places = data["predicted_at"].dropna()
+    return str(places.mode().iloc[0]) if len(places) else ""
 
 
-def _why(row: Mapping[str, Any], place: str) -> str:
+def _because(row: Mapping[str, Any], place: str) -> str:
     if is_missing(row["because"]):
-        return _NOTHING
+        return ""
     elsewhere = "" if row["predicted_at"] == place else f"(at {row['predicted_at']}) "
     return f"{elsewhere}{row['because']}"

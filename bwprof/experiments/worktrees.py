@@ -1,4 +1,4 @@
-"""Git revisions of a package as folders to import from: worktrees, built, and removed again."""
+"""Git revisions of a package in worktrees, to import from: check out, build, remove."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from pathlib import Path
 
 from bwprof.text.parsing import quote_text
 
-_LOOK_SECONDS = 0.05
-
-_END_SECONDS = 2.0
+_CHECK_SECONDS, _END_SECONDS = 0.05, 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A revision as it was asked for, its commit, and the worktree that holds it."""
+    """A revision, its commit, and its worktree."""
 
     name: str
     commit: str
@@ -30,25 +28,25 @@ class Revision:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What is imported from it first."""
+        """The first folders of the import path."""
         inner = self.folder / "src"
         return (*((str(inner),) if inner.is_dir() else ()), str(self.folder))
 
 
 def commits(repository: Path, names: Sequence[str]) -> list[str]:
-    """The revisions' commits; ValueError for what is no repository, and for what names none."""
+    """Return the revisions' commits; ValueError for an unknown repository or revision."""
     if shutil.which("git") is None:
         raise ValueError("revisions need git, which is not on the PATH")
     top = _git(repository, "rev-parse", "--show-toplevel")
     if top is None:
         raise ValueError(f"{quote_text(repository)} is no git repository: --repo names one")
-    found = []
+    hashes = []
     for side, name in zip("AB", names, strict=False):
         commit = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         if commit is None:
             raise ValueError(f"side {side}: {quote_text(repository)} has no revision '{quote_text(name)}'")
-        found.append(commit)
-    return found
+        hashes.append(commit)
+    return hashes
 
 
 @contextmanager
@@ -59,38 +57,36 @@ def checked_out(
     check: Callable[[], object],
     say: Callable[[str], object] = lambda _: None,
 ) -> Iterator[list[Revision]]:
-    """The revisions, each in a worktree of its own in which `build` has run, by the shell; afterwards they are gone.
+    """Check each revision out in a worktree and run the shell command `build` there; remove them after the block.
 
-    What the command prints goes to standard error. `check` is called while it runs; what it raises ends it.
-
-    Raises
-    ------
-    ValueError
-        For what is no repository or revision, and for a build that fails.
+    The output of the command goes to standard error. `check` is called while it runs; an exception of it ends it.
+    ValueError for an unknown repository or revision, and for a build that fails.
     """
-    found = commits(repository, names)
+    hashes = commits(repository, names)
     home = Path(tempfile.mkdtemp(prefix="bwprof-ab-"))
     try:
-        made = [Revision(name, commit, home / side) for side, name, commit in zip("AB", names, found, strict=True)]
-        for side, one in zip("AB", made, strict=True):
+        revisions = [
+            Revision(name, commit, home / side) for side, name, commit in zip("AB", names, hashes, strict=True)
+        ]
+        for side, revision in zip("AB", revisions, strict=True):
             check()
-            added = _run(
-                ["git", "-C", str(repository), "worktree", "add", "--quiet", "--detach", str(one.folder), one.commit]
-            )
+            target = [str(revision.folder), revision.commit]
+            added = _run(["git", "-C", str(repository), "worktree", "add", "--quiet", "--detach", *target])
             if added.returncode:
-                raise ValueError(f"side {side}: revision {quote_text(one.name)}: {quote_text(added.stderr.strip())}")
+                error = quote_text(added.stderr.strip())
+                raise ValueError(f"side {side}: revision {quote_text(revision.name)}: {error}")
             if build is not None:
-                say(f"building side {side}, revision {one.name} ({one.commit[:10]})")
-                _build(build, one.folder, side, check)
-        yield made
+                say(f"building side {side}, revision {revision.name} ({revision.commit[:10]})")
+                _build(build, revision.folder, side, check)
+        yield revisions
     finally:
-        left = [side for side in "AB" if not _removed(repository, home / side)]
+        left = [side for side in "AB" if not _remove(repository, home / side)]
         shutil.rmtree(home, ignore_errors=True)
-        for side in left:  # git forgets one whose folder is gone; `prune` would forget other people's as well
-            _removed(repository, home / side)
+        for side in left:  # git forgets a worktree without a folder; `prune` would forget those of others, too
+            _remove(repository, home / side)
 
 
-def _removed(repository: Path, folder: Path) -> bool:
+def _remove(repository: Path, folder: Path) -> bool:
     done = _run(["git", "-C", str(repository), "worktree", "remove", "--force", "--force", str(folder)])
     return done.returncode == 0
 
@@ -101,16 +97,17 @@ def _build(command: str, folder: Path, side: str, check: Callable[[], object]) -
         while process.poll() is None:
             check()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_LOOK_SECONDS)
+                process.wait(_CHECK_SECONDS)
     finally:
         _end(process)
     if process.returncode:
-        how = f"exit code {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
-        raise ValueError(f"side {side}: the build ended with {how}: {quote_text(command)}")
+        code = process.returncode
+        reason = f"exit code {code}" if code > 0 else f"signal {-code}"
+        raise ValueError(f"side {side}: the build ended with {reason}: {quote_text(command)}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With whatever it started."""
+    """End a process with its children."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
             return
@@ -118,11 +115,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, number)
         until = time.monotonic() + _END_SECONDS
         while process.poll() is None and time.monotonic() < until:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_CHECK_SECONDS)
 
 
 def _git(repository: Path, *arguments: str) -> str | None:
-    """What git prints; None where it fails."""
+    """Return git's output; None if it fails."""
     done = _run(["git", "-C", str(repository), *arguments])
     return done.stdout.strip() if done.returncode == 0 else None
 

@@ -1,4 +1,4 @@
-"""The sizes of a decoder-only language model: what decides the operations of its steps and the bytes of its weights."""
+"""The sizes of a decoder-only language model, from which follow a step's operations and the bytes of its weights."""
 
 from __future__ import annotations
 
@@ -11,24 +11,45 @@ from typing import Any
 
 from bwprof.text.parsing import repr_short, unknown
 
-_MOST = 2**31 - 1
+MAX_SIZE, MAX_LAYERS = 2**31 - 1, 100_000
 
-_MOST_LAYERS = 100_000
+_POSITIVE = ("hidden", "ffn", "layers", "num_heads", "num_kv_heads", "head_dim", "vocab")
+
+
+def check_int(name: str, value: Any, least: int, most: int) -> int:
+    """Return an int within limits; ValueError with `name` for anything else."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is {repr_short(value)}: a whole number from {least} to {most} is needed")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A model's sizes, checked.
+    """A model's sizes.
 
-    `ffn` is the inner size of the MLP, of one expert where there are `experts`; `dense_layers` have an ordinary MLP of
-    `dense_ffn` instead, and every token passes one of `shared_ffn` beside its `experts_per_token`. `window_layers`
-    attend to the last `window` tokens, the others to all. `gated`: gate, up and down; else up and down. `positions`:
-    rows of learned position embeddings. `norms`: of a layer. `max_context`: tokens that it was made for (0: not known).
+    Attributes
+    ----------
+    ffn : int
+        The inner size of the MLP, of each expert if there are `experts`.
+    dense_layers, dense_ffn : int
+        The number of layers that have an ordinary MLP beside layers of experts, and its inner size.
+    shared_ffn : int
+        The inner size of an expert that every token passes beside its `experts_per_token`.
+    window, window_layers : int
+        The number of layers that attend to the last `window` tokens; the others attend to all.
+    gated : bool
+        Whether the MLP has gate, up and down; else up and down.
+    positions : int
+        Rows of learned position embeddings.
+    norms : int
+        Norms of a layer.
+    max_context : int
+        Tokens that the model was trained for; 0: unknown.
 
     Raises
     ------
     ValueError
-        For a size that is none, and sizes that contradict each other.
+        For a size out of range, and for sizes that contradict each other.
     """
 
     name: str
@@ -54,64 +75,57 @@ class Architecture:
     max_context: int = 0
 
     def __post_init__(self) -> None:
-        needed = ("hidden", "ffn", "layers", "num_heads", "num_kv_heads", "head_dim", "vocab")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "name" or field.type == "bool":
-                kind: type = bool if field.type == "bool" else str
-                if not isinstance(value, kind):
-                    raise ValueError(f"{field.name} is {repr_short(value)}: {kind.__name__} is needed")
-                continue
-            least = 1 if field.name in needed else 0
-            most = _MOST_LAYERS if field.name == "layers" else _MOST
-            if type(value) is not int or not least <= value <= most:
-                raise ValueError(
-                    f"{field.name} is {repr_short(value)}: a whole number from {least} to {most} is needed"
-                )
+            kind = {"str": str, "bool": bool}.get(str(field.type))
+            if kind is None:
+                most = MAX_LAYERS if field.name == "layers" else MAX_SIZE
+                check_int(field.name, value, int(field.name in _POSITIVE), most)
+            elif not isinstance(value, kind):
+                raise ValueError(f"{field.name} is {repr_short(value)}: {kind.__name__} is needed")
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"num_heads is {self.num_heads}: a multiple of num_kv_heads ({self.num_kv_heads}) is needed"
             )
-        if not (1 <= self.experts_per_token <= self.experts or self.experts == self.experts_per_token == 0):
-            raise ValueError(
-                f"experts_per_token is {self.experts_per_token}: allowed are 1 to experts ({self.experts})"
-            )
-        for name, most in (("window_layers", self.layers), ("dense_layers", self.layers if self.experts else 0)):
-            if getattr(self, name) > most:
-                raise ValueError(f"{name} is {getattr(self, name)}: allowed are 0 to {most}")
+        for name, least, most in (
+            ("experts_per_token", min(1, self.experts), self.experts),
+            ("window_layers", 0, self.layers),
+            ("dense_layers", 0, self.layers if self.experts else 0),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name} is {getattr(self, name)}: allowed are {least} to {most}")
         if bool(self.window) != bool(self.window_layers) or bool(self.dense_layers) != bool(self.dense_ffn):
-            raise ValueError("window and window_layers, dense_layers and dense_ffn are both given or both 0")
+            raise ValueError("window and window_layers, dense_layers and dense_ffn: both are needed, or both are 0")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Architecture:
-        """The inverse of `to_dict`; ValueError for what is none."""
+    def from_dict(cls, data: Mapping[str, Any]) -> Architecture:
+        """Read what `to_dict` wrote; ValueError for anything else."""
         known = [field.name for field in fields(cls)]
-        for name in found:
+        for name in data:
             if name not in known:
                 raise ValueError(unknown("size of a model", name, known))
         try:
-            return cls(**found)
+            return cls(**data)
         except TypeError as error:  # a size is missing
             raise ValueError(f"no model: {str(error).partition(') ')[2] or error}") from None
 
     @property
     def parameters(self) -> int:
-        """Elements of all matrices: embeddings, positions, projections, MLPs, routers, head. Norms and biases are not.
+        """Elements of all matrices: embeddings, positions, projections, MLPs, routers, head; no norms and biases.
 
         Examples
         --------
-        >>> round(named("llama-3.1-8b").parameters / 1e9, 2)
+        >>> round(find_model("llama-3.1-8b").parameters / 1e9, 2)
         8.03
         """
         return self.embedding_elements + sum(rows * columns * count for _, rows, columns, count in self.matrices())
 
     @property
     def one_layer(self) -> Architecture:
-        """The same with a single layer, of the kind that there are most of."""
+        """The model with a single layer, of the most frequent kind."""
         window, dense = 2 * self.window_layers > self.layers, 2 * self.dense_layers > self.layers
         return replace(
             self,
@@ -124,11 +138,11 @@ class Architecture:
 
     @property
     def embedding_elements(self) -> int:
-        """Of the table of tokens, unless the head shares it, and of positions."""
+        """Elements of the token table, unless the head shares it, and of positions."""
         return ((0 if self.tied_embeddings else self.vocab) + self.positions) * self.hidden
 
     def matrices(self) -> Iterable[tuple[str, int, int, int]]:
-        """GGUF's name, rows, columns and how many there are, of every matrix that a product has as weights."""
+        """Yield GGUF's name, rows, columns and number of every matrix that a product takes as weights."""
         heads, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         expert_layers = self.layers - self.dense_layers if self.experts else 0
         yield from (("attn_q", heads, self.hidden, self.layers), ("attn_output", self.hidden, heads, self.layers))
@@ -145,35 +159,34 @@ class Architecture:
         yield "output", self.vocab, self.hidden, 1
 
 
-def names() -> list[str]:
-    """The models that bwprof knows by name."""
-    return list(_listed())
+def list_models() -> list[str]:
+    """List the models that bwprof knows by name."""
+    return list(_read_models())
 
 
-def named(name: str) -> Architecture:
-    """A model that bwprof knows; ValueError with the nearest name for one that it does not."""
-    listed = {key.lower(): key for key in _listed()}
-    key = listed.get(name.strip().lower())
-    if key is None:
-        raise ValueError(unknown("model", name, [*_listed(), "config.json", "FILE.gguf"]))
-    sizes = dict(_listed()[key])
+def find_model(name: str) -> Architecture:
+    """Return a known model; ValueError with the nearest name for an unknown one."""
+    sizes = find_config(name)
     window, every = sizes.pop("sliding_window", 0), sizes.pop("global_every", 0)
     sizes.pop("quantization_config", None)
     sizes["window"], sizes["window_layers"] = window, windowed_layers(sizes["layers"], every) if window else 0
-    return Architecture.from_dict({"name": key, **sizes})
+    return Architecture.from_dict(sizes)
 
 
-def published(name: str) -> dict[str, Any]:
-    """What is listed of a known model."""
-    return next(sizes for key, sizes in _listed().items() if key.lower() == name.strip().lower())
+def find_config(name: str) -> dict[str, Any]:
+    """Return the entry of models.json of a known model; ValueError as `find_model`."""
+    for known, sizes in _read_models().items():
+        if known.lower() == name.strip().lower():
+            return {"name": known, **sizes}
+    raise ValueError(unknown("model", name, [*list_models(), "config.json", "FILE.gguf"]))
 
 
 def windowed_layers(layers: int, global_every: int) -> int:
-    """How many layers attend within the window where every so-manieth attends to all; 0: all of them do."""
+    """Return how many layers attend within the window if one of `global_every` attends to all; 0: all layers."""
     return layers - layers // global_every if global_every else layers
 
 
 @cache
-def _listed() -> dict[str, dict[str, Any]]:
-    found = json.loads((Path(__file__).parents[1] / "data" / "models.json").read_text("utf-8"))
-    return {name: sizes for name, sizes in found.items() if not name.startswith("_")}
+def _read_models() -> dict[str, dict[str, Any]]:
+    models = json.loads((Path(__file__).parents[1] / "data" / "models.json").read_text("utf-8"))
+    return {name: sizes for name, sizes in models.items() if not name.startswith("_")}

@@ -9,191 +9,190 @@ import importlib
 import json
 import re
 import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from bwprof.llm.architecture import Architecture, windowed_layers
-from bwprof.llm.workload import Stored
+from bwprof.llm.architecture import MAX_LAYERS, MAX_SIZE, Architecture, check_int, windowed_layers
+from bwprof.llm.workload import StoredWeights
 from bwprof.text.parsing import quote_text, repr_short, unknown
 
-_MOST_BYTES = 10_000_000
+_MAX_BYTES = 10_000_000
+
+_LAYER_TYPES = ("sliding_attention", "full_attention")
 
 # Whether layer `i`, from 0, attends within the window.
 _WINDOWED: dict[str, Callable[[int, Mapping[str, Any]], bool]] = {
-    "": lambda _i, _found: False,
-    "all": lambda _i, _found: True,
-    "alternate": lambda i, _found: i % 2 == 0,
-    "pattern": lambda i, found: (i + 1) % found["sliding_window_pattern"] != 0,
-    "asked": lambda i, found: bool(found.get("use_sliding_window")) and i >= found["max_window_layers"],
-    "asked_alternate": lambda i, found: (
-        bool(found.get("use_sliding_window")) and i % 2 == 0 and i < found["max_window_layers"]
+    "": lambda _i, _fields: False,
+    "all": lambda _i, _fields: True,
+    "alternate": lambda i, _fields: i % 2 == 0,
+    "pattern": lambda i, fields: (i + 1) % fields["sliding_window_pattern"] != 0,
+    "optional": lambda i, fields: bool(fields.get("use_sliding_window")) and i >= fields["max_window_layers"],
+    "optional_alternate": lambda i, fields: (
+        bool(fields.get("use_sliding_window")) and i % 2 == 0 and i < fields["max_window_layers"]
     ),
-    "asked_all": lambda _i, found: bool(found.get("use_sliding_window")),
+    "optional_all": lambda _i, fields: bool(fields.get("use_sliding_window")),
 }
 
 
-def families() -> list[str]:
-    """The values of model_type that are known."""
+def list_families() -> list[str]:
+    """List the known values of model_type."""
     return list(_families())
 
 
 def read_config(path: Path) -> tuple[Architecture, Mapping[str, Any]]:
-    """The model of a config.json, and the file's content.
+    """Read a config.json; return the model and the file's content.
 
-    Raises
-    ------
-    ValueError
-        For a file that is none, an architecture that is not known, and a size that is none; the message names it.
-    OSError
-        When it cannot be read.
+    ValueError for a file that is no config.json, an unknown architecture, and a size out of range; OSError for a file
+    that cannot be read.
     """
     source = quote_text(path)
     if path.exists() and not path.is_file():
         raise ValueError(f"{source}: no config.json: it is no file")
     with path.open("rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError(f"{source}: no config.json: it has more than {_MOST_BYTES} bytes")
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise ValueError(f"{source}: no config.json: it has more than {_MAX_BYTES} bytes")
     try:
-        found = json.loads(content)
+        config = json.loads(content)
     except RecursionError:
         raise ValueError(f"{source}: no config.json: it is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{source}: no config.json: {quote_text(error)}") from None
     name = path.parent.name or path.stem if path.name == "config.json" else path.stem
-    return from_dict(found, name=name, source=source), found
+    return from_dict(config, name=name, source=source), config
 
 
 def from_dict(config: object, *, name: str = "", source: str = "config") -> Architecture:
-    """The model of a config.json's content; `source` is what messages call it.
-
-    Raises
-    ------
-    ValueError
-        As `read_gguf`.
-    """
+    """Return the model of a config.json's content; ValueError as `read_config`, with `source` first."""
     try:
-        return _from_dict(config, name)
+        return _architecture_of(config, name)
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from None
 
 
-def _from_dict(config: object, name: str) -> Architecture:
-    if not isinstance(config, Mapping):
-        raise ValueError(f"a JSON object is needed, not {repr_short(config)}")
-    family = _family_of(config)
-    rules = _families()[family]
-    given: Mapping[str, Any] = config
-    if "inside" in rules:
-        given, family = config.get(rules["inside"]["field"], {}), rules["inside"]["as"]
-        if not isinstance(given, Mapping):
-            raise ValueError(f"{rules['inside']['field']} is {repr_short(given)}: a JSON object is needed")
-        rules = _families()[family]
-    found = {**rules.get("defaults", {}), **{key: value for key, value in given.items() if value is not None}}
-    if given.get("sliding_window", 0) is None:  # none, in so many words
-        found["sliding_window"] = 0
-    fields: dict[str, str] = rules.get("fields", {})
+class _Config:
+    """The fields of a config.json with the defaults of its family."""
 
-    def size(field: str, *other: int, least: int = 1) -> int:
-        named = fields.get(field, field)
-        value = found.get(named, other[0] if other else None)
+    def __init__(self, config: object) -> None:
+        if not isinstance(config, Mapping):
+            raise ValueError(f"a JSON object is needed, not {repr_short(config)}")
+        self.family = _family_of(config)
+        inside = _families()[self.family].get("inside")
+        inner: Any = config
+        if inside is not None:
+            inner, self.family = config.get(inside["field"], {}), inside["as"]
+            if not isinstance(inner, Mapping):
+                raise ValueError(f"{inside['field']} is {repr_short(inner)}: a JSON object is needed")
+        self.rules = _families()[self.family]
+        self.defaults: Mapping[str, Any] = self.rules.get("defaults", {})
+        self.fields = {**self.defaults, **{key: value for key, value in inner.items() if value is not None}}
+        if inner.get("sliding_window", 0) is None:  # null: no window, rather than the default
+            self.fields["sliding_window"] = 0
+
+    def name_of(self, field: str) -> str:
+        """Return the family's own name of a field."""
+        return str(self.rules.get("fields", {}).get(field, field))
+
+    def size(self, field: str, *default: int, least: int = 1, most: int = MAX_SIZE) -> int:
+        """Return an integer field; ValueError if it is missing without a default, or out of range."""
+        name = self.name_of(field)
+        value = self.fields.get(name, default[0] if default else None)
         if value is None:
-            raise ValueError(f"{named} is missing")
-        if type(value) is not int or not least <= value < 2**31:
-            raise ValueError(f"{named} is {repr_short(value)}: a whole number from {least} to {2**31 - 1} is needed")
-        return value
+            raise ValueError(f"{name} is missing")
+        return check_int(name, value, least, most)
 
-    hidden, heads, layers = size("hidden_size"), size("num_attention_heads"), size("num_hidden_layers")
-    if layers > 100_000:
-        raise ValueError(f"{fields.get('num_hidden_layers', 'num_hidden_layers')} is {layers}: allowed are 1 to 100000")
-    if "head_dim" not in found and hidden % heads:
+
+def _architecture_of(config: object, name: str) -> Architecture:
+    own = _Config(config)
+    fields, rules = own.fields, own.rules
+    hidden, heads = own.size("hidden_size"), own.size("num_attention_heads")
+    layers = own.size("num_hidden_layers", most=MAX_LAYERS)
+    if "head_dim" not in fields and hidden % heads:
         raise ValueError(f"head_dim is missing, and hidden_size {hidden} is no multiple of {heads} heads")
     gated = rules.get("gated", True)
-    ffn = size("intermediate_size", *(() if gated else (4 * hidden,)))
-    tied = found.get("tie_word_embeddings", False)
+    ffn = own.size("intermediate_size", *(() if gated else (4 * hidden,)))
+    tied = fields.get("tie_word_embeddings", False)
     if not isinstance(tied, bool):
         raise ValueError(f"tie_word_embeddings is {repr_short(tied)}: true or false is needed")
-    tokens = found.get("max_position_embeddings", found.get("n_positions"))  # no operation of a step depends on it
+    tokens = fields.get("max_position_embeddings", fields.get("n_positions"))  # no operation of a step depends on it
     return Architecture(
-        name=str(name or config.get("_name_or_path") or family),
+        name=str(name or cast("Mapping[str, Any]", config).get("_name_or_path") or own.family),
         hidden=hidden,
         layers=layers,
         num_heads=heads,
-        num_kv_heads=size("num_key_value_heads", heads),
-        head_dim=size("head_dim", hidden // heads),
-        vocab=size("vocab_size"),
+        num_kv_heads=own.size("num_key_value_heads", heads),
+        head_dim=own.size("head_dim", hidden // heads),
+        vocab=own.size("vocab_size"),
         tied_embeddings=tied,
         gated=gated,
         rotary=rules.get("rotary", True),
-        positions=size("n_positions") if "n_positions" in rules.get("defaults", {}) else 0,
+        positions=own.size("n_positions") if "n_positions" in own.defaults else 0,
         norms=rules.get("norms", 2),
-        max_context=tokens if type(tokens) is int and 0 < tokens < 2**31 else 0,
-        **_experts(found, rules, ffn, layers, size),
-        **_window(found, rules, layers, size),
+        max_context=tokens if type(tokens) is int and 0 < tokens <= MAX_SIZE else 0,
+        **_experts(own, ffn, layers),
+        **_window(own, layers),
     )
 
 
-Size = Callable[..., int]
-
-
-def _window(found: Mapping[str, Any], rules: Mapping[str, Any], layers: int, size: Size) -> dict[str, int]:
-    """The window, and how many layers attend within it."""
-    types = found.get("layer_types")
+def _window(config: _Config, layers: int) -> dict[str, int]:
+    """Return the window and the number of layers that attend within it."""
+    types = config.fields.get("layer_types")
     if types is not None:
         if not isinstance(types, list) or len(types) != layers:
             raise ValueError(f"layer_types is {repr_short(types)}: a list of {layers} is needed")
         for kind in types:
-            if kind not in ("sliding_attention", "full_attention"):
-                raise ValueError(unknown("layer type", kind, ["sliding_attention", "full_attention"]))
+            if kind not in _LAYER_TYPES:
+                raise ValueError(unknown("layer type", kind, _LAYER_TYPES))
         count = types.count("sliding_attention")
-    elif not found.get("sliding_window"):
+    elif not config.fields.get("sliding_window"):
         count = 0
     else:
-        for name in ("sliding_window_pattern", "max_window_layers"):
-            if name in found:
-                size(name, least=0 if name == "max_window_layers" else 1)
-        count = sum(_WINDOWED[rules.get("window", "")](layer, found) for layer in range(layers))
-    return {"window": size("sliding_window"), "window_layers": count} if count else {}
+        for name, least in (("sliding_window_pattern", 1), ("max_window_layers", 0)):
+            if name in config.fields:
+                config.size(name, least=least)
+        windowed = _WINDOWED[config.rules.get("window", "")]
+        count = sum(windowed(layer, config.fields) for layer in range(layers))
+    return {"window": config.size("sliding_window"), "window_layers": count} if count else {}
 
 
-def _experts(found: Mapping[str, Any], rules: Mapping[str, Any], ffn: int, layers: int, size: Size) -> dict[str, int]:
-    if not rules.get("experts"):
+def _experts(config: _Config, ffn: int, layers: int) -> dict[str, int]:
+    if not config.rules.get("experts"):
         return {"ffn": ffn}
-    # Two names of one thing: transformers takes either.
-    count = size("num_local_experts") if "num_local_experts" in found else size("num_experts")
-    only = found.get("mlp_only_layers", [])
-    if not isinstance(only, list) or not all(type(layer) is int for layer in only):
-        raise ValueError(f"mlp_only_layers is {repr_short(only)}: a list of whole numbers is needed")
-    step, only = size("decoder_sparse_step", 1), set(only)
-    dense = sum(layer in only or (layer + 1) % step != 0 for layer in range(layers))
+    # transformers takes either name.
+    count = config.size("num_local_experts" if "num_local_experts" in config.fields else "num_experts")
+    dense = config.fields.get("mlp_only_layers", [])
+    if not isinstance(dense, list) or not all(type(layer) is int for layer in dense):
+        raise ValueError(f"mlp_only_layers is {repr_short(dense)}: a list of whole numbers is needed")
+    step, only = config.size("decoder_sparse_step", 1), set(dense)
+    dense_layers = sum(layer in only or (layer + 1) % step != 0 for layer in range(layers))
     return {
-        "ffn": size("moe_intermediate_size", ffn),
+        "ffn": config.size("moe_intermediate_size", ffn),
         "experts": count,
-        "experts_per_token": size("num_experts_per_tok"),
-        "dense_layers": dense,
-        "dense_ffn": ffn if dense else 0,
-        "shared_ffn": size("shared_expert_intermediate_size", 0, least=0),
+        "experts_per_token": config.size("num_experts_per_tok"),
+        "dense_layers": dense_layers,
+        "dense_ffn": ffn if dense_layers else 0,
+        "shared_ffn": config.size("shared_expert_intermediate_size", 0, least=0),
     }
 
 
 def _family_of(config: Mapping[str, Any]) -> str:
-    """The key of configs.toml, by model_type, else by the class."""
+    """Return the key of configs.toml, by model_type, else by the class."""
     known = _families()
     kind = config.get("model_type")
-    if isinstance(kind, str) and kind in known:
-        return kind
-    classes = config.get("architectures")
-    named = classes[0] if isinstance(classes, list) and classes else None
     if kind is None:
-        for family, rules in known.items():
-            if named in rules["classes"]:
-                return family
-    given = kind if kind is not None else named
-    if given is None:
-        raise ValueError(f"no model's config.json: it has no model_type; known are {', '.join(known)}")
-    raise ValueError(unknown("architecture", given, known))
+        classes = config.get("architectures")
+        kind = classes[0] if isinstance(classes, list) and classes else None
+        if kind is None:
+            raise ValueError(f"no model's config.json: it has no model_type; known are {', '.join(known)}")
+        family = next((name for name, rules in known.items() if kind in rules["classes"]), None)
+    else:
+        family = kind if isinstance(kind, str) and kind in known else None
+    if family is None:
+        raise ValueError(unknown("architecture", kind, known))
+    return family
 
 
 @cache
@@ -201,35 +200,28 @@ def _families() -> dict[str, dict[str, Any]]:
     return tomllib.loads((Path(__file__).parents[1] / "data" / "configs.toml").read_text("utf-8"))
 
 
-# Values of general.architecture.
-_KNOWN = ("llama", "mistral", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "gemma2", "gemma3", "gpt-oss", "gpt2")
+# The known values of general.architecture.
+_GGUF_FAMILIES = (
+    *("llama", "mistral", "qwen2", "qwen2moe", "qwen3", "qwen3moe"),
+    *("gemma", "gemma2", "gemma3", "gpt-oss", "gpt2"),
+)
 
-# Of every so many layers one attends to all tokens; of other architectures all within the window, if there is one.
+# One layer of so many attends to all tokens; in other families with a window, every layer attends within it.
 _GLOBAL_EVERY = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2}
 
-_FOUR_NORMS = ("gemma2", "gemma3")
+_BLOCK = re.compile(r"blk\.\d+\.(\w+)\.weight|(output|token_embd)\.weight")
 
-_BLOCK = re.compile(r"blk\.\d+\.(\w+)\.weight")
-
-_OUTER = re.compile(r"(output|token_embd)\.weight")
-
-# Types of ggml that are one of our precisions; any other is timed as the nearest in size of those behind them.
+# ggml types that are precisions here; any other is timed as the precision nearest in bytes per weight.
 _SAME = {"F32": "fp32", "F16": "fp16", "BF16": "bf16", "Q4_0": "q4_0"}
 
-_STAND_INS = (("q4_0", 18 / 32), ("int8", 1.0), ("fp16", 2.0), ("fp32", 4.0))
+_WEIGHT_BYTES = {"q4_0": 18 / 32, "int8": 1.0, "fp16": 2.0, "fp32": 4.0}
 
 
-def read_gguf(path: Path) -> tuple[Architecture, Stored]:
-    """The model of a .gguf file, and how its weights are stored.
+def read_gguf(path: Path) -> tuple[Architecture, StoredWeights]:
+    """Read a .gguf file; return the model and how its weights are stored.
 
-    Raises
-    ------
-    ValueError
-        For a file that is none, an architecture that is not known, and a size that is none.
-    ImportError
-        Without the package `gguf`.
-    OSError
-        When it cannot be read.
+    ValueError for a file that is no GGUF file, an unknown architecture, and a size out of range; OSError if it
+    cannot be read; ImportError without the package `gguf`.
     """
     try:
         gguf: Any = importlib.import_module("gguf")
@@ -245,28 +237,28 @@ def read_gguf(path: Path) -> tuple[Architecture, Stored]:
         reader = gguf.GGUFReader(path)
     except OSError:
         raise
-    except Exception as error:  # the package has no exceptions of its own: a damaged file raises whatever it meets
+    except Exception as error:  # the package has no exceptions of its own for damaged files
         raise ValueError(f"{source}: no GGUF file that can be read: {quote_text(error)}") from None
     try:
-        model = _architecture(reader, path.stem)
-        return model, _stored(reader, model)
+        model = _gguf_architecture(reader, path.stem)
+        return model, _gguf_weights(reader, model)
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from None
 
 
-def _architecture(reader: Any, name: str) -> Architecture:
-    kind = _value(reader, "general.architecture")
-    if kind not in _KNOWN:
-        raise ValueError(unknown("architecture", kind, _KNOWN))
+def _gguf_architecture(reader: Any, name: str) -> Architecture:
+    kind = _gguf_value(reader, "general.architecture")
+    if kind not in _GGUF_FAMILIES:
+        raise ValueError(unknown("architecture", kind, _GGUF_FAMILIES))
     shapes = {tensor.name: [int(size) for size in tensor.shape] for tensor in reader.tensors}
 
-    def size(key: str, fallback: int | None = None) -> int:
-        value = _value(reader, f"{kind}.{key}")
-        if isinstance(value, list):  # of each layer
+    def size(key: str, default: int | None = None) -> int:
+        value = _gguf_value(reader, f"{kind}.{key}")
+        if isinstance(value, list):  # one for each layer
             if len(set(map(str, value))) != 1:
-                raise ValueError(f"{kind}.{key} differs from layer to layer, which is not known here")
+                raise ValueError(f"{kind}.{key} differs from layer to layer: one value is needed")
             value = value[0]
-        value = fallback if value is None else value
+        value = default if value is None else value
         if value is None:
             raise ValueError(f"{kind}.{key} is missing")
         if type(value) is not int:
@@ -299,50 +291,37 @@ def _architecture(reader: Any, name: str) -> Architecture:
         gated=kind != "gpt2",
         rotary=kind != "gpt2",
         positions=shapes.get("position_embd.weight", [0, 0])[1],
-        norms=4 if kind in _FOUR_NORMS else 2,
-        max_context=max(0, min(size("context_length", 0), 2**31 - 1)),
+        norms=4 if kind in ("gemma2", "gemma3") else 2,
+        max_context=max(0, min(size("context_length", 0), MAX_SIZE)),
     )
 
 
-def _value(reader: Any, key: str) -> Any:
-    """A field's value; None where there is none."""
-    found = reader.get_field(key)
-    if found is None:
-        return None
-    value = found.contents()
+def _gguf_value(reader: Any, key: str) -> Any:
+    field = reader.get_field(key)
+    value: Any = None if field is None else field.contents()
     return value.item() if hasattr(value, "item") else value
 
 
-def _stored(reader: Any, model: Architecture) -> Stored:
-    """What the tensors take, and what one token reads of them: its own experts, its own row of a table."""
-    types: dict[str, dict[str, int]] = {}
-    matrices: dict[str, dict[str, int]] = {}
-    names = {tensor.name for tensor in reader.tensors}
+def _gguf_weights(reader: Any, model: Architecture) -> StoredWeights:
+    types: dict[str, Counter[str]] = defaultdict(Counter)
+    matrices: dict[str, Counter[str]] = defaultdict(Counter)
     for tensor in reader.tensors:
         kind = tensor.tensor_type.name
-        line = types.setdefault(kind, {"tensors": 0, "bytes": 0, "token_bytes": 0})
-        line["tensors"] += 1
-        line["bytes"] += int(tensor.n_bytes)
-        line["token_bytes"] += _read_by_a_token(tensor, model)
-        role = _BLOCK.fullmatch(tensor.name) or _OUTER.fullmatch(tensor.name)
-        if role is None or len(tensor.shape) < 2:
-            continue
-        # A tied table is the head's weights.
-        called = "output" if role[1] == "token_embd" and "output.weight" not in names else role[1]
-        precision = _precision(kind, tensor.n_bytes / max(1, tensor.n_elements))
-        held = matrices.setdefault(called, {})
-        held[precision] = held.get(precision, 0) + 1
-    shares = {
-        called: {name: count / sum(held.values()) for name, count in held.items()} for called, held in matrices.items()
-    }
-    # q, k and v in one tensor: each as that one is stored.
-    for one in ("attn_q", "attn_k", "attn_v"):
-        if one not in shares and "attn_qkv" in shares:
-            shares[one] = shares["attn_qkv"]
-    return Stored(sum(line["bytes"] for line in types.values()), types, shares)
+        types[kind].update(tensors=1, bytes=int(tensor.n_bytes), token_bytes=_bytes_read_by_token(tensor, model))
+        match = _BLOCK.fullmatch(tensor.name)
+        if match is not None and len(tensor.shape) >= 2:
+            name = match[1] or match[2]
+            name = "output" if name == "token_embd" and model.tied_embeddings else name  # the head's weights
+            matrices[name][_precision_of(kind, tensor.n_bytes / max(1, tensor.n_elements))] += 1
+    shares = {name: {kind: count / own.total() for kind, count in own.items()} for name, own in matrices.items()}
+    for name in ("attn_q", "attn_k", "attn_v"):  # a file may store all three in one tensor
+        if name not in shares and "attn_qkv" in shares:
+            shares[name] = shares["attn_qkv"]
+    return StoredWeights(sum(line["bytes"] for line in types.values()), {k: dict(v) for k, v in types.items()}, shares)
 
 
-def _read_by_a_token(tensor: Any, model: Architecture) -> int:
+def _bytes_read_by_token(tensor: Any, model: Architecture) -> int:
+    """Return the bytes that one token reads: its own experts, its own row of a table."""
     size = int(tensor.n_bytes)
     if tensor.name == "position_embd.weight" or (tensor.name == "token_embd.weight" and not model.tied_embeddings):
         return size // max(1, int(tensor.shape[-1]))
@@ -351,7 +330,5 @@ def _read_by_a_token(tensor: Any, model: Architecture) -> int:
     return size
 
 
-def _precision(kind: str, element_bytes: float) -> str:
-    if kind in _SAME:
-        return _SAME[kind]
-    return min(_STAND_INS, key=lambda stand_in: abs(stand_in[1] - element_bytes))[0]
+def _precision_of(kind: str, weight_bytes: float) -> str:
+    return _SAME.get(kind) or min(_WEIGHT_BYTES, key=lambda name: abs(_WEIGHT_BYTES[name] - weight_bytes))

@@ -1,12 +1,12 @@
-"""Run a model's steps: each shape is measured once, and every row that has it gets the figures.
+"""Run a model's steps: measure each shape once, copy its figures to all rows of that shape.
 
-Rows without a kernel, or for a device that is not at hand, are predicted from measured ones.
+Rows without a kernel are predicted from measured ones; so are all rows of a device that is not at hand.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -20,8 +20,8 @@ from bwprof.analysis.prediction.efficiency import efficiency as learn
 from bwprof.analysis.prediction.predict import beside, card_for, model_of, predict_rows
 from bwprof.analysis.prediction.streams import Streams
 from bwprof.analysis.prediction.workload import PredictedCase
-from bwprof.llm.figures import gain, part_of
-from bwprof.llm.workload import LABELS, LAYER, Question, StepPart, StepPoint
+from bwprof.llm.figures import gain, part_from_row
+from bwprof.llm.workload import LABELS, LAYER, ModelRequest, StepPart, StepPoint
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.operation import DEFAULT_CACHE, Spec
 from bwprof.measuring.row import Context, Outcome, unmeasured
@@ -37,98 +37,86 @@ from bwprof.text.parsing import mapping, measurable
 if TYPE_CHECKING:
     import pandas as pd
 
-What = TypeVar("What", Spec, Chain)
+SpecType = TypeVar("SpecType", Spec, Chain)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece(Generic[What]):
-    """An operation of a step, or a layer of it in one graph (a `Chain`), as a run measures it."""
+class Piece(Generic[SpecType]):
+    """An operation of a step, or a layer of it in one graph (a `Chain`), as the run loop measures it."""
 
-    spec: What
+    spec: SpecType
     point: StepPoint
     labels: dict[str, Any]
-    more: int = 0  # bytes read beside the operation's: see `bwprof.llm.workload.StepPart`
+    more: int = 0  # bytes read beyond the operation's: see `bwprof.llm.workload.StepPart`
 
     @property
     def title(self) -> str:
-        """For progress lines."""
         return self.spec.title
 
     @property
     def cache(self) -> str:
-        """cold: a step's weights have been pushed out since the last one."""
+        """Cold: other weights replace a step's weights in the cache."""
         return self.spec.cache
 
     @property
     def repeatable(self) -> bool:
-        """Where something disturbed it."""
         return self.spec.repeatable
 
     def blank_row(self, context: Context) -> RowDict:
-        """Its row before it has run."""
         return self.spec.blank_row(context) | self.labels
 
 
 AnyPiece = Piece[Spec] | Piece[Chain]
 
 
-def pieces_of(question: Question) -> list[Piece[Spec]]:
-    """Every operation of every step that is asked for, in their order."""
-    return [_piece(question, point, part) for point in question.points for part in question.parts(point)]
+def list_pieces(request: ModelRequest) -> list[Piece[Spec]]:
+    """List every operation of every requested step."""
+    return [_make_piece(request, point, part) for point in request.points for part in request.parts(point)]
 
 
-def layers_of(question: Question, backend: str) -> list[Piece[Chain]]:
-    """A layer of each step in one graph, where that is asked for and the backend has kernels for it. They come behind
-    the pieces: what runs graphs on a second stream may slow all that follows (`bwprof.hardware.open_device`).
+def list_all_pieces(request: ModelRequest, backend: str) -> list[AnyPiece]:
+    """List all pieces of a run: the operations, then the layers in one graph if they are requested.
+
+    Layers come last: a second stream for graphs may slow what follows (`bwprof.hardware.open_device`). Layers with an
+    operation that has no kernel are left out.
     """
-    found = [_layer(question, point) for point in question.points] if question.chain else []
-    predicted = registry.is_predicted
-    return [
-        one for one in found if not any(predicted(spec.operation, spec.precision, backend) for spec in one.spec.specs)
+    layers = [_make_layer(request, point) for point in request.points] if request.chain else []
+    measurable_layers = [
+        layer
+        for layer in layers
+        if not any(registry.is_predicted(spec.operation, spec.precision, backend) for spec in layer.spec.specs)
     ]
+    return [*list_pieces(request), *measurable_layers]
 
 
-def items_of(question: Question, backend: str) -> list[AnyPiece]:
-    """All that a run measures on a backend."""
-    return [*pieces_of(question), *layers_of(question, backend)]
+def _make_layer(request: ModelRequest, point: StepPoint) -> Piece[Chain]:
+    parts = request.parts(point, one_layer=True)
+    specs = tuple(_make_piece(request, point, part).spec for part in parts for _ in range(part.count))
+    labels = _labels(request, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
+    return Piece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, specs, labels), point, labels)
 
 
-def _layer(question: Question, point: StepPoint) -> Piece[Chain]:
-    parts = question.parts(point, one_layer=True)
-    specs = [_piece(question, point, part).spec for part in parts for _ in range(part.count)]
-    labels = _labels(question, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
-    return Piece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, tuple(specs), labels), point, labels)
-
-
-def _piece(question: Question, point: StepPoint, part: StepPart) -> Piece[Spec]:
-    case = f"{point.title} {part.role}"  # the formats are no part of it, so that FP16 is compared with FP32
+def _make_piece(request: ModelRequest, point: StepPoint, part: StepPart) -> Piece[Spec]:
+    case = f"{point.title} {part.role}"  # without the formats, so that FP16 can be compared with FP32
     spec = Spec(case, part.operation, part.precision, part.params, None, None, DEFAULT_CACHE, 0)
-    return Piece(spec, point, _labels(question, point, part.role, part.count), part.more)
+    return Piece(spec, point, _labels(request, point, part.role, part.count), part.more)
 
 
-def _labels(question: Question, point: StepPoint, role: str, count: int) -> dict[str, Any]:
-    return {
-        "model": question.model.name,
-        "phase": point.phase,
-        "role": role,
-        "count": count,
-        "step_batch": point.batch,
-        "context": point.context,
-        "weights": point.weights,
-        "kv": point.kv,
-    }
+def _labels(request: ModelRequest, point: StepPoint, role: str, count: int) -> dict[str, Any]:
+    values = (request.model.name, point.phase, role, count, point.batch, point.context, point.weights, point.kv)
+    return dict(zip(LABELS, values, strict=True))
 
 
-def plan_of(pieces: Sequence[Piece[Spec]], *, max_seconds: float | None = None) -> Plan:
-    """The cases, as a run's file keeps them."""
+def make_plan(pieces: Sequence[Piece[Spec]], *, max_seconds: float | None = None) -> Plan:
+    """Return the cases, as a run's file stores them."""
     return Plan(tuple(piece.spec for piece in pieces), None, None, max_seconds)
 
 
-ShapeKey = tuple[str, ...]
+PieceKey = tuple[str, ...]
 
 
-def key_of(labels: Mapping[str, Any]) -> ShapeKey:
-    """What tells a piece, and its row, from the others of a model's run."""
+def piece_key(labels: Mapping[str, Any]) -> PieceKey:
+    """Return what identifies a piece, and its row, in a model's run."""
     return tuple(str(labels.get(name)) for name in ("phase", "role", "step_batch", "context", "weights", "kv", "count"))
 
 
@@ -139,8 +127,8 @@ def _shape(operation: str, precision: str, params: dict[str, int]) -> LaunchShap
     return operation, precision, tuple(sorted(params.items()))
 
 
-def shape_of(row: RowDict) -> LaunchShape | None:
-    """What a row has in common with its copies; None for one that no operation known here gives, a layer's say."""
+def launch_shape(row: RowDict) -> LaunchShape | None:
+    """Return what a row has in common with its copies; None for a row of no known operation, such as a layer."""
     try:
         params = {name: row[name] for name in registry.param_names(row["operation"])}
     except ValueError:
@@ -148,82 +136,64 @@ def shape_of(row: RowDict) -> LaunchShape | None:
     return None if None in params.values() else _shape(row["operation"], row["precision"], params)
 
 
-# A row that no kernel runs, with the time that the device's roofs and the rows measured so far give it.
-Predict = Callable[[RowDict, Roofs, Sequence[RowDict]], RowDict]
-
-
 class PiecesExecutor:
-    """An executor of pieces over one of cases: it measures a shape when it is asked for the first time.
+    """An executor of pieces, by an executor of cases: it measures each shape once.
 
-    What has no kernel gets the time that `predict` gives it, where the device's roofs are known. What is measured
-    later, or again, may change rows that are there already: `bwprof.llm.executor`. Steps that do not fit the
-    device's memory are not measured: their rows say so.
+    It predicts what has no kernel if the device's roofs are known. It skips steps that do not fit the device's memory.
+    `fill_predictions` updates copies and predictions after the run.
     """
 
-    def __init__(
-        self, question: Question, inner: Executor[Spec | Chain], predict: Predict, earlier: Sequence[RowDict] = ()
-    ) -> None:
-        self._question = question
-        self._inner = inner
-        self._predict = predict
+    def __init__(self, request: ModelRequest, inner: Executor[Spec | Chain], earlier: Sequence[RowDict] = ()) -> None:
+        self._request, self._inner = request, inner
         self._context: Context | None = None
-        self._found: dict[LaunchShape, Outcome] = {}
-        self._owner: dict[LaunchShape, ShapeKey] = {}
+        self._outcomes: dict[LaunchShape, Outcome] = {}
+        self._owners: dict[LaunchShape, PieceKey] = {}  # the piece that was measured, of each shape
         for row in earlier:
-            shape = shape_of(row) if row["status"] == "ok" else None
+            shape = launch_shape(row) if row["status"] == "ok" else None
             if shape is not None:
-                self._found[shape] = Outcome(dict(row))
+                self._outcomes[shape] = Outcome(dict(row))
 
     def open(self, deadline: float | None) -> dict[str, Any]:
-        """The device's facts."""
         return self._inner.open(deadline)
 
     def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
-        """The device's roofs."""
         return self._inner.obtain_roofs(wanted, deadline)
 
     def set_context(self, context: Context) -> None:
-        """What the rows of this run share."""
         self._context = context
         self._inner.set_context(context)
 
     def measure(self, piece: AnyPiece, max_seconds: float, deadline: float | None) -> Outcome:
-        """One piece: measured, or as its shape was; a second try of the piece that was measured is one."""
+        """Measure a piece, or copy the outcome of its shape; the piece that was measured is measured again."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
-        refused = self._why_not(piece.point)
-        if refused:
-            return unmeasured(piece, self._context, "skipped", refused)
+        problem = self._memory_problem(piece.point, self._context)
+        if problem:
+            return unmeasured(piece, self._context, "skipped", problem)
         spec = piece.spec
         if isinstance(spec, Chain):
             return self._inner.measure(spec, max_seconds, deadline)
         shape = _shape(spec.operation, spec.precision, spec.params)
-        key = key_of(piece.labels)
-        again = self._owner.get(shape) == key
-        outcome = self._found.get(shape)
-        if outcome is None or again:
+        key = piece_key(piece.labels)
+        outcome = self._outcomes.get(shape)
+        if outcome is None or self._owners.get(shape) == key:
             outcome = self._inner.measure(spec, max_seconds, deadline)
             if outcome.row["status"] == "predicted" and self._context.roofs is not None:
-                measured = [found.row for found in self._found.values() if found.row["status"] == "ok"]
-                outcome = replace(outcome, row=self._predict(outcome.row, self._context.roofs, measured))
+                measured = [other.row for other in self._outcomes.values() if other.row["status"] == "ok"]
+                outcome = replace(outcome, row=predict_row(outcome.row, self._context.roofs, measured))
             if outcome.row["status"] != "skipped":
-                self._found[shape] = outcome
+                self._outcomes[shape] = outcome
         if outcome.row["status"] != "skipped":
-            self._owner.setdefault(shape, key)  # also of a run before: its second try is one
+            self._owners.setdefault(shape, key)  # also for a shape of an earlier run: its second try is measured
         return replace(outcome, row=dict(outcome.row) | {"case": spec.case} | piece.labels)
 
     def close(self) -> None:
-        """Give the device back."""
         self._inner.close()
 
-    def _why_not(self, point: StepPoint) -> str:
-        """Why a step is not measured; "" where it is."""
-        assert self._context is not None
-        memory = self._question.memory_bytes or self._context.facts.get("memory_bytes")
-        if not memory:
-            return ""
-        fit = self._question.fit(point, memory)
-        if fit.fits:
+    def _memory_problem(self, point: StepPoint, context: Context) -> str:
+        memory = self._request.memory_bytes or context.facts.get("memory_bytes")
+        fit = self._request.fit(point, memory) if memory else None
+        if fit is None or fit.fits:
             return ""
         return (
             f"the model does not fit: {bytes_text(fit.weights)} of weights and {bytes_text(fit.kv)} of KV cache, "
@@ -232,186 +202,166 @@ class PiecesExecutor:
 
 
 def card_of_run(run: Mapping[str, Any]) -> Card | None:
-    """The device of a run, as its predictions saw it: by what it was predicted for and the streams that were scaled to
-    it, or by its roofs; None without both.
-    """
+    """Return the device that a run's predictions used: of its roofs, else of its catalogue entry and scaled streams."""
     try:
         if run.get("roofs"):
             roofs = Roofs.from_dict(dict(mapping(run["roofs"], "roofs")))
             return card_of(roofs) if roofs.points else None
-        asked = run.get("predict_device")
+        device = run.get("predict_device")
         streams = run.get("predict_streams")
         own = None if streams is None else Streams.from_dict(streams)
-        return card_of(asked, own) if isinstance(asked, str) else None
-    except (TypeError, ValueError):  # of a file that is not bwprof's own writing
+        return card_of(device, own) if isinstance(device, str) else None
+    except (TypeError, ValueError):  # a file that bwprof did not write
         return None
 
 
 def best_ms(parts: Sequence[StepPart], card: Card) -> list[float]:
-    """What parts would take at the device's roofs, a launch each."""
+    """Return the time of one launch of each part at the device's roofs, ms."""
     cases = [_case(part, part.more) for part in parts]
     return [float(value) for value in predict_rows(cases, card, 1.0)["time_ms"]]
 
 
-def memory_bytes(card: Card) -> int | None:
-    """A device's memory, as it reports it, else as its data sheet has it."""
-    return None if math.isnan(card.memory_gb) else round(card.memory_gb * 1e9)
-
-
-def predicted(
-    question: Question, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
+def predict_steps(
+    request: ModelRequest, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
 ) -> pd.DataFrame:
-    """A model's rows on devices that are not at hand: as measuring gives them, status "predicted".
-
-    Raises
-    ------
-    ValueError
-        For a device that is not known, with the nearest name.
-    """
+    """Predict a model's rows on devices that are not at hand; ValueError for an unknown device."""
     model = model_of(efficiency)
-    frames = [_predicted_on(question, device, model, run_id) for device in devices]
+    frames = [_predict_on(request, device, model, run_id) for device in devices]
     return frames[0] if len(frames) == 1 else beside(frames)
 
 
-def _predicted_on(question: Question, device: str | Roofs, model: float | Efficiency, run_id: str) -> pd.DataFrame:
-    card = card_for(device, model)
-    memory = memory_bytes(card)
-    pieces = pieces_of(question)
-    whole = predict_rows([_case(piece.spec, piece.more) for piece in pieces], card, model)
+def _predict_on(request: ModelRequest, device: str | Roofs, model: float | Efficiency, run_id: str) -> pd.DataFrame:
     from bwprof.results.frame import from_rows, to_rows
 
-    rows = [
-        _labelled(row, piece, question, memory) | {"run_id": run_id or None}
-        for row, piece in zip(to_rows(whole), pieces, strict=True)
-    ]
-    known = dict(whole.attrs.get("run", {}))
-    known |= {"run_id": run_id, "model": question.to_dict(), "device": card.name}
-    known |= {"facts": {"name": card.name, "memory_bytes": memory}}
+    card = card_for(device, model)
+    memory = None if math.isnan(card.memory_gb) else round(card.memory_gb * 1e9)
+    usable = request.memory_bytes or memory
+    pieces = list_pieces(request)
+    predicted = predict_rows([_case(piece.spec, piece.more) for piece in pieces], card, model)
+    rows = []
+    for row, piece in zip(to_rows(predicted), pieces, strict=True):
+        reason = (row["reason"] or "").removeprefix("predicted: ") or None
+        own = {"case": piece.spec.case, "seed": None, "reason": reason, "run_id": run_id or None} | piece.labels
+        if usable and not request.fit(piece.point, usable).fits:
+            own |= {"status": "skipped", "reason": "the model does not fit", "time_ms": None, "bandwidth_gb_s": None}
+        rows.append(row | own)
+    run = dict(predicted.attrs.get("run", {})) | {"run_id": run_id, "model": request.to_dict(), "device": card.name}
+    run |= {"facts": {"name": card.name, "memory_bytes": memory}}
     if isinstance(device, Roofs):
-        known["roofs"] = device.to_dict()
+        run["roofs"] = device.to_dict()
     else:
-        known["predict_device"] = device if "=" in device else card.name
-    if isinstance(device, str) and isinstance(model, Efficiency):
-        known["predict_streams"] = model.streams.as_measured.to_dict()
-    return from_rows(rows, known)
+        run["predict_device"] = device if "=" in device else card.name
+        if isinstance(model, Efficiency):
+            run["predict_streams"] = model.streams.as_measured.to_dict()
+    return from_rows(rows, run)
 
 
 def _case(work: StepPart | Spec, more: int) -> PredictedCase:
     return PredictedCase(work.operation, work.params, work.precision, more=more)
 
 
-def _labelled(row: RowDict, piece: Piece[Spec], question: Question, memory: int | None) -> RowDict:
-    reason = (row["reason"] or "").removeprefix("predicted: ") or None
-    row = row | {"case": piece.spec.case, "seed": None, "reason": reason} | piece.labels
-    known = question.memory_bytes or memory
-    if known and not question.fit(piece.point, known).fits:
-        return row | {"status": "skipped", "reason": "the model does not fit", "time_ms": None, "bandwidth_gb_s": None}
-    return row
-
-
-# What a prediction says of a row that could not be measured; all else the row has already.
-_FILLED = (
+# The columns that a prediction fills in a row without a kernel.
+_PREDICTED = (
     *("time_ms", "time_ms_lo", "time_ms_hi", "bandwidth_gb_s", "tflops", "attainable_gb_s", "ceiling_gb_s"),
     *("peak_gb_s", "pct_peak", "pct_ceiling", "pct_attainable", "pct_roofline", "pct_limit"),
     *("roofline_tflops", "ridge", "bound", "limiter"),
 )
 
 
-def filled(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowDict:
-    """A row that no kernel runs with its time, on the device whose roofs and measured rows these are.
+def predict_row(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowDict:
+    """Predict a row without a kernel, from the device's roofs and measured rows.
 
-    Its kernel is taken to be as good as the one that was measured on the same shape in another precision; where there
-    is none, as the measured rows teach.
+    Its kernel is as efficient as the one measured on the same shape in another precision; else as the measured rows
+    are; else as by default.
     """
-    part, card = part_of(row), card_of(roofs)
+    part, card = part_from_row(row), card_of(roofs)
     best = best_ms([part], card)[0]
-    alike = next((other for other in measured if _same_shape(row, other)), None)
-    if alike is not None:
-        expected = alike["time_ms"] * gain(alike, best_ms([part_of(alike)], card)[0], best)
-        floor = card.streams.floor_seconds * 1e3  # which no kernel's share of its roof makes longer
+    same = next((other for other in measured if _have_same_shape(row, other)), None)
+    if same is not None:
+        expected = same["time_ms"] * gain(same, best_ms([part_from_row(same)], card)[0], best)
+        floor = card.streams.floor_seconds * 1e3  # which a kernel's efficiency does not change
         share = (best - floor) / (expected - floor) if expected > best > floor else 1.0
-        found = _predicted(part, roofs, share)
-        said = f"as good as the kernel of {alike['precision']} measured on this shape, {share:.0%} of the nearer roof"
+        predicted = _predict_part(part, roofs, share)
+        reason = f"as good as the kernel of {same['precision']} measured on this shape, {share:.0%} of the nearer roof"
     else:
-        try:
-            from bwprof.results.frame import from_rows
-
-            found = _predicted(part, roofs, learn(from_rows(measured), roofs) if measured else DEFAULT_EFFICIENCY)
-        except ValueError:  # nothing to learn from in these rows
-            found = _predicted(part, roofs, DEFAULT_EFFICIENCY)
-        said = str(found["reason"]).removeprefix("predicted: ")
-    found |= _of_the_driver(found, [row, *measured])
-    return row | {name: found[name] for name in _FILLED} | {"reason": said}
-
-
-def _of_the_driver(found: RowDict, rows: Sequence[RowDict]) -> RowDict:
-    """The theoretical bandwidth as measured rows of the device have it, which is not quite the data sheet's."""
-    peak = next((value for row in rows if (value := measurable(row.get("peak_gb_s")))), None)
-    speed = measurable(found["bandwidth_gb_s"])
-    return {} if peak is None or speed is None else {"peak_gb_s": peak, "pct_peak": 100 * speed / peak}
+        predicted = _predict_part(part, roofs, _learn(measured, roofs))
+        reason = str(predicted["reason"]).removeprefix("predicted: ")
+    # Measured rows have the driver's theoretical bandwidth, which differs a little from the data sheet's.
+    peak = next((value for other in [row, *measured] if (value := measurable(other.get("peak_gb_s")))), None)
+    speed = measurable(predicted["bandwidth_gb_s"])
+    if peak is not None and speed is not None:
+        predicted |= {"peak_gb_s": peak, "pct_peak": 100 * speed / peak}
+    return row | {name: predicted[name] for name in _PREDICTED} | {"reason": reason}
 
 
-def _predicted(part: StepPart, roofs: Roofs, efficiency: Any) -> RowDict:
+def _learn(measured: Sequence[RowDict], roofs: Roofs) -> Any:
+    from bwprof.results.frame import from_rows
+
+    try:
+        return learn(from_rows(measured), roofs) if measured else DEFAULT_EFFICIENCY
+    except ValueError:  # these rows teach nothing
+        return DEFAULT_EFFICIENCY
+
+
+def _predict_part(part: StepPart, roofs: Roofs, efficiency: Any) -> RowDict:
     from bwprof.results.frame import to_rows
 
     return to_rows(predict_rows([_case(part, part.more)], roofs, efficiency))[0]
 
 
-def _same_shape(row: RowDict, other: RowDict) -> bool:
+def _have_same_shape(row: RowDict, other: RowDict) -> bool:
     names = registry.param_names(row["operation"])
     return row["operation"] == other["operation"] and all(row[name] == other[name] for name in names)
 
 
-_OWN = ("case", *LABELS)  # what a copy does not share with its original
+_OWN = ("case", *LABELS)  # the columns that a copy does not share with its original
 
 
 def fill_predictions(store: Store) -> None:
-    """Make copies and predictions anew of the rows that finally count: of those that were measured last, or again.
+    """Update a run's copies and predictions from the final rows of each shape.
 
-    For the end of a run, an interrupted one among them, whose rows are those of a run before, too.
+    Called at the end of a run, also of an interrupted or resumed one.
     """
-    final = _final(store.rows)
+    final = _find_final_rows(store.rows)
     for number, row in enumerate(store.rows):
         shape = _measured_shape(row)
         origin = number if shape is None else final[shape]
         if store.rows[origin]["time_ms"] != row["time_ms"]:
             copy = dict(store.rows[origin]) | {name: row[name] for name in _OWN}
             store.replace(number, copy, store.samples[origin])
-    roofs = _roofs(store.run)
+    roofs = _read_roofs(store.run)
     if roofs is None:
         return
     measured = [store.rows[number] for number in sorted(final.values())]
-    made: dict[LaunchShape, RowDict] = {}
+    predictions: dict[LaunchShape, RowDict] = {}
     for number, row in enumerate(store.rows):
-        shape = shape_of(row)
+        shape = launch_shape(row)
         if row["status"] != "predicted" or shape is None:
             continue
-        if shape not in made:
-            made[shape] = filled(row, roofs, measured)
-        fresh = made[shape]
-        if fresh["time_ms"] != row["time_ms"]:
+        if shape not in predictions:
+            predictions[shape] = predict_row(row, roofs, measured)
+        if predictions[shape]["time_ms"] != row["time_ms"]:
             now = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), "bwprof_version": __version__}
-            store.replace(number, dict(fresh) | {name: row[name] for name in _OWN} | now)
+            store.replace(number, dict(predictions[shape]) | {name: row[name] for name in _OWN} | now)
 
 
 def _measured_shape(row: RowDict) -> LaunchShape | None:
-    return shape_of(row) if row["status"] == "ok" and row["role"] != LAYER else None
+    return launch_shape(row) if row["status"] == "ok" and row["role"] != LAYER else None
 
 
-def _final(rows: Sequence[RowDict]) -> dict[LaunchShape, int]:
-    """Of each shape that was measured the number of the row that counts: the least disturbed, of those the first."""
-    found: dict[LaunchShape, int] = {}
+def _find_final_rows(rows: Sequence[RowDict]) -> dict[LaunchShape, int]:
+    """Return the number of each measured shape's least disturbed row, the first of equal ones."""
+    final: dict[LaunchShape, int] = {}
     for number, row in enumerate(rows):
         shape = _measured_shape(row)
-        if shape is not None and (shape not in found or doubt(row) < doubt(rows[found[shape]])):
-            found[shape] = number
-    return found
+        if shape is not None and (shape not in final or doubt(row) < doubt(rows[final[shape]])):
+            final[shape] = number
+    return final
 
 
-def _roofs(run: dict[str, Any]) -> Roofs | None:
-    """Those that the run's rows are held against."""
+def _read_roofs(run: dict[str, Any]) -> Roofs | None:
     try:
-        found = Roofs.from_dict(run["roofs"]) if run.get("roofs") else None
+        roofs = Roofs.from_dict(run["roofs"]) if run.get("roofs") else None
     except ValueError:
         return None
-    return found if found is not None and found.points else None
+    return roofs if roofs is not None and roofs.points else None

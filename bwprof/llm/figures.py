@@ -1,98 +1,141 @@
-"""What a model's rows say: per step its time and tokens, what limits it, what other formats would bring, what fits.
+"""Figures of a model's rows: each step's time and tokens, its limiter, the gain of other formats, what fits the memory.
 
-Rows are plain dicts with the columns of the schema and those of `bwprof.models.question.LABELS`; no device is seen.
+Rows are plain dicts with the columns of the schema and `bwprof.llm.workload.LABELS`; no device is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from bwprof import registry
 from bwprof.costs import cost
 from bwprof.llm import workload
-from bwprof.llm.workload import AS_STORED, DECODE, LAYER, WEIGHTS, LeftOut, Question, StepPart, StepPoint
+from bwprof.llm.workload import (
+    AS_STORED,
+    LAYER,
+    WEIGHTS,
+    ModelRequest,
+    OmittedWork,
+    StepPart,
+    StepPoint,
+    kv_format,
+)
 from bwprof.roofs.limiter import no_gain
 
 StepRow = Mapping[str, Any]
 
-# Of which roof a row's share counts, by the side of the ridge that it is on.
+# The column with a row's share of its roof, by the side of the ridge.
 _SHARES = {"memory": "pct_attainable", "compute": "pct_roofline"}
+
+_POINT = ("phase", "step_batch", "context", "weights", "kv")
 
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """One step: its rows, and what they add up to. None where a row has no time, or its device no such figure.
+    """One step: its rows and their sums; None for what the rows or the device do not give.
 
-    `limit_pct`: the time at the roofs that apply, of the time taken. `mbu_pct`: the bytes of weights and cache that the
-    step reads, by its time, of the theoretical peak. `measured_pct`: of the time, what was measured.
+    Attributes
+    ----------
+    moved_bytes, read_bytes : int
+        Bytes that all operations move; bytes of weights and cache that they read.
+    mbu_pct : float
+        `read_bytes` by the time, in percent of the theoretical peak bandwidth.
+    limit_pct : float
+        The time at the roofs, in percent of the time.
+    measured_pct : float
+        The share of the time that was measured, %.
+    missing : str
+        Why there is no time.
     """
 
     point: StepPoint
     rows: tuple[StepRow, ...]
     fit: workload.Fit | None
-    time_ms: float | None
-    tokens_s: float | None
     moved_bytes: int
     read_bytes: int
-    mbu_pct: float | None
-    limit_pct: float | None
-    limiter: str | None
-    measured_pct: float | None
-    missing: str
+    time_ms: float | None = None
+    tokens_s: float | None = None
+    mbu_pct: float | None = None
+    limit_pct: float | None = None
+    limiter: str | None = None
+    measured_pct: float | None = None
+    missing: str = ""
+
+    @property
+    def may_fit(self) -> bool:
+        """Whether the memory is enough, or unknown."""
+        return self.fit is None or self.fit.fits
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether an operation of it was predicted."""
+        return any(row["status"] == "predicted" for row in self.rows)
+
+    @property
+    def launches(self) -> int:
+        """Launches of its operations."""
+        return sum(int(row["count"]) for row in self.rows)
 
 
-def steps_of(question: Question, rows: Sequence[StepRow], memory_bytes: int | None) -> list[StepFigures]:
-    """The steps of a question, in its order, from their rows; those that have none are left out."""
+def compute_steps(request: ModelRequest, rows: Sequence[StepRow], memory_bytes: int | None) -> list[StepFigures]:
+    """Compute the requested steps that have rows, in the request's order."""
     by_point: dict[tuple[object, ...], list[StepRow]] = {}
-    for row in (row for row in rows if row["role"] != LAYER):
-        by_point.setdefault(tuple(row[name] for name in _POINT), []).append(row)
-    found = []
-    for point in question.points:
-        own = by_point.get(astuple(point))
-        if own:
-            memory = question.memory_bytes or memory_bytes
-            found.append(_step(question, point, own, question.fit(point, memory) if memory else None))
-    return found
+    for row in rows:
+        if row["role"] != LAYER:
+            by_point.setdefault(tuple(row[name] for name in _POINT), []).append(row)
+    memory = request.memory_bytes or memory_bytes
+    return [
+        _compute_step(request, point, by_point[astuple(point)], request.fit(point, memory) if memory else None)
+        for point in request.points
+        if astuple(point) in by_point
+    ]
 
 
-_POINT = ("phase", "step_batch", "context", "weights", "kv")
-
-
-def _step(question: Question, point: StepPoint, rows: list[StepRow], fit: workload.Fit | None) -> StepFigures:
-    question.check_roles(point, (row["role"] for row in rows))
-    by_part = {(part.role, part.precision): part for part in question.parts(point)}
-    read = sum(
-        int(row["count"]) * workload.read_by(_as_launched(part, row), question.model)
-        for row in rows
-        if (part := by_part.get((row["role"], row["precision"]))) is not None
-    )
+def _compute_step(
+    request: ModelRequest, point: StepPoint, rows: list[StepRow], fit: workload.Fit | None
+) -> StepFigures:
+    request.check_roles(point, (row["role"] for row in rows))
     moved = sum(int(row["count"]) * ((row["bytes_read"] or 0) + (row["bytes_written"] or 0)) for row in rows)
-    missing = "; ".join(dict.fromkeys(_why(row) for row in rows if row["time_ms"] is None))
-    if missing or (fit is not None and not fit.fits):
-        return StepFigures(point, tuple(rows), fit, None, None, moved, read, None, None, None, None, missing)
+    read = _sum_read_bytes(request, point, rows)
+    missing = "; ".join(dict.fromkeys(_why_no_time(row) for row in rows if row["time_ms"] is None))
+    step = StepFigures(point, tuple(rows), fit, moved, read, missing=missing)
+    if missing or not step.may_fit:
+        return step
     times = [int(row["count"]) * float(row["time_ms"]) for row in rows]
     total = sum(times)
-    peak = next((row["peak_gb_s"] for row in rows if row["peak_gb_s"] is not None), None)
+    peak = _peak_of(rows)
     measured = sum(time for row, time in zip(rows, times, strict=True) if row["status"] == "ok")
-    return StepFigures(
-        point,
-        tuple(rows),
-        fit,
-        total,
-        (point.tokens if point.phase != DECODE else point.batch) / total * 1e3,
-        moved,
-        read,
-        100 * read / total / 1e6 / peak if peak else None,
-        _weighted([limit_pct(row) for row in rows], times),
-        _most([limiter(row) for row in rows], times),
-        100 * measured / total,
-        "",
+    return replace(
+        step,
+        time_ms=total,
+        tokens_s=point.tokens / total * 1e3,
+        mbu_pct=100 * read / total / 1e6 / peak if peak else None,
+        limit_pct=_weighted_mean([limit_pct(row) for row in rows], times),
+        limiter=_longest([limiter(row) for row in rows], times),
+        measured_pct=100 * measured / total,
     )
 
 
-def _why(row: StepRow) -> str:
+def _peak_of(rows: Sequence[StepRow]) -> float | None:
+    return next((row["peak_gb_s"] for row in rows if row["peak_gb_s"] is not None), None)
+
+
+def _sum_read_bytes(request: ModelRequest, point: StepPoint, rows: Sequence[StepRow]) -> int:
+    parts = {(part.role, part.precision): part for part in request.parts(point)}
+    read = 0
+    for row in rows:
+        part = parts.get((row["role"], row["precision"]))
+        if part is not None:
+            own = part_from_row(row)  # a run may have launched another shape in this role
+            part = part if own.params == part.params else replace(own, formats=part.formats)
+            read += int(row["count"]) * workload.bytes_read_by(part, request.model)
+    return read
+
+
+def _why_no_time(row: StepRow) -> str:
     if row["status"] == "predicted" and row.get("attainable_gb_s") is None:
         return (
             f"no kernel takes {row['precision']} here, and without the device's roofs its time cannot be predicted: "
@@ -102,18 +145,18 @@ def _why(row: StepRow) -> str:
 
 
 def limiter(row: StepRow) -> str | None:
-    """What limits a row: its column of that name, else the side of the ridge."""
+    """Return what limits a row: its column of that name, else the side of the ridge."""
     return row.get("limiter") or row.get("bound") or None
 
 
 def limit_pct(row: StepRow) -> float | None:
-    """A row's share of the roof that applies to it."""
-    found: float | None = row.get("pct_limit")
-    return row.get(_SHARES.get(row.get("bound") or "", "pct_attainable")) if found is None else found
+    """Return a row's share of the roof that applies to it, %."""
+    share: float | None = row.get("pct_limit")
+    return row.get(_SHARES.get(row.get("bound") or "", "pct_attainable")) if share is None else share
 
 
-def _weighted(shares: Iterable[float | None], times: Sequence[float]) -> float | None:
-    """The shares' mean by time, where they are known of nearly all of it."""
+def _weighted_mean(shares: Iterable[float | None], times: Sequence[float]) -> float | None:
+    """Return the mean by time of the shares; None if they are unknown for more than 5 % of it."""
     known = [(share, time) for share, time in zip(shares, times, strict=True) if share is not None]
     weight = sum(time for _, time in known)
     if weight < 0.95 * sum(times):
@@ -121,23 +164,36 @@ def _weighted(shares: Iterable[float | None], times: Sequence[float]) -> float |
     return sum(share * time for share, time in known) / weight
 
 
-def _most(words: Iterable[str | None], times: Sequence[float]) -> str | None:
-    """The word that stands for most of the time; None where it is not known of half of it."""
-    found: dict[str, float] = {}
-    for word, time in zip(words, times, strict=True):
-        if word:
-            found[word] = found.get(word, 0.0) + time
-    if sum(found.values()) < sum(times) / 2:
+def _longest(names: Iterable[str | None], times: Sequence[float]) -> str | None:
+    """Return the name with the most time; None if names are unknown for more than half of it."""
+    totals: dict[str, float] = {}
+    for name, time in zip(names, times, strict=True):
+        if name:
+            totals[name] = totals.get(name, 0.0) + time
+    if sum(totals.values()) < sum(times) / 2:
         return None
-    return max(found, key=lambda word: found[word], default=None)
+    return max(totals, key=lambda name: totals[name], default=None)
+
+
+def part_from_row(row: StepRow) -> StepPart:
+    """Return the operation of a row, one launch."""
+    params = {name: int(row[name]) for name in registry.param_names(row["operation"])}
+    part = StepPart(str(row.get("role", "")), row["operation"], row["precision"], params, 1, "")
+    read = row.get("bytes_read") if row["status"] == "predicted" else None
+    return part if read is None else replace(part, more=int(read + row["bytes_written"]) - _moved_bytes(part))
+
+
+def _moved_bytes(part: StepPart) -> int:
+    params: dict[str, Any] = dict(part.params)
+    return int(cost(part.operation, precision=part.precision, **params).bytes) + part.more
 
 
 # ---- a layer in one graph ----
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer's operations in one graph, and the sum of their own times; None where there is no time, with why."""
+class LayerTime:
+    """The time of a layer's operations in one graph, and the sum of their own times; `reason`: why there is no time."""
 
     point: StepPoint
     together_ms: float | None
@@ -145,45 +201,39 @@ class Layer:
     reason: str
 
 
-def layers_of(question: Question, found: Sequence[StepFigures], rows: Sequence[StepRow]) -> list[Layer]:
-    """Every layer that was measured in one graph; not those without kernels, which older runs list as skipped."""
-    steps_by = {astuple(step.point): step for step in found}
-    result = []
-    for row in (row for row in rows if row["role"] == LAYER):
-        step = steps_by.get(tuple(row[name] for name in _POINT))
-        if step is None or (row["status"] == "skipped" and _any_predicted(step)):
-            continue
-        parts = question.parts(step.point, one_layer=True)
-        times = {(part["role"], *part_of(part).params.values()): part["time_ms"] for part in step.rows}
-        known = [times.get((part.role, *part.params.values())) for part in parts]
-        total = None
-        if all(time is not None for time in known):
-            total = sum(part.count * float(time) for part, time in zip(parts, known, strict=True) if time is not None)
-        said = "" if row["time_ms"] is not None else f"{row['status']}: {row['reason']}"
-        result.append(Layer(step.point, row["time_ms"], total, said))
-    return result
+def compute_layers(
+    request: ModelRequest, steps: Sequence[StepFigures], rows: Sequence[StepRow]
+) -> tuple[list[LayerTime], list[StepPoint]]:
+    """Return the layers in one graph, and the steps that have none because an operation has no kernel."""
+    by_point = {astuple(step.point): step for step in steps}
+    layers = []
+    for row in rows:
+        step = by_point.get(tuple(row[name] for name in _POINT)) if row["role"] == LAYER else None
+        if step is not None and not (row["status"] == "skipped" and step.is_predicted):
+            reason = "" if row["time_ms"] is not None else f"{row['status']}: {row['reason']}"
+            layers.append(LayerTime(step.point, row["time_ms"], _sum_of_layer(request, step), reason))
+    present = {layer.point for layer in layers}
+    absent = [step.point for step in steps if request.chain and step.is_predicted and step.point not in present]
+    return layers, absent
 
 
-def without_layer(question: Question, found: Sequence[StepFigures], layers: Sequence[Layer]) -> list[StepPoint]:
-    """The steps whose layer in one graph was asked for, but has no kernels to be measured with."""
-    if not question.chain:
-        return []
-    there = {layer.point for layer in layers}
-    return [step.point for step in found if step.point not in there and _any_predicted(step)]
-
-
-def _any_predicted(step: StepFigures) -> bool:
-    return any(row["status"] == "predicted" for row in step.rows)
+def _sum_of_layer(request: ModelRequest, step: StepFigures) -> float | None:
+    times = {(row["role"], *part_from_row(row).params.values()): row["time_ms"] for row in step.rows}
+    total = 0.0
+    for part in request.parts(step.point, one_layer=True):
+        time = times.get((part.role, *part.params.values()))
+        if time is None:
+            return None
+        total += part.count * float(time)
+    return total
 
 
 # ---- other formats ----
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """A step with its weights and its cache in other formats. `source`: measured or predicted; of the latter whether
-    there is no kernel.
-    """
+class StepFormat:
+    """A step with its weights and its cache in other formats. `source`: measured, predicted, or NO_KERNEL."""
 
     weights: str
     kv: str
@@ -194,199 +244,20 @@ class Format:
     kv_bytes: int = 0
 
 
-NO_KERNEL = "predicted, no kernel"
-
-# What parts would take at their device's roofs, ms each.
-Best = Callable[[Sequence[StepPart]], Sequence[float]]
-
-
-def formats_of(
-    question: Question, found: Sequence[StepFigures], base: StepFigures, best: Best | None = None
-) -> list[Format]:
-    """A step in every format: as it was measured, else as its own operations would do with other bytes."""
-    names = [name for name in workload.formats_of(WEIGHTS) if name != "tf32"]
-    if base.point.weights not in names:
-        names.append(base.point.weights)
-    pairs = [(name, base.point.kv if name == base.point.weights else _kv_beside(name, base.point.kv)) for name in names]
-    return _in_formats(question, found, base, pairs, best)
-
-
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """What narrower weights, a narrower cache, or both (as people call them) make a step: so many times as fast."""
+class FormatOffer:
+    """What a narrower format brings: the current time divided by the new one."""
 
-    said: str
+    name: str
     times: float
     is_measured: bool
 
 
-def offers_of(
-    question: Question,
-    found: Sequence[StepFigures],
-    base: StepFigures,
-    formats: Sequence[Format],
-    best: Best | None = None,
-) -> list[Offer]:
-    """What the next narrower weights, an eight-bit cache, and both bring; those that are not known are left out."""
-    point = base.point
-    weights = narrower(point.weights, {line.weights for line in formats if line.source == NO_KERNEL})
-    caches = _narrower_caches(point.kv)
-    cached = dict(
-        zip(caches, _in_formats(question, found, base, [(point.weights, kv) for kv in caches], best), strict=True)
-    )
-    kv = next((kv for kv, line in cached.items() if line.source != NO_KERNEL and line.time_ms), None)
-    lines: list[tuple[str, Format | None]] = []
-    if weights is not None:
-        found_line = next((line for line in formats if line.weights == weights[0]), None)
-        alone = found_line is None or found_line.kv == point.kv  # FP32's cache becomes as narrow as the weights
-        lines.append((f"{weights[1]} weights{'' if alone else ' and cache'}", found_line))
-    if kv is not None:
-        lines.append((f"{_CACHES[kv]} KV cache", cached[kv]))
-    if weights is not None and kv is not None:
-        lines.append((BOTH, _in_formats(question, found, base, [(weights[0], kv)], best)[0]))
-    return [
-        Offer(said, base.time_ms / line.time_ms, line.source == "measured")
-        for said, line in lines
-        if line is not None and line.time_ms and base.time_ms
-    ]
-
-
-def cache_that_fits(
-    question: Question, found: Sequence[StepFigures], base: StepFigures, formats: Sequence[Format]
-) -> Format | None:
-    """For a step that does not fit in whatever weights: an eight-bit cache with which it does, beside its weights, else
-    beside the widest narrower ones; None where there is none.
-    """
-    if base.fit is None or any(line.fits for line in formats):
-        return None
-    size = base.fit.weights
-    narrow = sorted((line for line in formats if line.weight_bytes < size), key=lambda line: -line.weight_bytes)
-    weights = [base.point.weights, *(line.weights for line in narrow)]
-    pairs = [(name, kv) for name in weights for kv in _narrower_caches(base.point.kv)]
-    for line in _in_formats(question, found, base, pairs, None):
-        if line.fits and not _without_kernels(question, base, line.weights, line.kv):
-            return line
-    return None
-
-
-def _narrower_caches(kv: str) -> list[str]:
-    return [] if registry.is_narrow(kv) or kv == "fp32" else list(_CACHES)
-
+NO_KERNEL = "predicted, no kernel"
 
 BOTH = "both"
 
 _CACHES = {"fp8_e4m3": "FP8", "int8": "INT8"}
-
-
-def _in_formats(
-    question: Question,
-    found: Sequence[StepFigures],
-    base: StepFigures,
-    pairs: Sequence[tuple[str, str]],
-    best: Best | None,
-) -> list[Format]:
-    """A step with its weights and its cache in pairs of formats: measured, else predicted."""
-    projected = projected_ms(question, base, pairs, best)
-    result = []
-    for (weights, kv), other in zip(pairs, projected, strict=True):
-        wanted = replace(base.point, weights=weights, kv=kv)
-        own = next((step for step in found if step.point == wanted), None)
-        time_ms: float | None
-        if own is not None and own.time_ms is not None:
-            time_ms, source = own.time_ms, "measured" if (own.measured_pct or 0) > 50 else "predicted"
-        else:
-            guessed = NO_KERNEL if _without_kernels(question, base, weights, kv) else "predicted"
-            time_ms, source = other, guessed if other is not None else ""
-        size = question.weight_bytes(weights)
-        cache = workload.kv_bytes(question.model, kv, base.point.batch, base.point.context)
-        fits = None if base.fit is None else size + cache <= base.fit.usable
-        result.append(Format(weights, kv, size, fits, time_ms if fits is not False else None, source, cache))
-    return result
-
-
-def _kv_beside(weights: str, kv: str) -> str:
-    """The cache's format in a table over the weights' formats: a narrow one as it was, else one as wide as they are."""
-    if not registry.is_narrow(kv) and (weights in ("fp32", "bf16") or kv == "fp32"):
-        return workload.kv_format(weights)
-    return kv
-
-
-def projected_ms(
-    question: Question, base: StepFigures, pairs: Sequence[tuple[str, str]], best: Best | None = None
-) -> list[float | None]:
-    """The time of a step with its weights and its cache in other formats.
-
-    What memory limits takes as much longer or shorter as it would at the device's roofs (`best`; as its bytes, where
-    those are not known), at the same share of them. What arithmetic, a launch's latency or the kernel limits gains
-    nothing. None where the step has no time, or an operation does not take the format.
-    """
-    now = [_other_parts(question, base, weights, kv) for weights, kv in pairs]
-    if base.time_ms is None:
-        return [None] * len(pairs)
-    before = [part_of(row) for row in base.rows]
-    flat = [part for parts in now for part in parts or ()]
-    times = list(best([*before, *flat])) if best is not None else [float(_moved(part)) for part in (*before, *flat)]
-    old, rest = times[: len(before)], iter(times[len(before) :])
-    return [None if parts is None else _sum(base, old, [next(rest) for _ in parts]) for parts in now]
-
-
-def _sum(base: StepFigures, before: Sequence[float], after: Sequence[float]) -> float:
-    """The step's time, each operation's changed as its best time changes."""
-    total = 0.0
-    for row, old, new in zip(base.rows, before, after, strict=True):
-        total += int(row["count"]) * float(row["time_ms"]) * gain(row, old, new)
-    return total
-
-
-def gain(row: StepRow, before: float, after: float) -> float:
-    """How much longer a row takes in another format, from its best times there: fewer bytes are no less time where
-    something else limits, as `bwprof.speedup` has it.
-    """
-    factor = after / before if before else 1.0
-    return factor if no_gain(row) is None else max(factor, 1.0)
-
-
-def _other_parts(question: Question, base: StepFigures, weights: str, kv: str) -> list[StepPart] | None:
-    """The step's operations in other formats, as its rows have them; None where one does not take its format."""
-    if weights == AS_STORED:
-        return None
-    other = replace(base.point, weights=weights, kv=kv)
-    try:
-        found = workload.parts(question.model, other, question.layout_of(base.point.weights))
-    except ValueError:
-        return None
-    by_role = {part.role: part for part in found}
-    parts = [by_role.get(row["role"]) for row in base.rows]
-    # A run of a bwprof that launched other shapes in this role has none of the step's.
-    alike = [part for part, row in zip(parts, base.rows, strict=True) if part and part.params == part_of(row).params]
-    return alike if len(alike) == len(parts) else None
-
-
-def _without_kernels(question: Question, base: StepFigures, weights: str, kv: str) -> bool:
-    """Whether nothing runs an operation of the step in other formats on its device, a CPU."""
-    backend = str(base.rows[0]["backend"])
-    found = _other_parts(question, base, weights, kv) or []
-    return any(registry.is_without_kernel(part.operation, part.precision, backend) for part in found)
-
-
-def part_of(row: StepRow) -> StepPart:
-    """The operation that a row is of."""
-    params = {name: int(row[name]) for name in registry.param_names(row["operation"])}
-    part = StepPart(str(row.get("role", "")), row["operation"], row["precision"], params, 1, "")
-    read = row.get("bytes_read") if row["status"] == "predicted" else None
-    return part if read is None else replace(part, more=int(read + row["bytes_written"]) - _moved(part))
-
-
-def _as_launched(part: StepPart, row: StepRow) -> StepPart:
-    """A part of a step with the shape that its row has."""
-    own = part_of(row)
-    return part if own.params == part.params else replace(own, formats=part.formats)
-
-
-def _moved(part: StepPart) -> int:
-    params: dict[str, Any] = dict(part.params)
-    return int(cost(part.operation, precision=part.precision, **params).bytes) + part.more
-
 
 _NARROWER = (
     (("fp32", "tf32"), ("fp16", "FP16")),
@@ -394,74 +265,233 @@ _NARROWER = (
     (("fp8_e4m3", "int8"), ("q4_0", "Q4_0")),
 )
 
+BestTimes = Callable[[Sequence[StepPart]], Sequence[float]]  # the times of parts at the device's roofs, ms each
 
-def narrower(weights: str, without: Collection[str] = ()) -> tuple[str, str] | None:
-    """The next narrower format of the weights that is none of those, and what people call it; None below 8 bits."""
-    while found := next((found for names, found in _NARROWER if weights in names), None):
-        if found[0] not in without:
-            return found
-        weights = found[0]
-    return None
+
+class FormatComparison:
+    """A step in other formats: measured, else predicted from its own operations and their new bytes.
+
+    Parameters
+    ----------
+    request : ModelRequest
+    steps : sequence of StepFigures
+        All steps of the request, some of which may be measured in other formats.
+    base : StepFigures
+        The step to compare.
+    best : callable, optional
+        Gives the times of parts at the device's roofs; without it, predictions follow the bytes.
+    """
+
+    def __init__(
+        self, request: ModelRequest, steps: Sequence[StepFigures], base: StepFigures, best: BestTimes | None = None
+    ) -> None:
+        self.request, self.steps, self.base, self.best = request, steps, base, best
+
+    @cached_property
+    def formats(self) -> list[StepFormat]:
+        """The step with its weights in every format; the cache is as wide as they are, a narrow one stays."""
+        point = self.base.point
+        names = [name for name in workload.list_formats(WEIGHTS) if name != "tf32"]
+        if point.weights not in names:
+            names.append(point.weights)
+        return self._compare([(name, self._kv_beside(name)) for name in names])
+
+    def _kv_beside(self, weights: str) -> str:
+        point = self.base.point
+        wide = weights in ("fp32", "bf16") or point.kv == "fp32"
+        return (
+            kv_format(weights) if weights != point.weights and wide and not registry.is_narrow(point.kv) else point.kv
+        )
+
+    @property
+    def fp16_ms(self) -> float | None:
+        """The time with FP16 weights."""
+        return next((line.time_ms for line in self.formats if line.weights == "fp16"), None)
+
+    def tokens_s(self, time_ms: float | None) -> float | None:
+        """Return the tokens per second at another time of the step."""
+        base = self.base
+        if time_ms is None or base.time_ms is None or base.tokens_s is None:
+            return None
+        return base.tokens_s * base.time_ms / time_ms
+
+    def offers(self) -> list[FormatOffer]:
+        """Return the gain of the next narrower weights, of an eight-bit cache, and of both, as far as known."""
+        point = self.base.point
+        weights = self._narrower_weights()
+        caches = self._compare([(point.weights, kv) for kv in self._narrower_caches()])
+        cache = next((line for line in caches if line.source != NO_KERNEL and line.time_ms), None)
+        lines: dict[str, StepFormat] = {}
+        if weights is not None:
+            line = next(line for line in self.formats if line.weights == weights[0])
+            also_cache = "" if line.kv == point.kv else " and cache"  # FP32's becomes as narrow as the weights
+            lines[f"{weights[1]} weights{also_cache}"] = line
+        if cache is not None:
+            lines[f"{_CACHES[cache.kv]} KV cache"] = cache
+            if weights is not None:
+                lines[BOTH] = self._compare([(weights[0], cache.kv)])[0]
+        return [
+            FormatOffer(name, self.base.time_ms / line.time_ms, line.source == "measured")
+            for name, line in lines.items()
+            if line.time_ms and self.base.time_ms
+        ]
+
+    def fitting_cache(self) -> StepFormat | None:
+        """Return an eight-bit cache with which a step fits that fits in no weights; None if there is none.
+
+        The weights stay if that is enough, else they are the widest narrower ones.
+        """
+        base = self.base
+        if base.fit is None or any(line.fits for line in self.formats):
+            return None
+        size = base.fit.weights
+        narrow = sorted(
+            (line for line in self.formats if line.weight_bytes < size), key=lambda line: -line.weight_bytes
+        )
+        weights = [base.point.weights, *(line.weights for line in narrow)]
+        lines = self._compare([(name, kv) for name in weights for kv in self._narrower_caches()])
+        return next((line for line in lines if line.fits and not self._lacks_kernels(line.weights, line.kv)), None)
+
+    def _narrower_weights(self) -> tuple[str, str] | None:
+        """Return the next narrower format of the weights that has kernels, and its name; None below 8 bits."""
+        weights = self.base.point.weights
+        excluded = {line.weights for line in self.formats if line.source == NO_KERNEL}
+        while line := next((line for names, line in _NARROWER if weights in names), None):
+            if line[0] not in excluded:
+                return line
+            weights = line[0]
+        return None
+
+    def _narrower_caches(self) -> list[str]:
+        kv = self.base.point.kv
+        return [] if registry.is_narrow(kv) or kv == "fp32" else list(_CACHES)
+
+    def _compare(self, pairs: Sequence[tuple[str, str]]) -> list[StepFormat]:
+        base, result = self.base, []
+        for (weights, kv), predicted_ms in zip(pairs, self._predict(pairs), strict=True):
+            point = replace(base.point, weights=weights, kv=kv)
+            own = next((step for step in self.steps if step.point == point and step.time_ms is not None), None)
+            if own is not None:
+                time_ms, source = own.time_ms, "measured" if (own.measured_pct or 0) > 50 else "predicted"
+            else:
+                time_ms, source = predicted_ms, NO_KERNEL if self._lacks_kernels(weights, kv) else "predicted"
+            source = source if time_ms is not None else ""
+            size = self.request.weight_bytes(weights)
+            cache = workload.kv_bytes(self.request.model, kv, base.point.batch, base.point.context)
+            fits = None if base.fit is None else size + cache <= base.fit.usable
+            result.append(StepFormat(weights, kv, size, fits, time_ms if fits is not False else None, source, cache))
+        return result
+
+    def _predict(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:
+        """Predict the step's time in pairs of formats; None without a time, or if an operation refuses the format.
+
+        Memory-bound operations change as their time at the roofs does (as their bytes, without roofs); others gain
+        nothing.
+        """
+        new = [self._parts(weights, kv) for weights, kv in pairs]
+        if self.base.time_ms is None:
+            return [None] * len(pairs)
+        old = [part_from_row(row) for row in self.base.rows]
+        flat = [*old, *(part for parts in new for part in parts or ())]
+        times = iter(self.best(flat) if self.best is not None else [float(_moved_bytes(part)) for part in flat])
+        before = [next(times) for _ in old]
+        return [None if parts is None else self._scale(before, times) for parts in new]
+
+    def _scale(self, before: Sequence[float], after: Iterator[float]) -> float:
+        return sum(
+            int(row["count"]) * float(row["time_ms"]) * gain(row, best, next(after))
+            for row, best in zip(self.base.rows, before, strict=True)
+        )
+
+    def _parts(self, weights: str, kv: str) -> list[StepPart] | None:
+        """Return the step's operations in other formats; None if one refuses its format, or has another shape."""
+        if weights == AS_STORED:
+            return None
+        point, layout = (
+            replace(self.base.point, weights=weights, kv=kv),
+            self.request.layout_of(self.base.point.weights),
+        )
+        try:
+            by_role = {part.role: part for part in workload.list_parts(self.request.model, point, layout)}
+        except ValueError:
+            return None
+        parts = [by_role.get(row["role"]) for row in self.base.rows]
+        same = [
+            part
+            for part, row in zip(parts, self.base.rows, strict=True)
+            if part is not None and part.params == part_from_row(row).params
+        ]
+        return same if len(same) == len(parts) else None
+
+    def _lacks_kernels(self, weights: str, kv: str) -> bool:
+        """Return whether a CPU has no kernel for an operation in other formats."""
+        backend = str(self.base.rows[0]["backend"])
+        parts = self._parts(weights, kv) or []
+        return any(registry.is_without_kernel(part.operation, part.precision, backend) for part in parts)
+
+
+def gain(row: StepRow, before: float, after: float) -> float:
+    """Return the factor of a row's time in another format, from its times at the roofs.
+
+    If something else than memory limits, a narrower format saves no time, as in `bwprof.speedup`.
+    """
+    factor = after / before if before else 1.0
+    return factor if no_gain(row) is None else max(factor, 1.0)
 
 
 # ---- what fits ----
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """The largest batch at a context, or the longest context of a batch, that fits beside the weights."""
+class MemoryRoom:
+    """The largest batch by context, and the longest context by batch (None: any), that fit beside the weights.
+
+    `token_bytes`: bytes that one more token adds, by context.
+    """
 
     weights: str
     kv: str
     weight_bytes: int
-    token_bytes: dict[int, int]  # by context: of a further token
+    token_bytes: dict[int, int]
     batches: dict[int, int]
-    contexts: dict[int, int | None]  # None: any
+    contexts: dict[int, int | None]
 
 
-def rooms_of(question: Question, memory_bytes: int) -> list[Room]:
-    """For each pair of formats that was asked for."""
-    memory = question.memory_bytes or memory_bytes
-    pairs = dict.fromkeys((point.weights, point.kv) for point in question.points)
-    contexts = dict.fromkeys(point.context for point in question.points)
-    batches = dict.fromkeys(point.batch for point in question.points)
-    found = []
-    for weights, kv in pairs:
-        size = question.weight_bytes(weights)
-        fit = workload.Fit(size, 0, memory, question.reserve)
-        found.append(
-            Room(
-                weights,
-                kv,
-                size,
-                {at: workload.further_token_bytes(question.model, kv, at) for at in contexts},
-                {at: workload.most_sequences(question.model, size, kv, at, fit) for at in contexts},
-                {of: workload.longest_context(question.model, size, kv, of, fit) for of in batches},
-            )
-        )
-    return found
+def compute_rooms(request: ModelRequest, memory_bytes: int) -> list[MemoryRoom]:
+    """Compute what fits the memory, for each requested pair of formats."""
+    model, memory = request.model, request.memory_bytes or memory_bytes
+    contexts = dict.fromkeys(point.context for point in request.points)
+    batches = dict.fromkeys(point.batch for point in request.points)
+    rooms = []
+    for weights, kv in dict.fromkeys((point.weights, point.kv) for point in request.points):
+        size = request.weight_bytes(weights)
+        fit = workload.Fit(size, 0, memory, request.reserve)
+        token_bytes = {context: workload.next_token_bytes(model, kv, context) for context in contexts}
+        largest = {context: workload.largest_batch(model, size, kv, context, fit) for context in contexts}
+        longest = {batch: workload.longest_context(model, size, kv, batch, fit) for batch in batches}
+        rooms.append(MemoryRoom(weights, kv, size, token_bytes, largest, longest))
+    return rooms
 
 
-# ---- what is left out ----
+# ---- omitted work ----
 
 
-def left_out(
-    question: Question, base: StepFigures, bandwidth: Callable[[int, int], float | None] | None = None
-) -> list[LeftOut]:
-    """Each thing that a step does beside its operations, at the bandwidth of a stream of its bytes plus a launch's
-    floor; kernels that engines fuse take less.
+def time_omitted(
+    request: ModelRequest, base: StepFigures, bandwidth: Callable[[int, int], float | None] | None = None
+) -> list[OmittedWork]:
+    """Estimate the time of a step's other work: a stream of its bytes plus a launch's floor; fused kernels take less.
 
     Parameters
     ----------
     bandwidth : callable, optional
-        GB/s of a stream that reads and writes so many bytes; the rows' theoretical peak where there is none.
+        GB/s of a stream that reads and writes so many bytes; else the rows' theoretical peak is used.
     """
     floors = sorted(row["timer_floor_us"] for row in base.rows if row.get("timer_floor_us") is not None)
-    floor_ms = floors[len(floors) // 2] / 1e3 if floors else 0.0
-    peak = next((row["peak_gb_s"] for row in base.rows if row["peak_gb_s"] is not None), None)
-    found = []
-    for item in workload.left_out(question.model, base.point):
+    floor_ms = floors[len(floors) // 2] / 1e3 if floors and not bandwidth else 0.0
+    peak = _peak_of(base.rows)
+    omitted = []
+    for item in workload.list_omitted(request.model, base.point):
         speed = bandwidth(item.bytes // 2, item.bytes - item.bytes // 2) if bandwidth else peak
-        once = item.bytes / speed / 1e6 + (0.0 if bandwidth else floor_ms) if speed else None
-        found.append(replace(item, time_ms=None if once is None else item.count * once))
-    return found
+        once = item.bytes / speed / 1e6 + floor_ms if speed else None
+        omitted.append(replace(item, time_ms=None if once is None else item.count * once))
+    return omitted

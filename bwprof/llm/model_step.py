@@ -1,4 +1,4 @@
-"""`bwprof.model_step`: a model's decode step or prefill, measured or predicted."""
+"""`bwprof.model_step`: measure or predict a model's decode step and prefill."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from bwprof.text.parsing import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bwprof.hardware import Device
     from bwprof.llm.result import ModelStep
-    from bwprof.llm.workload import Question, Stored
+    from bwprof.llm.workload import ModelRequest, StoredWeights
     from bwprof.results.row import Row
     from bwprof.roofs.model import Roofs, RoofsArgument
 
 Model = str | PathLike[str] | Mapping[str, Any] | Architecture
-
 NumbersArgument = int | str | Iterable[int | str]
-
-WordsArgument = str | Iterable[str] | None
+NamesArgument = str | Iterable[str] | None
 
 
 def model_step(
@@ -44,8 +44,8 @@ def model_step(
     batch: NumbersArgument = 1,
     context: NumbersArgument = 4096,
     prefill: bool = False,
-    weights: WordsArgument = None,
-    kv: WordsArgument = None,
+    weights: NamesArgument = None,
+    kv: NamesArgument = None,
     layout: str | None = None,
     chain: bool = False,
     reserve: float = 0.1,
@@ -62,57 +62,58 @@ def model_step(
     force: bool = False,
     progress: bool | Callable[[int, int, Row], object] | None = None,
 ) -> ModelStep:
-    """One decode step of a language model, and its prefill: the time, tokens a second, and what limits them.
+    """Measure or predict one decode step of a language model, and its prefill: time, tokens per second, limiter.
 
-    Every product, attention and cache operation of the step is measured, each shape once, cold, in this process; the
-    step is their sum. What it leaves out (norms, additions, sampling, ...) is listed in the result, with its bytes.
+    Every product, attention and cache operation of the step is measured, each shape once, cold, in this process. The
+    step is their sum. The result lists the work that the sum omits (norms, additions, sampling, ...), with its bytes.
 
     Parameters
     ----------
     model : str, path, mapping or Architecture
-        A name ("llama-3.1-8b"; `bwprof.llm.architecture.names()` has all), a Hugging Face config.json (the file, its
-        folder, or its content), or a .gguf file.
+        A name ("llama-3.1-8b"; `bwprof.llm.architecture.list_models()` has all), a Hugging Face config.json (the file,
+        its folder, or its content), or a .gguf file.
     batch, context : int, str or iterable of them
-        Sequences, and tokens in each one's cache, the new one included; "4Ki" is 4096, "1..8:x2" a range. A prefill is
-        of prompts of that many tokens.
+        Sequences, and tokens in each sequence's cache with the new one; "4Ki" is 4096, "1..8:x2" a range. A prefill's
+        prompts have that many tokens.
     prefill : bool
-        The prefill as well.
+        Measure the prefill as well.
     weights : str or iterable of str, optional
-        Precisions of the weights: "fp16" (when left out), "fp32", "bf16", "tf32", "fp8", "int8", "q4_0"; of a .gguf
-        file, and of a config.json that quantises them, "stored" (when left out), each tensor in its own.
+        Precisions of the weights: "fp16" (default), "fp32", "bf16", "tf32", "fp8", "int8", "q4_0"; for a .gguf file and
+        a config.json that quantises the weights, "stored" (default): each tensor in its own.
     kv : str or iterable of str, optional
-        Precisions of the KV cache; that of the weights when left out, but no fewer than 16 bits.
+        Precisions of the KV cache; default: that of the weights, but no fewer than 16 bits.
     layout : {"fused", "separate"}, optional
-        q, k and v in one product, gate and up in one, as vLLM, SGLang and TensorRT-LLM run them; or each by itself, as
-        transformers and llama.cpp do. Left out: separate for a .gguf file, whose stored weights always are, else fused.
+        "fused": q, k and v in one product, gate and up in one, as in vLLM, SGLang and TensorRT-LLM. "separate": each by
+        itself, as in transformers and llama.cpp. Default: "separate" for a .gguf file, whose stored weights allow
+        nothing else, otherwise "fused".
     chain : bool
-        Measure a layer's operations back to back, too, on a GPU in one CUDA graph, beside the sum of their times.
+        Measure a layer's operations back to back as well, on a GPU in one CUDA graph.
     reserve : float
-        The share of the memory that weights and caches leave for activations and scratch.
+        The share of the memory for activations and scratch.
     memory : int or str, optional
         Bytes of memory to fit into ("24G") instead of the device's.
     device : int, str or torch.device, optional
-        As `bwprof.sweep` has it; or one that is not at hand, as `bwprof.predict` has it ("H100-SXM",
+        As in `bwprof.sweep`; or a device that is not at hand, as in `bwprof.predict` ("H100-SXM",
         "bandwidth=3200,fp16=400,memory=80"), or several of them: nothing is measured then.
     predict : bool
-        Measure nothing; for a device that is not at hand, or the one whose `roofs` are given.
+        Measure nothing; for a device that is not at hand, or the device of `roofs`.
     efficiency : float, DataFrame or Efficiency, optional
-        What predictions take for their kernels, as `bwprof.predict` has it: learnt from a measured run, the streams of
-        a device that is not at hand are scaled from that run's.
+        The kernels' efficiency for predictions, as in `bwprof.predict`. If it is learnt from a measured run, that run's
+        streams are scaled to the other device.
     backend, max_seconds, max_total_seconds, roofs, recalibrate, output, force, progress
-        As `bwprof.sweep` has them.
+        As in `bwprof.sweep`.
 
     Returns
     -------
     ModelStep
-        Shown as its answer with tables; `frame` is a sweep's with the columns model, phase, role, count, step_batch,
-        context, weights and kv beside them.
+        Printed as its answer with tables. `frame` is a sweep's frame with the columns model, phase, role, count,
+        step_batch, context, weights and kv.
 
     Raises
     ------
     ValueError
-        For anything unknown or out of range, an architecture that is not known among it; the message names it. For
-        what says how to measure (chain, backend, max_seconds, ...) where nothing is measured.
+        For anything unknown or out of range, such as an unknown architecture; the message names it. For options of
+        measuring (chain, backend, max_seconds, ...) in a prediction.
     ImportError
         For a .gguf file without the package gguf.
 
@@ -132,7 +133,6 @@ def model_step(
     from bwprof import environment, hardware
     from bwprof.analysis.prediction.catalogue import each_device
     from bwprof.llm import executor
-    from bwprof.llm.executor import fill_predictions
     from bwprof.llm.result import ModelStep
     from bwprof.roofs.model import check
     from bwprof.runs import api, metadata
@@ -140,12 +140,12 @@ def model_step(
     from bwprof.runs.loop import TimeBudget
 
     started = time.monotonic()
-    how = api.RunOptions(max_total_seconds, check(roofs), recalibrate, {}, output, force, progress)
-    most = None if max_seconds is None else parse_seconds(max_seconds, "max_seconds", from_zero=True)
-    asked = ask(
+    options = api.RunOptions(max_total_seconds, check(roofs), recalibrate, {}, output, force, progress)
+    case_seconds = None if max_seconds is None else parse_seconds(max_seconds, "max_seconds", from_zero=True)
+    request = make_request(
         model,
-        batches=_numbers("batch", batch),
-        contexts=_numbers("context", context),
+        batches=_parse_numbers("batch", batch),
+        contexts=_parse_numbers("context", context),
         weights=parse_names("weights", weights),
         kvs=parse_names("kv", kv),
         prefill=parse_bool(prefill, "prefill"),
@@ -154,108 +154,106 @@ def model_step(
         reserve=reserve,
         memory_bytes=None if memory is None else whole_number(memory, "memory"),
     )
-    elsewhere = predicted_on(device, how.roofs, predict=parse_bool(predict, "predict"))
-    if elsewhere is not None:
-        from bwprof.results.atomic import holds_something
-        from bwprof.results.reader import save
-
-        used = how.roofs == "auto" or how.roofs is elsewhere[0]
+    targets = choose_targets(device, options.roofs, predict=parse_bool(predict, "predict"))
+    if targets is not None:
         refuse_measuring(
             {
                 "chain": chain,
                 "backend": backend is not None,
                 "max_seconds": max_seconds is not None,
                 "max_total_seconds": max_total_seconds is not None,
-                "roofs": not used,
+                "roofs": options.roofs != "auto" and options.roofs is not targets[0],
                 "recalibrate": recalibrate,
                 "progress": bool(progress),
             }
         )
-        frame = executor.predicted(asked, elsewhere, 0.9 if efficiency is None else efficiency)
+        frame = executor.predict_steps(request, targets, 0.9 if efficiency is None else efficiency)
         if output is not None:
-            if not force and holds_something(Path(output)):
-                said = "exists already: name another file, or replace it with force=True"
-                raise FileExistsError(errno.EEXIST, said, str(Path(output)))
-            save(frame, output)
+            _save(frame, output, force=force)
         return ModelStep.from_frame(frame)
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
-    (here,) = each_device(device)
-    choice = hardware.choose(backend, here)
-    plan = executor.plan_of(executor.pieces_of(asked), max_seconds=most)
-    data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
+    (local,) = each_device(device)
+    choice = hardware.choose(backend, local)
+    plan = executor.make_plan(executor.list_pieces(request), max_seconds=case_seconds)
+    run = metadata.describe_run(environment.new_run_id(), plan, choice, None, options.roofs)
     frame = api.into_frame(
-        executor.items_of(asked, choice.backend),
-        executor.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), executor.filled),
-        data,
-        TimeBudget(None, how.max_total_seconds, started, max_seconds=most),
-        how,
-        fill_predictions,
+        executor.list_all_pieces(request, choice.backend),
+        executor.PiecesExecutor(request, LocalExecutor(choice.backend, choice.index)),
+        run | {"model": request.to_dict()},
+        TimeBudget(None, options.max_total_seconds, started, max_seconds=case_seconds),
+        options,
+        executor.fill_predictions,
     )
     return ModelStep.from_frame(frame)
 
 
-def refuse_measuring(given: Mapping[str, bool]) -> None:
-    """ValueError for arguments or options that were given and say how to measure, where nothing is."""
-    names = [name for name, is_given in given.items() if is_given]
+def _save(frame: pd.DataFrame, output: str | PathLike[str], *, force: bool) -> None:
+    from bwprof.results.atomic import holds_something
+    from bwprof.results.reader import save
+
+    if not force and holds_something(Path(output)):
+        reason = "exists already: name another file, or replace it with force=True"
+        raise FileExistsError(errno.EEXIST, reason, str(Path(output)))
+    save(frame, output)
+
+
+def refuse_measuring(options: Mapping[str, bool]) -> None:
+    """Raise ValueError for options of measuring that are set in a prediction."""
+    names = [name for name, is_set in options.items() if is_set]
     if names:
         raise ValueError(
             f"nothing is measured for a prediction: leave out {', '.join(names)}, or name a device of this machine"
         )
 
 
-def predicted_on(
+def choose_targets(
     device: Device | Sequence[Device], roofs: RoofsArgument, *, predict: bool
 ) -> Sequence[str | Roofs] | None:
-    """What to predict for: roofs that are given, or devices that are not this machine's; None for measuring.
+    """Return what to predict for: the roofs of a device, or devices that are not at hand; None for measuring.
 
-    Raises
-    ------
-    ValueError
-        For a device that is neither one here nor known, for a prediction of none, and for one of two.
+    ValueError for an unknown device, a prediction without a device, and both a device and roofs.
     """
     from bwprof.analysis.prediction.catalogue import each_device
     from bwprof.roofs.model import Roofs
 
     devices = each_device(device)
-    here = [one for one in devices if not (isinstance(one, str) and _is_elsewhere(one))]
+    local = [name for name in devices if not (isinstance(name, str) and _is_elsewhere(name))]
     if not devices:
         raise ValueError("device is empty: at least one is needed")
-    if here and len(devices) > 1:
-        said = f"several are predicted, {repr_short(here[0])} is measured: name it alone"
-        raise ValueError(f"device is {repr_short(device)}: {said}")
-    elsewhere = not here
-    if not (elsewhere or predict):
+    if local and len(devices) > 1:
+        reason = f"several are predicted, {repr_short(local[0])} is measured: name it alone"
+        raise ValueError(f"device is {repr_short(device)}: {reason}")
+    if local and not predict:
         return None
     if isinstance(roofs, Roofs):
         if device is not None:
             raise ValueError(f"device {repr_short(device)} and roofs both say what to predict for: leave one out")
         return [roofs]
-    if not elsewhere:
+    if local:
         raise ValueError("predict: name a device that is not at hand (A100-80GB, ...), or give the roofs of one")
     return devices
 
 
 def _is_elsewhere(device: str) -> bool:
-    """Whether a name is one of the catalogue's, or numbers; ValueError where it is no device of this machine either."""
+    """Return whether a name is in the catalogue, or numbers; ValueError if it is no device of this machine either."""
     from bwprof import hardware
     from bwprof.analysis.prediction import catalogue
-    from bwprof.analysis.prediction.catalogue import card_of
 
     try:
         kind, index = hardware.parse(device)
-        if kind is None and all(found["index"] != index for found in hardware.devices()):
-            return bool(catalogue.alike(device))  # "4090" is no number of a device here
+        # "4090" is no number of a device here.
+        unknown_number = kind is None and all(row["index"] != index for row in hardware.devices())
+        return unknown_number and bool(catalogue.alike(device))
     except ValueError as error:
         try:
-            card_of(device)
+            catalogue.card_of(device)
         except ValueError as other:
             raise ValueError(f"{error}; for a prediction: {other}") from None
         return True
-    return False
 
 
-def ask(
+def make_request(
     model: Model,
     *,
     batches: tuple[int, ...],
@@ -267,72 +265,60 @@ def ask(
     chain: bool,
     reserve: float,
     memory_bytes: int | None,
-) -> Question:
-    """What is asked, checked; ValueError for what cannot be."""
+) -> ModelRequest:
+    """Check a request; ValueError for anything unknown or out of range."""
     from bwprof.llm import workload
-    from bwprof.llm.workload import LAYOUTS
 
-    found, stored = load(model)
+    sizes, stored = load_model(model)
     if memory_bytes is not None and not 1 <= memory_bytes < 2**63:
         raise ValueError(f"memory is {memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
-    points = workload.points_of(
+    points = workload.make_points(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored
     )
     if layout is not None and not isinstance(layout, str):
-        raise ValueError(unknown("layout", layout, LAYOUTS))
+        raise ValueError(unknown("layout", layout, workload.LAYOUTS))
     fused = stored is None or stored.is_fused
     if layout == "fused" and not fused and all(point.weights == workload.AS_STORED for point in points):
         raise ValueError("layout is 'fused': weights as the file stores them are separate; leave it out")
     if layout is None:
         layout = "fused" if fused else "separate"
-    asked = workload.Question(found, points, layout, workload.check_reserve(reserve), memory_bytes, stored, chain)
-    workload.check_points(asked)
-    return asked
+    share = workload.check_reserve(reserve)
+    request = workload.ModelRequest(sizes, points, layout, share, memory_bytes, stored, chain)
+    workload.check_points(request)
+    return request
 
 
-def load(model: Model) -> tuple[Architecture, Stored | None]:
-    """A model by its name, its file, or its sizes; and how a file stores its weights, where it says so.
+def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
+    """Load a model by its name, its file, or its sizes; and how a file stores its weights, if it says so.
 
-    Raises
-    ------
-    ValueError
-        For what is none of them, with the nearest name.
+    ValueError for an unknown model, with the nearest name, and for a file that cannot be used.
     """
     from bwprof.llm import checkpoints, quantization
 
     if isinstance(model, Architecture):
         return model, None
     if isinstance(model, Mapping):
-        return quantization.with_weights(checkpoints.from_dict(model), model)
+        return quantization.read_weights(checkpoints.from_dict(model), model)
     if not isinstance(model, (str, PathLike)):
         raise ValueError(f"model is {repr_short(model)}: a name, a config.json, its content or a .gguf file is needed")
     path = Path(os.fspath(model))
     if path.suffix.lower() == ".gguf":
-        from bwprof.llm import checkpoints
-
         return checkpoints.read_gguf(path)
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ValueError(f"{quote_text(path)}: there is no config.json in this folder")
         path = path / "config.json"
     if path.suffix.lower() == ".json" or path.is_file():
-        found = checkpoints.read_config(path)
-        beside = map(path.with_name, quantization.FILES)
-        other = next((file for file in beside if path.name == "config.json" and os.path.lexists(file)), None)
-        if other is not None and not any(found[1].get(name) for name in quantization.FIELDS):
-            raise ValueError(
-                f"{quote_text(other)} quantises the weights of {quote_text(path)} and is not read: write it as "
-                f"quantization_config of config.json; {quantization.ESTIMATE}"
-            )
-        return quantization.with_weights(*found, quote_text(path))
-    return quantization.with_weights(architecture.named(str(model)), architecture.published(str(model)))
+        sizes, config = checkpoints.read_config(path)
+        quantization.check_folder(path, config)
+        return quantization.read_weights(sizes, config, quote_text(path))
+    return quantization.read_weights(architecture.find_model(str(model)), architecture.find_config(str(model)))
 
 
-def _numbers(name: str, given: NumbersArgument) -> tuple[int, ...]:
-    if isinstance(given, str):
-        items: list[Any] = [word for word in given.split(",") if word.strip()]
-    else:
-        items = as_list(given, name)
+def _parse_numbers(name: str, value: NumbersArgument) -> tuple[int, ...]:
+    items: list[Any] = (
+        [word for word in value.split(",") if word.strip()] if isinstance(value, str) else as_list(value, name)
+    )
     if not items:
         raise ValueError(f"{name} has no values")
     return tuple(whole_number(item, name) for item in expand_ranges(items, name))

@@ -1,41 +1,42 @@
-"""The workload of a step: its launches (`steps.toml` with a model's sizes) and the bytes it stores and reads."""
+"""The workload of a model's step: its launches (`steps.toml` with a model's sizes), the bytes it stores and reads."""
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.llm.architecture import Architecture
+from bwprof.llm.architecture import Architecture, check_int
 from bwprof.text.parsing import finite_number, parse_bytes, repr_short, unknown
 
 DECODE, PREFILL = "decode", "prefill"
-
 LAYOUTS = ("fused", "separate")
-
 WEIGHTS, KV = "weights", "kv"
 
-_OPERATORS: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
+LABELS = ("model", "phase", "role", "count", "step_batch", "context", "weights", "kv")  # columns of a model's rows
+LAYER = "layer"  # the role of a row that measures a layer's operations in one graph
+AS_STORED = "stored"  # the weights' format of a file that stores each tensor in its own precision
+
+# The tensors of a product in the layout "fused".
+FUSED_TENSORS = {"fused_qkv": ("attn_q", "attn_k", "attn_v")} | {
+    f"fused_gate_up{ending}": (f"ffn_gate{ending}", f"ffn_up{ending}") for ending in ("", "_exps", "_shexp")
 }
+
+RESERVE = 0.1  # the share of the memory for activations and scratch; vLLM's default is the same
+_MAX_TOKENS, _MAX_POINTS = 2**31 - 1, 1000
 
 
 @dataclass(frozen=True, slots=True)
 class StepPoint:
-    """One step: of how many sequences, with how many tokens in each one's cache afterwards, stored in what.
-
-    `stored` says of GGUF tensors in which precisions, and in how many layers each, they are: those of `weights` then.
-    """
+    """One step: its phase, sequences, tokens in each sequence's cache afterwards, and formats of weights and cache."""
 
     phase: str
     batch: int
@@ -45,19 +46,21 @@ class StepPoint:
 
     @property
     def tokens(self) -> int:
-        """New tokens, of all sequences."""
+        """New tokens of all sequences."""
         return self.batch if self.phase == DECODE else self.batch * self.context
 
     @property
     def title(self) -> str:
-        """As the names of its cases begin."""
+        """The beginning of its cases' names."""
         return f"{self.phase} b={self.batch} c={self.context}"
 
 
 @dataclass(frozen=True, slots=True)
 class StepPart:
-    """An operation of a step, and how often the step launches it. It reads `more` bytes than the operation does in its
-    precision, fewer below 0, where a file stores the weights in another way.
+    """An operation of a step, and how often the step launches it.
+
+    `more`: bytes that it reads beyond those of its precision, negative for fewer, for weights that a file stores in
+    another format.
     """
 
     role: str
@@ -71,10 +74,8 @@ class StepPart:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """What a step does beside its operations: launches, bytes that they must move, and how long that would take (None:
-    unknown).
-    """
+class OmittedWork:
+    """Work of a step beside its operations: launches, bytes, and their time (None: unknown)."""
 
     what: str
     count: int
@@ -82,40 +83,37 @@ class LeftOut:
     time_ms: float | None = None
 
 
-def check_format(given: object, role: str) -> str:
-    """A precision that weights, or the KV cache, can have; ValueError with the nearest one for any other."""
+def check_format(name: object, role: str) -> str:
+    """Return a precision of the weights or the KV cache; ValueError with the nearest one for an unknown name."""
     what = f"precision of {'the KV cache' if role == KV else 'weights'}"
-    return registry.check_precision(str(given), formats_of(role), what)
+    return registry.check_precision(str(name), list_formats(role), what)
 
 
 @cache
-def formats_of(role: str) -> tuple[str, ...]:
-    """The precisions that all operations with weights, or with the KV cache, take."""
-    names = {entry["operation"] for entry in _lists()["operation"] if entry["formats"] == role}
-    return tuple(
-        name for name in registry.precision_names() if all(name in registry.operation(of)["precisions"] for of in names)
-    )
+def list_formats(role: str) -> tuple[str, ...]:
+    """List the precisions that all operations with weights, or with the KV cache, take."""
+    operations = {entry["operation"] for entry in _read_steps()["operation"] if entry["formats"] == role}
+    taken = [registry.operation(name)["precisions"] for name in operations]
+    return tuple(name for name in registry.precision_names() if all(name in precisions for precisions in taken))
 
 
 def kv_format(weights: str) -> str:
-    """The KV cache's precision where nobody says: as wide as the weights, but not narrower than 16 bits."""
-    return weights if weights in formats_of(KV) and not registry.is_narrow(weights) else "fp16"
+    """Return the cache's default precision: that of the weights, but no fewer than 16 bits."""
+    return weights if weights in list_formats(KV) and not registry.is_narrow(weights) else "fp16"
 
 
 def distinct_experts(experts: int, experts_per_token: int, tokens: int) -> float:
-    """How many experts get a token, on average, if each token takes its own ones by chance.
+    """Return the mean number of experts that get a token if each token chooses at random.
 
     Examples
     --------
     >>> distinct_experts(8, 2, 1), round(distinct_experts(8, 2, 16), 2)
     (2.0, 7.92)
     """
-    if not experts:
-        return 0.0
-    return float(experts * (1 - (1 - experts_per_token / experts) ** tokens))
+    return float(experts * (1 - (1 - experts_per_token / experts) ** tokens)) if experts else 0.0
 
 
-def parts(
+def list_parts(
     model: Architecture,
     point: StepPoint,
     layout: str = "fused",
@@ -123,105 +121,100 @@ def parts(
     *,
     one_layer: bool = False,
 ) -> list[StepPart]:
-    """Every operation of a step.
+    """List the operations of a step.
 
     Parameters
     ----------
     stored : mapping, optional
-        Tensor -> precision -> share of its matrices, for weights of several precisions; others are `point.weights`.
+        Tensor -> precision -> share of its matrices; other tensors are in `point.weights`.
     one_layer : bool
-        Only those of a layer, of the kind that there are most of, in the shapes that the step has.
+        List the operations of one layer, of the most frequent kind.
 
-    Raises
-    ------
-    ValueError
-        For sizes that an operation does not take.
+    ValueError for sizes that an operation does not take.
     """
-    values = _values(model, point, one_layer=one_layer)
-    found = []
-    for entry in _lists()["operation"]:
+    values = _expression_values(model, point, one_layer=one_layer)
+    parts = []
+    for entry in _read_steps()["operation"]:
         if point.phase not in entry.get("phases", (DECODE, PREFILL)) or entry.get("layout", layout) != layout:
             continue
-        if one_layer and not entry.get("layer", True):
-            continue
-        count = _evaluated(entry["count"], values)
+        count = _evaluate(entry["count"], values) if entry.get("layer", True) or not one_layer else 0
         if not count:
             continue
-        params = {name: _evaluated(text, values) for name, text in entry["params"].items()}
-        own = point.kv if entry["formats"] == KV else point.weights
-        shares = (stored or {}).get(entry.get("tensor", ""), {own: 1.0})
-        for precision, times in _divided(count, shares):
-            whole = registry.complete(entry["operation"], precision, params)
+        params = {name: _evaluate(text, values) for name, text in entry["params"].items()}
+        own, tensor = point.kv if entry["formats"] == KV else point.weights, entry.get("tensor", "")
+        for precision, launches in _split_launches(count, (stored or {}).get(tensor, {own: 1.0})):
+            complete = registry.complete(entry["operation"], precision, params)
             names = entry["role"], entry["operation"], precision
-            found.append(StepPart(*names, whole, times, entry["formats"], entry.get("tensor", "")))
-    return found
+            parts.append(StepPart(*names, complete, launches, entry["formats"], tensor))
+    return parts
 
 
-def left_out(model: Architecture, point: StepPoint) -> list[LeftOut]:
-    """What the sum of a step's operations does not have, with the bytes that it must move in 16 bits."""
+def list_omitted(model: Architecture, point: StepPoint) -> list[OmittedWork]:
+    """List the work that the sum of a step's operations omits, with its bytes in 16 bits."""
     from bwprof.costs import cost
 
-    values = _values(model, point)
-    found = []
-    for entry in _lists()["left_out"]:
-        count = _evaluated(entry["count"], values)
+    values = _expression_values(model, point)
+    omitted = []
+    for entry in _read_steps()["left_out"]:
+        count = _evaluate(entry["count"], values)
         if not count:
             continue
         if "operation" in entry:
-            params: dict[str, Any] = {name: _evaluated(text, values) for name, text in entry["params"].items()}
+            params: dict[str, Any] = {name: _evaluate(text, values) for name, text in entry["params"].items()}
             moved = int(cost(entry["operation"], precision="fp16", **params).bytes)
         else:
-            moved = 2 * (_evaluated(entry["read"], values) + _evaluated(entry["written"], values))
-        found.append(LeftOut(entry["what"], count, moved))
-    return found
+            moved = 2 * (_evaluate(entry["read"], values) + _evaluate(entry["written"], values))
+        omitted.append(OmittedWork(entry["what"], count, moved))
+    return omitted
 
 
-def _divided(count: int, shares: Mapping[str, float]) -> Iterator[tuple[str, int]]:
-    """So many launches, shared out; each share's end is rounded, so that none is lost."""
+def _split_launches(count: int, shares: Mapping[str, float]) -> Iterator[tuple[str, int]]:
+    """Divide launches by shares; cumulative rounding loses none."""
     done, total = 0, 0.0
     for precision, share in shares.items():
         total += share
-        times = round(count * total) - done
-        done += times
-        if times:
-            yield precision, times
+        launches = round(count * total) - done
+        done += launches
+        if launches:
+            yield precision, launches
 
 
 def _expert_values(model: Architecture, tokens: int, *, one_layer: bool) -> dict[str, int]:
-    """Count the launches of experts: one a layer, of the matrices of all experts that have tokens, side by side. Layers
-    of one token more make up for the fraction of a mean.
+    """Return the launches of experts: one a layer, of all experts that have tokens, side by side.
+
+    Some layers get one token more for each expert, so that the mean over layers is right.
     """
     layers = model.layers - model.dense_layers if model.experts else 0
     taken = distinct_experts(model.experts, model.experts_per_token, tokens) if layers else 1.0
-    share, least = math.modf(round(tokens * model.experts_per_token / taken, 9))
-    fuller = round(layers * share)
+    fraction, whole = math.modf(round(tokens * model.experts_per_token / taken, 9))
+    fuller = round(layers * fraction)
     if one_layer and layers:
         of_kind = model.one_layer.layers - model.one_layer.dense_layers
         fuller, layers = of_kind * round(fuller / layers), of_kind
     return {
         "expert_layers": layers,
-        "expert_tokens": int(least),
+        "expert_tokens": int(whole),
         "expert_launches": layers - fuller,
         "fuller_launches": fuller,
-        "taken_ffn": _rows(taken * model.ffn),
-        "taken_hidden": _rows(taken * model.hidden),
+        "taken_ffn": _round_rows(taken * model.ffn),
+        "taken_hidden": _round_rows(taken * model.hidden),
     }
 
 
-def _rows(mean: float) -> int:
-    """Make whole rows of a mean: a multiple of 16 where it has a fraction."""
+def _round_rows(mean: float) -> int:
+    """Round a mean number of rows to a multiple of 16, unless it is whole."""
     whole = round(mean)
     return whole if math.isclose(mean, whole, rel_tol=1e-12) else max(16, 16 * round(mean / 16))
 
 
-def _values(whole: Architecture, point: StepPoint, *, one_layer: bool = False) -> dict[str, int]:
-    """The numbers that expressions know."""
-    experts = _expert_values(whole, point.tokens, one_layer=one_layer)
-    model = whole.one_layer if one_layer else whole
+def _expression_values(model: Architecture, point: StepPoint, *, one_layer: bool = False) -> dict[str, int]:
+    """Return the names that expressions of steps.toml use."""
+    experts = _expert_values(model, point.tokens, one_layer=one_layer)
+    model = model.one_layer if one_layer else model
     later_windows = (point.context - 1) // model.window if model.window else 0
-    alike = ("hidden", "ffn", "vocab", "layers", "head_dim", "experts", "shared_ffn", "norms", "window_layers")
+    same = ("hidden", "ffn", "vocab", "layers", "head_dim", "experts", "shared_ffn", "norms", "window_layers")
     return {
-        **{name: getattr(model, name) for name in alike},
+        **{name: getattr(model, name) for name in same},
         "tokens": point.tokens,
         "batch": point.batch,
         "fresh": 1 if point.phase == DECODE else point.context,
@@ -241,34 +234,24 @@ def _values(whole: Architecture, point: StepPoint, *, one_layer: bool = False) -
     }
 
 
-def _evaluated(text: str, values: Mapping[str, int]) -> int:
-    """An expression of steps.toml."""
-
-    def value(node: ast.expr) -> int:
-        if isinstance(node, ast.Name):
-            return values[node.id]
-        if isinstance(node, ast.BinOp):
-            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
-        assert isinstance(node, ast.Constant)
-        return int(node.value)  # type: ignore[arg-type]  # steps.toml has whole numbers only
-
-    return value(_parsed(text))
+def _evaluate(text: str, values: dict[str, int]) -> int:
+    return int(eval(_compile(text), {"__builtins__": {}}, values))  # of bwprof's own steps.toml, no user's text
 
 
 @cache
-def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+def _compile(text: str) -> CodeType:
+    return compile(text, "steps.toml", "eval")
 
 
 @cache
-def _lists() -> dict[str, list[dict[str, Any]]]:
-    found = tomllib.loads((Path(__file__).parents[1] / "data" / "steps.toml").read_text("utf-8"))
-    found["operation"] = [found["default"] | entry for entry in found["operation"]]
-    return {name: [one for entry in found[name] for one in _with_fuller(entry)] for name in ("operation", "left_out")}
+def _read_steps() -> dict[str, list[dict[str, Any]]]:
+    steps = tomllib.loads((Path(__file__).parents[1] / "data" / "steps.toml").read_text("utf-8"))
+    steps["operation"] = [steps["default"] | entry for entry in steps["operation"]]
+    return {name: [new for entry in steps[name] for new in _with_fuller(entry)] for name in ("operation", "left_out")}
 
 
 def _with_fuller(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """An entry, and the one of layers whose experts have a token more."""
+    """Return an entry; for experts also the one of layers with a token more."""
     if "expert_launches" not in entry["count"]:
         return [entry]
 
@@ -281,14 +264,9 @@ def _with_fuller(entry: dict[str, Any]) -> list[dict[str, Any]]:
     return [entry, other | {label: f"{entry[label]}, fuller"}]
 
 
-RESERVE = 0.1  # of the memory, for activations, scratch and what else is there: vLLM's default leaves as much
-
-_MOST_TOKENS = 2**31 - 1
-
-
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Bytes that a step needs and that there are; `reserve` is the share of the memory that it leaves alone."""
+    """A step's bytes of weights and cache, and the device's memory; `reserve` is the share to leave free."""
 
     weights: int
     kv: int
@@ -297,113 +275,93 @@ class Fit:
 
     @property
     def usable(self) -> int:
-        """What weights and cache may take."""
+        """The memory for weights and cache, bytes."""
         return int(self.memory * (1 - self.reserve))
 
     @property
     def fits(self) -> bool:
-        """Whether they do."""
         return self.weights + self.kv <= self.usable
 
 
 @cache
 def _type_bytes(precision: str, role: str) -> tuple[int, int, int]:
-    """Of an operand's type: bytes of a block, its elements, and bytes of a scale (0 where there is none)."""
-    roles = next(found for found in _core.precisions() if found["name"] == precision)
-    types = {found["name"]: found for found in _core.dtypes()}
+    """Return an operand type's bytes of a block, elements of a block, and bytes of a scale (0 without one)."""
+    roles = next(row for row in _core.precisions() if row["name"] == precision)
+    types = {row["name"]: row for row in _core.dtypes()}
     kind = types[roles[role]]
     narrow = kind["narrow"] and roles["scale"]
     return kind["block_bytes"], kind["block_elems"], types[roles["scale"]]["block_bytes"] if narrow else 0
 
 
 def matrix_bytes(rows: int, columns: int, precision: str) -> int:
-    """A matrix of weights, its rows' scales included."""
+    """Return the bytes of a matrix of weights with its rows' scales."""
     size, elems, scale = _type_bytes(precision, "weight")
     return rows * (-(-columns // elems) * size + scale)
 
 
 def kv_token_bytes(model: Architecture, precision: str) -> int:
-    """K and V of one token in one layer, with the scales of each head."""
+    """Return the bytes of K and V of one token in one layer, with each head's scales."""
     size, elems, scale = _type_bytes(precision, "cache")
     return 2 * model.num_kv_heads * (-(-model.head_dim // elems) * size + scale)
 
 
 def kv_bytes(model: Architecture, precision: str, batch: int, context: int) -> int:
-    """The cache of so many sequences of so many tokens; layers with a window keep no more than it."""
+    """Return the bytes of a batch's KV cache; layers with a window store no more tokens than it."""
     full = model.layers - model.window_layers
     tokens = full * context + model.window_layers * min(model.window, context)
     return batch * tokens * kv_token_bytes(model, precision)
 
 
-def further_token_bytes(model: Architecture, precision: str, context: int) -> int:
-    """What a further token adds to a cache of so many: nothing in layers whose window is full."""
+def next_token_bytes(model: Architecture, precision: str, context: int) -> int:
+    """Return the bytes that one more token adds to a cache: none in layers whose window is full."""
     return kv_bytes(model, precision, 1, context + 1) - kv_bytes(model, precision, 1, context)
 
 
-def stored_part(part: StepPart, sizes: Mapping[str, Mapping[str, float]]) -> StepPart:
-    """Give a part what its weights take in a file beyond what they take in its precision, at so many bytes a weight."""
-    size = sizes.get(part.tensor, {}).get(part.precision)
-    if size is None:
-        return part
-    rows, columns = part.params["N"], part.params["K"]
-    return replace(part, more=round(rows * columns * size) - matrix_bytes(rows, columns, part.precision))
-
-
 def weight_bytes(model: Architecture, precision: str) -> int:
-    """All matrices, and the embeddings: in 16 bits where the matrices are narrower, since nothing multiplies them."""
+    """Return the bytes of all matrices and embeddings; narrow formats store embeddings in 16 bits."""
     matrices = sum(count * matrix_bytes(rows, columns, precision) for _, rows, columns, count in model.matrices())
     size, elems, _ = _type_bytes(precision, "result")
     return matrices + model.embedding_elements * size // elems
 
 
-def read_by(part: StepPart, model: Architecture) -> int:
-    """Bytes of weights, or of the KV cache, that one launch of a part reads."""
+def bytes_read_by(part: StepPart, model: Architecture) -> int:
+    """Return the bytes of weights or KV cache that one launch of a part reads."""
     params = part.params
     if part.formats == WEIGHTS:
-        rows, columns = (params[name] for name in ("N", "K"))
-        return matrix_bytes(rows, columns, part.precision) + part.more
+        return matrix_bytes(params["N"], params["K"], part.precision) + part.more
     keys = params["kv_len"] if "num_heads" in params else 0  # an append reads none
     return params["batch"] * keys * kv_token_bytes(model, part.precision)
 
 
-def most_sequences(model: Architecture, weights: int, kv: str, context: int, fit: Fit) -> int:
-    """The largest batch whose caches fit beside the weights; 0 where not even the weights do."""
-    left = fit.usable - weights
-    return max(0, left // kv_bytes(model, kv, 1, context)) if left > 0 else 0
+def largest_batch(model: Architecture, weights: int, kv: str, context: int, fit: Fit) -> int:
+    """Return the largest batch whose caches fit beside the weights; 0 if there is none."""
+    return max(0, (fit.usable - weights) // kv_bytes(model, kv, 1, context))
 
 
 def longest_context(model: Architecture, weights: int, kv: str, batch: int, fit: Fit) -> int | None:
-    """The longest context of so many sequences that fits, tokens; 0 where there is none, None where any does: the
-    caches of layers that all have a window grow no further.
+    """Return the longest context of a batch that fits, tokens; 0 if there is none.
+
+    None: any context fits, because every layer has a window.
     """
-    low, high = 0, _MOST_TOKENS
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = weights + kv_bytes(model, kv, batch, middle) <= fit.usable
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low if low < _MOST_TOKENS else None
-
-
-# The columns that a model's rows have beside the schema's.
-LABELS = ("model", "phase", "role", "count", "step_batch", "context", "weights", "kv")
-
-LAYER = "layer"  # the role of a row that stands for a layer's operations in one graph
-
-AS_STORED = "stored"  # the weights' format of a file that says how each tensor is stored
-
-# Tensors of one product in the layout "fused".
-FUSED = {"fused_qkv": ("attn_q", "attn_k", "attn_v")} | {
-    f"fused_gate_up{ending}": (f"ffn_gate{ending}", f"ffn_up{ending}") for ending in ("", "_exps", "_shexp")
-}
-
-_MOST_POINTS = 1000
+    contexts = range(1, _MAX_TOKENS + 1)
+    longest = bisect_right(contexts, fit.usable - weights, key=lambda context: kv_bytes(model, kv, batch, context))
+    return longest if longest < _MAX_TOKENS else None
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What a file says of its weights: of each type its bytes and how many of them a token reads, and in which of our
-    precisions each tensor's matrices are timed (shares of them), with the bytes of a weight of theirs (`sizes`; the
-    precision's own where it has none). `kv` is the precision of the cache that it names.
+class StoredWeights:
+    """The weights as a file stores them.
+
+    Attributes
+    ----------
+    types : dict
+        Type -> tensors, bytes, and token_bytes, those that one token reads.
+    tensors : dict
+        Tensor -> precision in which its matrices are timed -> share of them.
+    sizes : dict
+        Tensor -> precision -> bytes of one weight, if the precision's own differ.
+    kv : str
+        The cache's precision that the file names.
     """
 
     total_bytes: int
@@ -414,161 +372,156 @@ class Stored:
 
     @property
     def is_fused(self) -> bool:
-        """Whether it says how products of several tensors are stored."""
+        """Whether products of several tensors have a precision."""
         return "fused_qkv" in self.tensors
+
+    def resize(self, part: StepPart) -> StepPart:
+        """Return a part with the bytes that the file stores beyond those of its precision."""
+        size = self.sizes.get(part.tensor, {}).get(part.precision)
+        if size is None:
+            return part
+        rows, columns = part.params["N"], part.params["K"]
+        return replace(part, more=round(rows * columns * size) - matrix_bytes(rows, columns, part.precision))
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A model, its steps, and the share of the memory that they leave alone."""
+class ModelRequest:
+    """A model, the steps to measure, and how: layout, memory, reserve, and whether a layer in one graph as well."""
 
     model: Architecture
     points: tuple[StepPoint, ...]
     layout: str = "fused"
     reserve: float = RESERVE
     memory_bytes: int | None = None  # None: the device's
-    stored: Stored | None = None
-    chain: bool = False  # a layer in one graph as well
+    stored: StoredWeights | None = None
+    chain: bool = False
 
     def parts(self, point: StepPoint, *, one_layer: bool = False) -> list[StepPart]:
-        """A step's operations, or those of one layer: see `steps.parts`."""
+        """List a step's operations, or those of one layer."""
         if point.weights != AS_STORED or self.stored is None:
-            return parts(self.model, point, self.layout, one_layer=one_layer)
+            return list_parts(self.model, point, self.layout, one_layer=one_layer)
         plain = replace(point, weights="fp16")
-        launches = parts(self.model, plain, self.layout_of(AS_STORED), self.stored.tensors, one_layer=one_layer)
-        return [stored_part(part, self.stored.sizes) for part in launches]
+        parts = list_parts(self.model, plain, self.layout_of(AS_STORED), self.stored.tensors, one_layer=one_layer)
+        return [self.stored.resize(part) for part in parts]
 
     def layout_of(self, weights: str) -> str:
-        """The layout of products with the weights in a format: separate where a file knows no other."""
+        """Return the layout of products: separate for weights that a file stores separately."""
         return self.layout if weights != AS_STORED or self.stored is None or self.stored.is_fused else "separate"
 
     def check_roles(self, point: StepPoint, roles: Iterable[object]) -> None:
-        """ValueError for a role that no operation of the step has, with the nearest that one has."""
+        """Raise ValueError for a role that no operation of the step has."""
         known = sorted({part.role for part in self.parts(point)})
         for role in roles:
             if role not in known:
                 raise ValueError(f"column role: {unknown(f'role in a {point.phase} step', role, known)}")
 
     def weight_bytes(self, weights: str) -> int:
-        """What the weights take in a precision, or as a file stores them."""
+        """Return the bytes of the weights in a format."""
         if weights == AS_STORED and self.stored is not None:
             return self.stored.total_bytes
         return weight_bytes(self.model, weights)
 
     def fit(self, point: StepPoint, memory_bytes: int) -> Fit:
-        """Whether a step fits a memory, or the one that was given."""
+        """Return how a step fits the request's memory, else a device's."""
         kv = kv_bytes(self.model, point.kv, point.batch, point.context)
         return Fit(self.weight_bytes(point.weights), kv, self.memory_bytes or memory_bytes, self.reserve)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON."""
-        stored = self.stored
-        return {
-            "architecture": self.model.to_dict(),
-            "points": [list(astuple(point)) for point in self.points],
-            "layout": self.layout,
-            "reserve": self.reserve,
-            "memory_bytes": self.memory_bytes,
-            "chain": self.chain,
-            "stored": stored and asdict(stored),
-        }
+        """Return plain types for JSON."""
+        data = {field: getattr(self, field) for field in ("layout", "reserve", "memory_bytes", "chain")}
+        points = [list(astuple(point)) for point in self.points]
+        stored = self.stored and asdict(self.stored)
+        return {"architecture": self.model.to_dict(), "points": points, **data, "stored": stored}
 
     @classmethod
-    def from_dict(cls, found: Any) -> Question:
-        """The inverse of `to_dict`, of a file that may not be bwprof's own writing; ValueError for what is none."""
-        if not isinstance(found, Mapping):
-            raise ValueError(f"model is {repr_short(found)}: an object is needed")
+    def from_dict(cls, data: Any) -> ModelRequest:
+        """Read what `to_dict` wrote; ValueError for anything else."""
+        if not isinstance(data, Mapping):
+            raise ValueError(f"model is {repr_short(data)}: an object is needed")
         try:
-            points = tuple(StepPoint(str(p[0]), int(p[1]), int(p[2]), str(p[3]), str(p[4])) for p in found["points"])
-            stored = found.get("stored")
-            question = cls(
-                Architecture.from_dict(found["architecture"]),
-                points,
-                str(found["layout"]),
-                check_reserve(found["reserve"]),
-                None if found.get("memory_bytes") is None else parse_bytes(found["memory_bytes"], "memory_bytes"),
-                _stored(stored) if stored else None,
-                bool(found.get("chain", False)),
+            request = cls(
+                Architecture.from_dict(data["architecture"]),
+                tuple(StepPoint(str(p[0]), int(p[1]), int(p[2]), str(p[3]), str(p[4])) for p in data["points"]),
+                str(data["layout"]),
+                check_reserve(data["reserve"]),
+                None if data.get("memory_bytes") is None else parse_bytes(data["memory_bytes"], "memory_bytes"),
+                _parse_stored(data["stored"]) if data.get("stored") else None,
+                bool(data.get("chain", False)),
             )
         except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"no model's run: {type(error).__name__}: {error}") from None
-        check_points(question)
-        return question
+        check_points(request)
+        return request
 
 
-def _stored(found: Mapping[str, Any]) -> Stored:
-    """The inverse of what `Question.to_dict` makes of it; ValueError for numbers that are none."""
-    types = {str(kind): dict(line.items()) for kind, line in found["types"].items()}
-    tensors = {str(name): dict(shares.items()) for name, shares in found["tensors"].items()}
-    for count in (found["total_bytes"], *(count for line in types.values() for count in line.values())):
-        if type(count) is not int or not 0 <= count < 2**63:
-            raise ValueError(f"a number of stored is {repr_short(count)}: allowed are 0 to 2^63 - 1")
-    sizes = {str(name): dict(shares.items()) for name, shares in found.get("sizes", {}).items()}
-    for shares, most in ((tensors, 1), (sizes, 1024)):
-        for share in (share for own in shares.values() for share in own.values()):
+def _parse_stored(data: Mapping[str, Any]) -> StoredWeights:
+    types = {str(kind): dict(line.items()) for kind, line in data["types"].items()}
+    for count in (data["total_bytes"], *(count for line in types.values() for count in line.values())):
+        check_int("a number of stored", count, 0, 2**63 - 1)
+    tensors, sizes = (
+        {str(name): dict(shares.items()) for name, shares in lines.items()}
+        for lines in (data["tensors"], data.get("sizes", {}))
+    )
+    for lines, most in ((tensors, 1), (sizes, 1024)):
+        for share in (share for line in lines.values() for share in line.values()):
             known = finite_number(share)
             if known is None or not 0 <= known <= most:
                 raise ValueError(f"a share, or a size, of stored is {repr_short(share)}: allowed are 0 to {most}")
-    return Stored(found["total_bytes"], types, tensors, sizes, str(found.get("kv", "")))
+    return StoredWeights(data["total_bytes"], types, tensors, sizes, str(data.get("kv", "")))
 
 
-def points_of(
+def make_points(
     *,
     batches: tuple[int, ...],
     contexts: tuple[int, ...],
     weights: tuple[str, ...],
     kvs: tuple[str, ...],
     prefill: bool,
-    stored: Stored | None,
+    stored: StoredWeights | None,
 ) -> tuple[StepPoint, ...]:
-    """The product of what was asked for, checked; `stored`: how a file has the weights, and the cache.
+    """Return the product of phases, formats, contexts and batches; ValueError for anything unknown or out of range.
 
-    Raises
-    ------
-    ValueError
-        For what is out of range, or not known.
+    `stored`: how a file stores weights and cache, the default of the formats.
     """
-    for name, numbers in (("batch", batches), ("context", contexts)):
-        for number in numbers:
-            if not 1 <= number < 2**31:
-                raise ValueError(f"{name} is {number}: allowed are 1 to {2**31 - 1}")
-    first = [AS_STORED] if stored else ["fp16"]
-    formats = [AS_STORED if stored and name == AS_STORED else check_format(name, WEIGHTS) for name in weights or first]
-    caches = [check_format(name, KV) for name in kvs]
-    own = stored.kv if stored else ""
-    pairs = [(w, kv) for w in formats for kv in (caches or [own if own and w == AS_STORED else kv_format(w)])]
-    found = [
-        StepPoint(phase, batch, context, w, kv)
-        for phase in ((DECODE, PREFILL) if prefill else (DECODE,))
-        for w, kv in pairs
-        for context in contexts
-        for batch in batches
-    ]
-    points = tuple(dict.fromkeys(found))
-    if not 0 < len(points) <= _MOST_POINTS:
-        raise ValueError(f"{len(points)} steps are asked for: allowed are 1 to {_MOST_POINTS}")
-    return points
+    for name, number in (*product(["batch"], batches), *product(["context"], contexts)):
+        check_int(name, number, 1, _MAX_TOKENS)
+    pairs: list[tuple[str, str]] = []
+    caches = [check_format(kv, KV) for kv in kvs]
+    for name in weights or (AS_STORED if stored else "fp16",):
+        if stored is not None and name == AS_STORED:
+            pairs += product([name], caches or [stored.kv or kv_format(name)])
+        else:
+            precision = check_format(name, WEIGHTS)
+            pairs += product([precision], caches or [kv_format(precision)])
+    phases = (DECODE, PREFILL) if prefill else (DECODE,)
+    points = {
+        StepPoint(phase, batch, context, *pair): None
+        for phase, pair, context, batch in product(phases, pairs, contexts, batches)
+    }
+    if not 0 < len(points) <= _MAX_POINTS:
+        raise ValueError(f"{len(points)} steps are requested: allowed are 1 to {_MAX_POINTS}")
+    return tuple(points)
 
 
-def check_points(question: Question) -> None:
-    """ValueError where a step cannot be expanded: a size that an operation does not take, a format that is none."""
-    if question.layout not in LAYOUTS:
-        raise ValueError(unknown("layout", question.layout, LAYOUTS))
-    for point in question.points:
+def check_points(request: ModelRequest) -> None:
+    """Raise ValueError for a step that cannot be expanded: an unknown format, a size that an operation refuses."""
+    if request.layout not in LAYOUTS:
+        raise ValueError(unknown("layout", request.layout, LAYOUTS))
+    for point in request.points:
         if point.phase not in (DECODE, PREFILL):
             raise ValueError(unknown("phase", point.phase, (DECODE, PREFILL)))
-        if point.weights != AS_STORED or question.stored is None:
+        if point.weights != AS_STORED or request.stored is None:
             check_format(point.weights, WEIGHTS)
         check_format(point.kv, KV)
         try:
-            question.parts(point)
+            request.parts(point)
         except ValueError as error:
-            raise ValueError(f"{question.model.name}, {point.title}: {error}") from None
+            raise ValueError(f"{request.model.name}, {point.title}: {error}") from None
 
 
-def check_reserve(given: Any) -> float:
-    """The share of the memory that weights and caches leave alone; ValueError when it is none."""
-    share = finite_number(given)
+def check_reserve(value: Any) -> float:
+    """Return the share of the memory to leave free; ValueError if it is not from 0 to below 1."""
+    share = finite_number(value)
     if share is None or not 0 <= share < 1:
-        raise ValueError(f"reserve is {repr_short(given)}: a share of the memory from 0 to below 1 is needed")
+        raise ValueError(f"reserve is {repr_short(value)}: a share of the memory from 0 to below 1 is needed")
     return share

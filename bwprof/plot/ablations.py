@@ -51,13 +51,13 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
     >>> import bwprof
     >>> found = bwprof.ablation("gemm", M=4, N=64, K=64, device="cpu", cache="hot", max_seconds=0.01, roofs=False)
     >>> bwprof.plot.ablation(found).get_xlabel()
-    'times as fast as naive (and over the rung before)'
+    'times as fast as naive (and over the variant before)'
     """
     frame = reader.read(data) if isinstance(data, (str, PathLike)) else data
     frame = require_columns(frame, *reader.COLUMNS, what="a ladder, which bwprof.ablation measures")
     rows = [{str(name): value for name, value in row.items()} for row in frame.to_dict(orient="records")]
     if not any(map(_speed, rows)):
-        raise ValueError("there are no rungs to draw: none ran with a right result")
+        raise ValueError("there are no variants to draw: none ran with a right result")
     names = measure_labels(map(_name, rows[:MOST_LINES]), 9.0)
     height = _ROW_INCHES * min(len(rows), MOST_LINES)
     inner = (_WIDTH_INCHES - names, height + 0.4)
@@ -105,14 +105,14 @@ def _predict(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
 def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
     colors = ink(ax)
     rows = every[: count_lines(room[1])]
-    notes = note_left_out(len(rows), len(every), "rungs")
+    notes = note_left_out(len(rows), len(every), "variants")
     if not any(map(_speed, rows)):
-        raise ValueError(f"there are no rungs to draw: none of {notes[0]} ran with a right result")
+        raise ValueError(f"there are no variants to draw: none of {notes[0]} ran with a right result")
     predicted, speeds = _predict(rows), list(map(_speed, rows))
     base, reach = _scale_axis(ax, [value for value in (*speeds, *predicted) if value])
     diamond: dict[str, Any] = {"marker": "D", "markersize": 5.5, "linewidth": 0}
     diamond |= {"color": colors.alarm, "markerfacecolor": colors.ground}
-    handles = [line_handle("predicted, over the rung before", **diamond)] if any(predicted) else []
+    handles = [line_handle("predicted, over the variant before", **diamond)] if any(predicted) else []
     ax.set_ylim(len(rows) - 0.5, -0.5)
     if handles := handles + _flag_handles(rows, colors.text):
         add_legend_over_lines(ax, handles, len(rows), room)
@@ -140,7 +140,7 @@ def _write_axes(ax: Axes, rows: Sequence[Mapping[str, Any]], notes: Sequence[str
     ax.set_yticks(range(len(rows)), list(map(_name, rows)), fontsize=9, parse_math=False)
     first = next(_name(row) for row in rows if _speed(row))
     gains = any(measurable(row.get("measured_gain")) is not None for row in rows)
-    ax.set_xlabel(f"times as fast as {first}{' (and over the rung before)' if gains else ''}", parse_math=False)
+    ax.set_xlabel(f"times as fast as {first}{' (and over the variant before)' if gains else ''}", parse_math=False)
     words = [text for name in ("operation", "precision", "shape", "device") if (text := _text(rows[0], name))]
     lines = [f"The ladder of {' '.join(words[:2])}", ", ".join([*notes, *words[2:]])]
     title = "\n".join(cut(line, _LONGEST_TITLE) for line in lines if line)

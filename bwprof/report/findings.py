@@ -182,16 +182,7 @@ def describe_model(run: ReportRun) -> Section | None:
     if step is None:
         return None
     picture = pictures.draw_kind("model", run.data, "The time per token, or of a step, by operation")
-    return section("model", f"Model: {step.model.name}", picture, *map(_table, step.tables()), items(step.notes()))
-
-
-def _table(part: tuple[str, list[dict[str, str]]]) -> Block | None:
-    from bwprof.llm.sections import WORDS
-
-    title, lines = part
-    headings = [name.replace("\n", " ") for name in lines[0]] if lines else []
-    numbers = [name for name in headings if name not in WORDS]
-    return table(headings, [list(line.values()) for line in lines], numbers=numbers, caption=title)
+    return section("model", f"Model: {step.model.name}", picture, *step.tables(), items(step.notes()))
 
 
 def list_runs(runs: Sequence[ReportRun]) -> Section | None:

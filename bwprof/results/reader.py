@@ -408,7 +408,7 @@ _NUMBERS = ("speedup_vs_first", "measured_gain", "predicted_gain")
 
 
 def read(path: str | PathLike[str]) -> pd.DataFrame:
-    """The rungs, as `bwprof.ablation` gave them, without what it says of the run.
+    """The variants, as `bwprof.ablation` gave them, without what it says of the run.
 
     Raises
     ------

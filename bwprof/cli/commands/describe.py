@@ -317,7 +317,7 @@ _VARIANTS_DESCRIPTION = (
 _EPILOG = """\
 Nothing is launched. local is what registers spill to, and arrays of a thread's own. The last line is for Nsight
 Compute: ncu --kernel-name regex:... bwprof OPERATION --once
-A build without a backend knows none of its rungs: that, and what to do, is said on standard error.
+A build without a backend knows none of its variants: that, and what to do, is said on standard error.
 """
 
 _NUMBERS = ("registers", "shared", "local", "threads", "occupancy")
@@ -355,7 +355,7 @@ def _print_variants(options: argparse.Namespace) -> int:
     for backend in _core.backends():
         if backend["name"] in places and not backend["built"]:
             name, remedy = backend["name"], _core.backend_facts(backend["name"])["remedy"]
-            said = f"this build has no {name} backend, hence no {name} rungs: {backend['reason']}; {remedy}"
+            said = f"this build has no {name} backend, hence no {name} variants: {backend['reason']}; {remedy}"
             sys.stderr.write(f"bwprof: {said}\n")
     if options.json:
         data_stream("--json").write(json.dumps(plain(list(found)), indent=1, ensure_ascii=False) + "\n")

@@ -31,11 +31,18 @@ from bwprof.cli.options import (
 )
 from bwprof.cli.output import check_picture, choose_targets, rescue, write_each
 from bwprof.experiments import ab, ab_result, ab_run, ab_session
-from bwprof.experiments.ab import Options, checked_threads, complete, is_same
+from bwprof.experiments.ab import ABOptions, are_same, check_threads, complete_b
 from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS
 from bwprof.experiments.ab_result import ABTable
 from bwprof.experiments.ab_run import PlaceRequest
-from bwprof.experiments.ab_session import DEFAULT_GATE, DEFAULT_REL_CI, DEFAULT_SECONDS, StopRule, fails, may_fail
+from bwprof.experiments.ab_session import (
+    DEFAULT_GATE,
+    DEFAULT_REL_CI,
+    DEFAULT_SECONDS,
+    StopRule,
+    exceeds_limit,
+    may_exceed_limit,
+)
 from bwprof.results.atomic import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
@@ -167,7 +174,7 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
         tuple(options.rev),
         options.repo,
         options.build,
-        None if options.threads is None else checked_threads(parse_count(options.threads, "--threads"), "--threads"),
+        None if options.threads is None else check_threads(parse_count(options.threads, "--threads"), "--threads"),
         parse_seconds(options.max_turn_seconds, "--max-turn-seconds", text=True),
     )
     how = StopRule(
@@ -176,10 +183,10 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
         parse_fraction(options.gate, "--gate"),
         registry.check_seed(parse_count(options.seed, "--seed")),
     )
-    names = (options.a, complete(options.b, options.a, wanted))
+    names = (options.a, complete_b(options.b, options.a, wanted))
     choice = hardware.choose(options.backend, options.device)
-    works = ab.works(*names, _options(options, how.seed), choice.backend)
-    table = ab_run.start(choice, how, given, {})
+    works = ab.make_tasks(*names, _options(options, how.seed), choice.backend)
+    table = ab_run.start_table(choice, how, given, {})
 
     def say(text: str) -> None:
         if not options.quiet:
@@ -189,11 +196,11 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
     stopped = failed = False
     try:
         with ExitStack() as stack:
-            make, commits = stack.enter_context(ab_run.makers(wanted, choice, interrupts, say))
-            pairs = ab_run.with_note(ab_run.pairs_apart(works, make), same=is_same(names, wanted, commits))
+            make, commits = stack.enter_context(ab_run.open_places(wanted, choice, interrupts, say))
+            pairs = ab_run.add_note(ab_run.make_process_pairs(works, make), same=are_same(names, wanted, commits))
             for number, pair in enumerate(pairs, start=1):
                 say(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
-                found = ab_run.measure(pair, how, table, interrupts.check, ab_run.nothing_compared)
+                found = ab_run.measure_pair(pair, how, table, interrupts.check, ab_run.compare_nothing)
                 failed |= found.stopped == ab_session.FAILED
     except (StoppedError, KeyboardInterrupt):
         stopped = True
@@ -223,9 +230,9 @@ def _gate(table: ABTable, limit: float, options: argparse.Namespace) -> int:
         if row["stopped"] == ab_session.FAILED:
             continue
         said = ""
-        if row["ratio"] is not None and fails(row["ratio"], row["verdict"], limit):
+        if row["ratio"] is not None and exceeds_limit(row["ratio"], row["verdict"], limit):
             code, said = GATE_FAILED, "B is slower"
-        elif may_fail(row["ratio_hi"], row["verdict"], limit):
+        elif may_exceed_limit(row["ratio_hi"], row["verdict"], limit):
             code, said = code or INCOMPLETE, _missing(row, options)
         if said:
             sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: {said}\n")
@@ -242,8 +249,8 @@ def _missing(row: dict[str, Any], options: argparse.Namespace) -> str:
     return f"undecided: {known} ({row['reason']}); {more}"
 
 
-def _options(options: argparse.Namespace, seed: int) -> Options:
-    return Options(
+def _options(options: argparse.Namespace, seed: int) -> ABOptions:
+    return ABOptions(
         params=read_params(options.param),
         kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
         precisions=parse_names("--precision", options.precision),
@@ -273,7 +280,7 @@ def _print(table: ABTable) -> None:
         print_table(screen, ["case", *_NUMBERS, "B is"], lines, numbers=_NUMBERS)
     for row in table.rows:
         if row["stopped"] != ab_session.FAILED:  # which is an error, said elsewhere
-            screen.print(wrapped(ab_result.sentence(row), screen))
+            screen.print(wrapped(ab_result.describe_row(row), screen))
     for side in ("a", "b"):
         told = next((row for row in table.rows if row[f"{side}_environment"]), None)
         if told is not None:
@@ -283,10 +290,9 @@ def _print(table: ABTable) -> None:
 
 
 _ABLATION_DESCRIPTION = """\
-The ladder of an operation's variants on one shape: what each rung changes, what that was predicted to bring, and what
-it brings: within a factor of two in per cent, 0 % where it brings nothing (CSV and JSON have ratios). Every rung is
-measured, verified and named, those that refuse the shape with the reason. Without parameters and lengths it is the
-shape that the predictions are for.
+Measure all variants of an operation on one shape, and compare each gain over the variant before with its prediction.
+Gains within a factor of two are in per cent (CSV and JSON have ratios). Every variant is verified and listed; one that
+refuses the shape has the reason. The default shape is the one that the predictions are for.
 """
 
 _ABLATION_EPILOG = """\
@@ -295,7 +301,7 @@ examples:
   %(prog)s OPERATION -p NAME=4096 --precision fp16
   %(prog)s OPERATION --md ladder.md -o ladder.png
 
-exit codes: 0 ok, 2 usage, 3 incomplete (a rung failed, the device was lost, something could not be written), 130
+exit codes: 0 ok, 2 usage, 3 incomplete (a variant failed, the device was lost, something could not be written), 130
 interrupted; what was measured until then is printed and written.
 """
 
@@ -315,7 +321,7 @@ def parser() -> Parser:
     add_kv_lens(made)
     made.add_argument("--precision", metavar="P", help="the precision (default: the predictions', else fp32)")
     made.add_argument("--vs", metavar="torch", help="measure PyTorch's counterparts, too, where it is installed")
-    made.add_argument("--variant", metavar="V,…", help="only these rungs")
+    made.add_argument("--variant", metavar="V,…", help="only these variants")
     made.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, or a number")
     made.add_argument("--cache", default="cold", metavar="cold|hot", help="cold (default) or hot")
     made.add_argument("--timer", metavar="T", help="on a GPU graph (default), events or cupti")
@@ -358,7 +364,7 @@ def _run(options: argparse.Namespace) -> int:
             kv_lens=lengths,
             grid=read_single(options.param),
         )
-    except BaseException as error:  # with the rungs that were finished, where any was begun
+    except BaseException as error:  # with the variants that were finished, where any was begun
         if not hasattr(error, "frame"):
             raise
         ending, found = error, error.frame
@@ -374,7 +380,7 @@ def _keep(
     interrupts: Interrupts,
 ) -> int:
     """Write and show what was measured, each whatever becomes of the others; the exit code."""
-    from bwprof.experiments.ablation_table import RUNG
+    from bwprof.experiments.ablation_table import VARIANT
 
     stopped, code = isinstance(ending, KeyboardInterrupt), OK
     trouble: OSError | None = None
@@ -407,7 +413,7 @@ def _keep(
         return INCOMPLETE
     if stopped:
         return INTERRUPTED
-    failed = found["status"].eq("failed") & found["kind"].eq(RUNG)
+    failed = found["status"].eq("failed") & found["kind"].eq(VARIANT)
     return INCOMPLETE if ending is not None or failed.any() else code
 
 
@@ -419,7 +425,9 @@ def _tell(found: pd.DataFrame, ending: BaseException | None, *, stopped: bool) -
         return
     missing = found.attrs.get(MISSING, [])
     kept = (
-        f"what was measured until then, {plural(len(found), 'rung')}, is kept" if len(found) else "nothing is measured"
+        f"what was measured until then, {plural(len(found), 'variant')}, is kept"
+        if len(found)
+        else "nothing is measured"
     )
     lacking = f"; not measured: {', '.join(missing)}" if missing else ""
     why = "interrupted" if stopped else f"error: {ending}"

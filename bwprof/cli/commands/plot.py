@@ -28,7 +28,7 @@ _NAMES = {COMPARISON: "bandwidth_comparison"}  # of files, where they are not th
 _DEFAULT_DPI = {COMPARISON: 300}
 
 _OTHERS = {
-    "ablation": "a ladder's rungs, each against the first (a file of bwprof ablation --json or --csv)",
+    "ablation": "a ladder's variants, each against the first (a file of bwprof ablation --json or --csv)",
     "compare": "the ratios of BASE and NEW with their intervals (two runs or files)",
     "trend": "the times of cases over all runs below a folder (--case, and FOLDER)",
 }
