@@ -23,14 +23,14 @@ from bwprof.runs import plan
 from bwprof.runs.interrupts import Unasked
 from bwprof.runs.plan import axes_of, caches_of, product, whole_numbers
 from bwprof.text.parsing import (
-    nearest,
+    describe_unknown,
+    nearest_name,
     parse_fraction,
+    parse_int,
     parse_names,
     parse_seconds,
     quote_text,
     repr_short,
-    unknown,
-    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -71,14 +71,16 @@ def _check_names(a: str, b: str) -> bool:
     """Return whether both names are of one operation; False for two functions, ValueError for anything else."""
     known = [row["name"] for row in registry.operations()]
     heads = [text.partition(":")[0] for text in (a, b)]
-    problems = [f"side {side}: {unknown('operation', head, known)}" for side, head in zip("AB", heads, strict=True)]
+    problems = [
+        f"side {side}: {describe_unknown('operation', head, known)}" for side, head in zip("AB", heads, strict=True)
+    ]
     for head, text, problem in zip(heads, (a, b), problems, strict=True):
         if head not in known and not is_call(text):
             raise ValueError(f"{problem}; or a function, as module:function or file.py:function")
     operations = [head if head in known else None for head in heads]
     if operations[0] != operations[1]:
         for head, operation, problem in zip(heads, operations, problems, strict=True):
-            if operation is None and nearest(head, known, likeness=0.7) is not None:
+            if operation is None and nearest_name(head, known, likeness=0.7) is not None:
                 raise ValueError(problem)
         kinds = [
             f"the operation {operation}" if operation else f"the function {quote_text(text)}"
@@ -92,7 +94,7 @@ def _make_specs(text: str, options: ABOptions, backend: str) -> list[Spec]:
     operation, _, variant = text.partition(":")
     known = registry.variant_names(operation, backend)
     if ":" in text and variant not in known:
-        raise ValueError(unknown(f"variant of {operation} on {backend}", variant, known))
+        raise ValueError(describe_unknown(f"variant of {operation} on {backend}", variant, known))
     request = plan.SweepRequest(
         operations=(operation,),
         params={name: whole_numbers(name, value) for name, value in options.params.items()},
@@ -111,7 +113,7 @@ def _name_case(spec: Spec) -> Spec:
     precisions = registry.operation(spec.operation)["precisions"]
     if spec.precision not in precisions:
         raise ValueError(f"{spec.operation} has no precision {spec.precision}: allowed are {', '.join(precisions)}")
-    unusual = registry.unusual(spec.operation, spec.precision, spec.params, spec.kv_lens)
+    unusual = registry.unusual_params(spec.operation, spec.precision, spec.params, spec.kv_lens)
     name = " ".join([spec.operation, *(f"{name}={spec.params[name]}" for name in unusual)])
     return replace(spec, case=registry.case_name(name, spec.kv_lens))
 
@@ -232,18 +234,18 @@ def ab(
         parse_names("revision", revision),
         str(repository),
         build,
-        None if threads is None else check_threads(whole_number(threads, "threads"), "threads"),
+        None if threads is None else check_threads(parse_int(threads, "threads"), "threads"),
         parse_seconds(max_turn_seconds, "max_turn_seconds"),
     )
     rule = StopRule(
         parse_fraction(rel_ci, "rel_ci"),
         parse_seconds(max_seconds, "max_seconds"),
         parse_fraction(gate, "gate"),
-        registry.check_seed(whole_number(seed, "seed")),
+        registry.check_seed(parse_int(seed, "seed")),
     )
     options = ABOptions(
         params,
-        registry.lengths(kv_lens),
+        registry.parse_lengths(kv_lens),
         parse_names("precision", precision),
         parse_names("cache", cache),
         timer,
@@ -283,7 +285,7 @@ def _compare_names(
     where: tuple[str | None, Device],
     rule: StopRule,
 ) -> pd.DataFrame:
-    choice = hardware.choose(*where)
+    choice = hardware.choose_device(*where)
     tasks = make_tasks(*names, options, choice.backend)
     table = ab_run.start_table(choice, rule, None, {})
     commits: Sequence[str] = []
@@ -293,10 +295,10 @@ def _compare_names(
             make, commits = stack.enter_context(ab_run.open_places(request, choice, stops))
             pairs = ab_run.make_process_pairs(tasks, make)
         else:
-            device = stack.enter_context(hardware.opened(choice.backend, choice.index))
+            device = stack.enter_context(hardware.borrow_device(choice.backend, choice.index))
             if request.threads is not None:
                 device.limit_threads(request.threads)
-            table.run["facts"] = hardware.facts(device)
+            table.run["facts"] = hardware.device_facts(device)
             pairs = ab_run.make_local_pairs(tasks, device)
         pairs = ab_run.add_note(pairs, same=are_same(names, request, commits))
         return _measure_pairs(pairs, rule, table, ab_run.compare_nothing)
@@ -313,10 +315,10 @@ def _compare_functions(
 ) -> pd.DataFrame:
     caches = caches_of(options.caches)
     names = (name_of(functions[0]), name_of(functions[1]))
-    with hardware.opened_chosen(*where) as (choice, device):
+    with hardware.borrow_current(*where) as (choice, device):
         if threads is not None:
             device.limit_threads(threads)
-        table = ab_run.start_table(choice, rule, None, {"facts": hardware.facts(device)})
+        table = ab_run.start_table(choice, rule, None, {"facts": hardware.device_facts(device)})
         pairs = []
         for cache in caches:
             a, b = (CallSide(device, call, cache=cache, timer=options.timer, stream=stream) for call in functions)

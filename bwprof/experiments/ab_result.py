@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core
 from bwprof.experiments import ab_session as session
 from bwprof.experiments.ab_session import FAILED, UNDECIDED, ABMeasurement
-from bwprof.results.json_file import plain
-from bwprof.text.formatting import plural, seconds_text
+from bwprof.results.json_file import to_json_value
+from bwprof.text.formatting import format_seconds, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,19 +60,22 @@ class ABTable:
 
         columns = {name: pd.Series([row[name] for row in self.rows], dtype=kind) for name, kind in COLUMNS.items()}
         data = pd.DataFrame(columns)
-        data.attrs = {"run": plain(self.run), "pairs": plain(self.details)}
+        data.attrs = {"run": to_json_value(self.run), "pairs": to_json_value(self.details)}
         return data
 
     def json_text(self) -> str:
         """Return everything as a JSON document."""
         rows = [row | detail for row, detail in zip(self.rows, self.details, strict=True)]
-        return json.dumps(plain({"paired": VERSION, "run": self.run, "rows": rows}), indent=1, allow_nan=False) + "\n"
+        return (
+            json.dumps(to_json_value({"paired": VERSION, "run": self.run, "rows": rows}), indent=1, allow_nan=False)
+            + "\n"
+        )
 
     def csv_text(self) -> str:
         """Return header and rows as CSV."""
         from bwprof.results import frame
 
-        return frame.csv_text(self.frame())
+        return frame.format_csv(self.frame())
 
 
 def row_of(
@@ -142,7 +145,7 @@ def describe_row(row: ABRow) -> str:
     if row["ratio"] is None:
         return f"{row['case']}: nothing was measured"
     change = _change_text(row["ratio"], row["ratio_lo"], row["ratio_hi"])
-    after = f"{plural(row['pairs'], 'pair')} in {seconds_text(max(row['seconds'], 1e-9))}"
+    after = f"{plural(row['pairs'], 'pair')} in {format_seconds(max(row['seconds'], 1e-9))}"
     why = f"; {row['reason']}" if row["reason"] else ""
     return f"{row['case']}: {_VERDICTS[row['verdict']]} {change}, {after}{why}"
 

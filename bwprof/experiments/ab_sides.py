@@ -24,7 +24,7 @@ from bwprof.measuring import function as functions
 from bwprof.measuring.callables import check_callable, check_finished, name_of, waiting
 from bwprof.measuring.function import Subject
 from bwprof.measuring.operation import Spec
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import quote_text
 
 _WARMUP_SAMPLES, _WARMUP_SECONDS, _VERIFY_SECONDS = 3, 0.02, 0.1
@@ -112,7 +112,9 @@ class CaseSide:
             self._case = case = self._spec.open(self._device)
             need = case.memory_needed(self._spec.cache)
             if not need["fits"]:
-                raise SideError(f"needs {bytes_text(need['needed'])} of memory, {bytes_text(need['free'])} are free")
+                raise SideError(
+                    f"needs {format_bytes(need['needed'])} of memory, {format_bytes(need['free'])} are free"
+                )
             with shift_memory(self._device):
                 verdict = case.verify(_VERIFY_SECONDS)
             if not verdict["verified"]:

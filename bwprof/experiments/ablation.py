@@ -8,13 +8,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware, kernels, registry
-from bwprof.errors import SweepError, keeping
+from bwprof.errors import SweepError, attach_frame
 from bwprof.experiments import ablation_table, torch_peers
 from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
 from bwprof.roofs.model import RoofsArgument, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, EVERY_VARIANT, SweepRequest
-from bwprof.text.parsing import merged, parse_fraction, parse_names, parse_seconds, unknown, whole_number
+from bwprof.text.parsing import describe_unknown, merge_keywords, parse_fraction, parse_int, parse_names, parse_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,14 +99,14 @@ def ablation(
     from bwprof.runs.api import RunOptions, run
 
     if vs not in (None, torch_peers.TORCH):
-        raise ValueError(unknown("vs", str(vs), [torch_peers.TORCH]))
+        raise ValueError(describe_unknown("vs", str(vs), [torch_peers.TORCH]))
     if cache not in CACHES:
-        raise ValueError(unknown("cache", str(cache), CACHES))
-    choice = hardware.choose(backend, device)
+        raise ValueError(describe_unknown("cache", str(cache), CACHES))
+    choice = hardware.choose_device(backend, device)
     variants = _choose_variants(op, choice.backend, parse_names("variant", variant))
-    lens = registry.lengths(kv_lens)
-    precision, params = _complete_shape(variants, precision, merged(grid, params, "grid"), lens)
-    shape = registry.complete(op, precision, params, lens)
+    lens = registry.parse_lengths(kv_lens)
+    precision, params = _complete_shape(variants, precision, merge_keywords(grid, params, "grid"), lens)
+    shape = registry.complete_params(op, precision, params, lens)
     names = tuple(row["name"] for row in variants if precision in row["precisions"])
     registry.check_kernels((op, row["name"] if variant else None, precision, choice.backend) for row in variants)
     place = f"{choice.backend}:{choice.index}"
@@ -122,7 +122,7 @@ def ablation(
         variants=names if variant is not None else (EVERY_VARIANT,),
         caches=(cache,),
         device=place,
-        seed=whole_number(seed, "seed"),
+        seed=parse_int(seed, "seed"),
         timer=timer,
         metrics=parse_names("metrics", metrics),
         rel_ci=None if rel_ci is None else parse_fraction(rel_ci, "rel_ci"),
@@ -175,7 +175,7 @@ class _Ablation:
         timer = next((str(row["timer"]) for row in self.rows.values() if row["timer"]), None)
         request = torch_peers.PeerRequest(self.spec, timer, roofs, max_seconds)
         try:
-            with hardware.opened(self.choice.backend, self.choice.index) as device:
+            with hardware.borrow_device(self.choice.backend, self.choice.index) as device:
                 for peer, row in torch_peers.measure_peers(device, request, self.peers):
                     self.peer_rows.append((peer.name, row))
         except Exception as error:
@@ -223,7 +223,7 @@ class _Ablation:
         data = self.frame([name for name in names if name not in self.rows] + peers)
         if getattr(error, "fatal", False):
             raise SweepError(f"the device is lost, only a new process can use it again: {error}", data) from error
-        final = keeping(error, data)
+        final = attach_frame(error, data)
         if final is not error:
             raise final from error
 
@@ -234,7 +234,7 @@ def _choose_variants(op: str, backend: str, requested: Sequence[str]) -> list[di
     names = [row["name"] for row in variants]
     for name in requested:
         if name != EVERY_VARIANT and name not in names:
-            raise ValueError(unknown(f"variant of {op} on {backend}", name, [*names, EVERY_VARIANT]))
+            raise ValueError(describe_unknown(f"variant of {op} on {backend}", name, [*names, EVERY_VARIANT]))
     if not variants:
         others = [name for name, rows in by_backend.items() if rows]
         raise ValueError(f"{op} has no variant on {backend}: allowed are {', '.join(others)}")
@@ -257,17 +257,17 @@ def _complete_shape(
     """Return precision and parameters; those of the predictions if no parameter and no length is named."""
     at, default = variants[0]["at"], "fp32"
     if at is not None and not params and kv_lens is None:
-        default, params = registry.predicted_at(at)
+        default, params = registry.parse_point(at)
     return registry.check_precision(default if precision is None else precision), dict(params)
 
 
 def _is_predicted_shape(spec: Spec, at: str) -> bool:
-    precision, shape = registry.predicted_at(at)
-    complete = registry.complete(spec.operation, spec.precision, shape)
+    precision, shape = registry.parse_point(at)
+    complete = registry.complete_params(spec.operation, spec.precision, shape)
     return spec.kv_lens is None and precision == spec.precision and complete == spec.params
 
 
 def _shape_text(spec: Spec) -> str:
-    unusual = registry.unusual(spec.operation, spec.precision, spec.params, spec.kv_lens)
+    unusual = registry.unusual_params(spec.operation, spec.precision, spec.params, spec.kv_lens)
     named = " ".join(f"{name}={spec.params[name]}" for name in unusual)
     return registry.case_name(named, spec.kv_lens) or "default shape"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.results.schema import RowDict
 from bwprof.text import document
 from bwprof.text.document import Document, Section
-from bwprof.text.formatting import figure_text, gain_text, is_missing, seconds_text, short
+from bwprof.text.formatting import format_figure, format_gain, format_seconds, format_short, is_missing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,9 +168,9 @@ def gains(data: pd.DataFrame) -> pd.DataFrame:
     rows = [
         [
             row["version"],
-            seconds_text(row["time_ms"] / 1e3) if is_verified(row) else "",
+            format_seconds(row["time_ms"] / 1e3) if is_verified(row) else "",
             _times_text(row["speedup_vs_first"]),
-            *("" if is_missing(row[name]) else gain_text(row[name]) for name in ("measured_gain", "predicted_gain")),
+            *("" if is_missing(row[name]) else format_gain(row[name]) for name in ("measured_gain", "predicted_gain")),
             _because(row, place),
         ]
         for row in _records(data)
@@ -212,11 +212,11 @@ def _torch_note(data: pd.DataFrame) -> str:
 
 def markdown(data: pd.DataFrame) -> str:
     """Return title, tables and notes as Markdown."""
-    blocks = (document.of_frame(gains(data), numbers=GAINS_NUMBERS), document.items(notes(data)))
+    blocks = (document.make_frame_table(gains(data), numbers=GAINS_NUMBERS), document.make_list(notes(data)))
     sections = (Section("gains", "Predicted and measured", tuple(block for block in blocks if block)),)
-    lead = document.of_frame(table(data), numbers=NUMBERS)
+    lead = document.make_frame_table(table(data), numbers=NUMBERS)
     page = Document(f"Variants: {title(data)}", "", sections, lead=(lead,) if lead else ())
-    return document.markdown(page, lambda picture: picture.name)
+    return document.to_markdown(page, lambda picture: picture.name)
 
 
 def _records(data: pd.DataFrame) -> list[dict[str, Any]]:
@@ -225,13 +225,13 @@ def _records(data: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _times_text(value: Any) -> str:
     """Write a ratio, a small one with two digits."""
-    return "" if is_missing(value) else f"{short(value, '.2f' if value >= 0.1 else '.2g')}x"
+    return "" if is_missing(value) else f"{format_short(value, '.2f' if value >= 0.1 else '.2g')}x"
 
 
 def _bandwidth_text(row: Mapping[str, Any]) -> str:
     if not is_verified(row) or is_missing(row["bandwidth_gb_s"]):
         return ""
-    return f"{figure_text(row['bandwidth_gb_s'], whole_from=100)} GB/s{'*' if row['flags'] else ''}"
+    return f"{format_figure(row['bandwidth_gb_s'], whole_from=100)} GB/s{'*' if row['flags'] else ''}"
 
 
 def _occupancy_text(row: Mapping[str, Any]) -> str:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from bwprof.importers.reader import file_error, open_binary
 from bwprof.importers.timeline import UNKNOWN, EventBytes, LaunchKind, LaunchSetup, TimelineLaunches, to_count
 from bwprof.results import schema
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import path_of, quote_text, repr_short
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ class TraceEvents:
                 raise window.error(f"{what} before any {_EVENTS}: {_NEEDED}", back=1)
             window.at -= 1
             if window.letters > _MOST_BEFORE:
-                raise window.error(f"more than {bytes_text(_MOST_BEFORE)} stand before {_EVENTS}: {_NEEDED}")
+                raise window.error(f"more than {format_bytes(_MOST_BEFORE)} stand before {_EVENTS}: {_NEEDED}")
             name = window.value()
             if window.next_letter() != ":":
                 raise window.error(f"no ':' follows {repr_short(name)}: {_NEEDED}", back=1)
@@ -162,7 +162,7 @@ class _Window:
                 if self._ended and (near_end or problem.startswith("Unterminated")):
                     return None, False
                 if near_end and not self._ended:
-                    raise self.error(f"a value is longer than {bytes_text(_LONGEST)}: {_NEEDED}")
+                    raise self.error(f"a value is longer than {format_bytes(_LONGEST)}: {_NEEDED}")
                 self.at = place
                 raise self.error(f"this is no JSON: {problem}")
             self._more()
@@ -196,7 +196,9 @@ def _read_text(path: Path, raw: BufferedReader, notes: list[str]) -> Iterator[st
             block = gzip.decompress(block, _BLOCK)
             unpacked += len(block)
             if unpacked > _MOST_UNPACKED:
-                raise file_error(path, None, f"more than {bytes_text(_MOST_UNPACKED)} come out of it: unpack it first")
+                raise file_error(
+                    path, None, f"more than {format_bytes(_MOST_UNPACKED)} come out of it: unpack it first"
+                )
         if text := decoder.decode(block):
             yield text
     if text := decoder.decode(b"", final=True):
@@ -244,7 +246,7 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: EventBytes | None = 
     >>> frame = parse_chrome_trace("trace.json.gz", bytes={"*gemm*": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
     >>> frame[["kernel", "count", "time_ms", "bandwidth_gb_s"]]  # doctest: +SKIP
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     trace = TraceEvents(place)
     reader = _TraceReader(place, trace)
     reader.read()
@@ -285,7 +287,7 @@ class _TraceReader:
                 if self._add(self.on_host, event, "operator", UNKNOWN):
                     self._extend_span(event)
             elif category in self.categories or len(self.categories) < _MOST_CATEGORIES:
-                self.categories[schema.clean(category)[:80]] += 1
+                self.categories[schema.clean_text(category)[:80]] += 1
 
     def _add(self, launches: TimelineLaunches, event: Mapping[str, Any], kind: LaunchKind, setup: LaunchSetup) -> bool:
         name: Any = event.get("name")

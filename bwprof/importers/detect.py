@@ -17,7 +17,7 @@ from bwprof.importers.reader import detect_encoding, find_csv_files, open_binary
 from bwprof.importers.rocprof.parse import parse_rocprof
 from bwprof.results import json_file
 from bwprof.results.foreign import is_table
-from bwprof.text.parsing import path_of
+from bwprof.text.parsing import parse_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def detect_kind(path: str | PathLike[str]) -> str:
     OSError
         When it cannot be read.
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     if place.is_dir():
         ours = (place / "results.json").exists()
         return "rocprof" if not ours and any(map(_is_rocprof, _find_tables(place))) else OURS
@@ -152,6 +152,6 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
             writers = ", ".join(writer for _, writer in _READERS.values())
             raise ValueError(f"{error} (read are results of bwprof, and files of {writers})") from None
     if kind == SAVED:
-        return frames.read_saved(path_of(path, "path"))
+        return frames.read_saved(parse_path(path, "path"))
     parse, _ = _READERS[kind]
     return parse(path)

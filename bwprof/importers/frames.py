@@ -22,7 +22,7 @@ from bwprof.results.atomic import read_text
 from bwprof.results.columns import ValueKind
 from bwprof.results.csv_file import quoted_formula, unquoted_formula
 from bwprof.results.foreign import FORMAT, is_document
-from bwprof.results.json_file import plain
+from bwprof.results.json_file import to_json_value
 from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import quote_text, repr_short
 
@@ -41,7 +41,7 @@ class ImportedColumn(NamedTuple):
 
 
 def _shared(*names: str) -> list[ImportedColumn]:
-    columns = map(schema.column, names)
+    columns = map(schema.find_column, names)
     return [ImportedColumn(column.name, column.unit, column.kind, column.text) for column in columns]
 
 
@@ -156,9 +156,9 @@ def is_saved_json(start: str) -> bool:
 
 def to_json(frame: pd.DataFrame) -> str:
     """Write rows, and the frame's `attrs`, as JSON; missing values are null."""
-    attrs = {str(name): plain(value) for name, value in frame.attrs.items()}
+    attrs = {str(name): to_json_value(value) for name, value in frame.attrs.items()}
     rows = [
-        {str(name): None if is_missing(value) else plain(value) for name, value in row.items()}
+        {str(name): None if is_missing(value) else to_json_value(value) for name, value in row.items()}
         for row in frame.to_dict(orient="records")
     ]
     return json.dumps({"format": FORMAT, **attrs, "rows": rows}, indent=1) + "\n"
@@ -177,7 +177,7 @@ def to_csv(frame: pd.DataFrame) -> str:
 def _to_cell(value: Any) -> str:
     if is_missing(value):
         return ""
-    return quoted_formula(schema.clean(value)) if isinstance(value, str) else str(plain(value))
+    return quoted_formula(schema.clean_text(value)) if isinstance(value, str) else str(to_json_value(value))
 
 
 def read_saved(path: Path) -> pd.DataFrame:
@@ -262,7 +262,7 @@ class _SavedColumn:
             if self._kind is not None:
                 return figures
             self.values = [None if math.isnan(value) else repr(value) for value in self.values]
-        self.values += [schema.clean(unquoted_formula(cell)) if cell else None for cell in cells]
+        self.values += [schema.clean_text(unquoted_formula(cell)) if cell else None for cell in cells]
         return None
 
 
@@ -301,5 +301,5 @@ def _build_column(name: str, values: Sequence[Any]) -> Any:
     if isinstance(values, array):
         return np.frombuffer(values) if values else np.zeros(0)
     if _KINDS.get(name, "text" if any(isinstance(value, str) for value in values) else "number") == "text":
-        return [schema.free(value) for value in values]
+        return [schema.clean_value(value) for value in values]
     return np.array([math.nan if value is None else value for value in values], np.float64)

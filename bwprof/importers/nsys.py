@@ -36,7 +36,7 @@ from bwprof.importers.timeline import (
     to_count,
 )
 from bwprof.results import schema
-from bwprof.text.parsing import path_of, quote_text, repr_short
+from bwprof.text.parsing import parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +98,7 @@ def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) ->
     >>> from bwprof.importers import parse_nsys
     >>> parse_nsys("report.sqlite")[["kernel", "count", "time_ms", "share_pct"]]  # doctest: +SKIP
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     with open_binary(place) as raw:
         start = raw.peek(64)[:64]
     if start.startswith(SQLITE):
@@ -229,14 +229,14 @@ class _Export:
     def _read_texts(self, names: list[Any]) -> dict[Any, str]:
         """Return the texts of names: the names themselves, or numbers of the table of strings."""
         numbers = {name for name in names if type(name) is int}
-        texts: dict[Any, str] = {name: schema.clean(name) for name in names if isinstance(name, str)}
+        texts: dict[Any, str] = {name: schema.clean_text(name) for name in names if isinstance(name, str)}
         table, key = next((strings for strings in _STRINGS if strings[0] in self._tables), ("", ""))
         if table and numbers:
             if not {key, "value"} <= set(self._columns(table)):
                 raise self._error(f"{table} has no columns {key} and value: {_NEEDED}")
             for number, value in chain.from_iterable(self._batches(table, (key, "value"))):
                 if number in numbers and isinstance(value, str):
-                    texts[number] = schema.clean(value[:_LONGEST_TEXT])
+                    texts[number] = schema.clean_text(value[:_LONGEST_TEXT])
         return {name: texts.get(name) or f"kernel {repr_short(name)}" for name in names}
 
     def _read_setups(
@@ -310,7 +310,7 @@ def _read_summary(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
             if not cells:
                 continue
             check_width(place, (line, cells), len(titles))
-            names.append(schema.clean(cells[titles.index("Name")]))
+            names.append(schema.clean_text(cells[titles.index("Name")]))
             if len(names) > MOST_NAMES:
                 raise names_error(place)
             for name, (at, scale) in columns.items():

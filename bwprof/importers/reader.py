@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from bwprof.results.csv_file import cells_of
+from bwprof.results.csv_file import split_cells
 from bwprof.text.parsing import quote_text
 
 _LONGEST = 64  # letters of a short name
@@ -251,14 +251,14 @@ def read_lines(path: Path, stream: TextIO) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
-def split_cells(path: Path, number: int, text: str) -> list[str]:
+def split_fields(path: Path, number: int, text: str) -> list[str]:
     """Split the CSV record of line `number`; ValueError for what is no CSV."""
     if text[:1] == '"' == text[-1:]:
         fields = text[1:-1].split('","')
         if text.count('"') == 2 * len(fields):  # every cell is quoted, and none holds a quotation mark
             return fields
     try:
-        rows = cells_of(text, strict=True)
+        rows = split_cells(text, strict=True)
     except csv.Error as error:
         raise file_error(path, number, f"this is no CSV: {error}") from None
     if len(rows) != 1:

@@ -14,7 +14,7 @@ from bwprof.analysis import values as analysis_values
 from bwprof.importers.frames import COLUMNS, check_peak, make_frame
 from bwprof.importers.reader import file_error, shorten_name
 from bwprof.results import foreign, schema
-from bwprof.text.parsing import finite_number, mapping
+from bwprof.text.parsing import check_mapping, finite_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +72,7 @@ def _describe_device(number: Any, facts: Mapping[str, Any]) -> tuple[str | None,
     name, major, minor = (facts.get(key) for key in ("name", "computeMajor", "computeMinor"))
     known = type(major) is int and type(minor) is int and 0 < major < 1000 and 0 <= minor < 1000
     return (
-        schema.clean(name) if isinstance(name, str) else f"GPU {number}",
+        schema.clean_text(name) if isinstance(name, str) else f"GPU {number}",
         f"{major}.{minor}" if known else None,
         to_count(facts.get("numSms", facts.get("smCount"))),
     )
@@ -80,7 +80,7 @@ def _describe_device(number: Any, facts: Mapping[str, Any]) -> tuple[str | None,
 
 def to_count(value: Any) -> int | None:
     """Return a value that can be a count as an integer; None for any other."""
-    number = finite_number(value)
+    number = finite_or_none(value)
     return int(number) if number is not None and 0 <= number < 2**62 else None
 
 
@@ -129,7 +129,7 @@ class TimelineLaunches:
     def place(self, name: str, kind: LaunchKind, setup: LaunchSetup = UNKNOWN) -> int:
         """Return the place of a name; a new name gets this setup."""
         if len(name) > schema.MOST_TEXT:
-            name = schema.clean(name)
+            name = schema.clean_text(name)
         place = self._places.setdefault((name, kind), len(self._setups))
         if place == len(self._setups):
             self._setups.append(setup)
@@ -155,7 +155,7 @@ class TimelineLaunches:
         whole = float(totals.sum()) if span_ms is None else span_ms
         keys = list(self._places)
         kinds = [keys[place][1] for place in order]
-        names = [schema.clean(keys[place][0]) for place in order]
+        names = [schema.clean_text(keys[place][0]) for place in order]
         setups = [self._setups[place] for place in order]
         data: dict[str, Any] = {
             "kernel": names,
@@ -198,9 +198,9 @@ def bytes_columns(
     Bytes are the caller's (`bytes`), else those of copies and fills in the file: `recorded` has their means, and
     whether they vary. Where they vary, the bandwidth is all bytes over all time, and `flags` has `bytes_vary`.
     """
-    callers = mapping(bytes, "bytes")
+    callers = check_mapping(bytes, "bytes")
     names = data["kernel"]
-    keys = foreign.named(callers, dict.fromkeys(names)) if callers else {}
+    keys = foreign.match_patterns(callers, dict.fromkeys(names)) if callers else {}
     read, written = np.full(len(names), np.nan), np.full(len(names), np.nan)
     means, varies = (read.copy(), np.zeros(len(names), bool)) if recorded is None else recorded
     counts, times_ms = data.get("count", np.ones(len(names))), np.array(data["time_ms"], np.float64)
@@ -209,7 +209,7 @@ def bytes_columns(
             value = callers[keys[name]]
             if callable(value) and not hasattr(value, "bytes_read"):
                 value = value(_row(data, setups, place))
-            (read[place], written[place], _), varies[place] = foreign.mean_work(name, value, counts[place])
+            (read[place], written[place], _), varies[place] = foreign.mean_call_bytes(name, value, counts[place])
         elif means[place] >= 0:
             ways = _FILLING if data["kind"][place] == "fill" else _find_direction(name)
             read[place], written[place] = (means[place] * way for way in ways)

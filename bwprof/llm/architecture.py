@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bwprof.text.parsing import repr_short, unknown
+from bwprof.text.parsing import describe_unknown, repr_short
 
 MAX_SIZE, MAX_LAYERS = 2**31 - 1, 100_000
 
@@ -106,7 +106,7 @@ class Architecture:
         known = [field.name for field in fields(cls)]
         for name in data:
             if name not in known:
-                raise ValueError(unknown("size of a model", name, known))
+                raise ValueError(describe_unknown("size of a model", name, known))
         try:
             return cls(**data)
         except TypeError as error:  # a size is missing
@@ -178,7 +178,7 @@ def find_config(name: str) -> dict[str, Any]:
     for known, sizes in _read_models().items():
         if known.lower() == name.strip().lower():
             return {"name": known, **sizes}
-    raise ValueError(unknown("model", name, [*list_models(), "config.json", "FILE.gguf"]))
+    raise ValueError(describe_unknown("model", name, [*list_models(), "config.json", "FILE.gguf"]))
 
 
 def windowed_layers(layers: int, global_every: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from bwprof.llm.architecture import MAX_LAYERS, MAX_SIZE, Architecture, check_int, windowed_layers
 from bwprof.llm.workload import StoredWeights
-from bwprof.text.parsing import quote_text, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, quote_text, repr_short
 
 _MAX_BYTES = 10_000_000
 
@@ -145,7 +145,7 @@ def _window(config: _Config, layers: int) -> dict[str, int]:
             raise ValueError(f"layer_types is {repr_short(types)}: a list of {layers} is needed")
         for kind in types:
             if kind not in _LAYER_TYPES:
-                raise ValueError(unknown("layer type", kind, _LAYER_TYPES))
+                raise ValueError(describe_unknown("layer type", kind, _LAYER_TYPES))
         count = types.count("sliding_attention")
     elif not config.fields.get("sliding_window"):
         count = 0
@@ -191,7 +191,7 @@ def _family_of(config: Mapping[str, Any]) -> str:
     else:
         family = kind if isinstance(kind, str) and kind in known else None
     if family is None:
-        raise ValueError(unknown("architecture", kind, known))
+        raise ValueError(describe_unknown("architecture", kind, known))
     return family
 
 
@@ -249,7 +249,7 @@ def read_gguf(path: Path) -> tuple[Architecture, StoredWeights]:
 def _gguf_architecture(reader: Any, name: str) -> Architecture:
     kind = _gguf_value(reader, "general.architecture")
     if kind not in _GGUF_FAMILIES:
-        raise ValueError(unknown("architecture", kind, _GGUF_FAMILIES))
+        raise ValueError(describe_unknown("architecture", kind, _GGUF_FAMILIES))
     shapes = {tensor.name: [int(size) for size in tensor.shape] for tensor in reader.tensors}
 
     def size(key: str, default: int | None = None) -> int:

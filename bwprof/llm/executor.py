@@ -31,8 +31,8 @@ from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs.loop import Executor, doubt
 from bwprof.runs.plan import Plan
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import mapping, measurable
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import check_mapping, measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,8 +196,8 @@ class PiecesExecutor:
         if fit is None or fit.fits:
             return ""
         return (
-            f"the model does not fit: {bytes_text(fit.weights)} of weights and {bytes_text(fit.kv)} of KV cache, "
-            f"{bytes_text(fit.usable)} can be used"
+            f"the model does not fit: {format_bytes(fit.weights)} of weights and {format_bytes(fit.kv)} of KV cache, "
+            f"{format_bytes(fit.usable)} can be used"
         )
 
 
@@ -205,7 +205,7 @@ def card_of_run(run: Mapping[str, Any]) -> Card | None:
     """Return the device that a run's predictions used: of its roofs, else of its catalogue entry and scaled streams."""
     try:
         if run.get("roofs"):
-            roofs = Roofs.from_dict(dict(mapping(run["roofs"], "roofs")))
+            roofs = Roofs.from_dict(dict(check_mapping(run["roofs"], "roofs")))
             return card_of(roofs) if roofs.points else None
         device = run.get("predict_device")
         streams = run.get("predict_streams")
@@ -287,8 +287,8 @@ def predict_row(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowD
         predicted = _predict_part(part, roofs, _learn(measured, roofs))
         reason = str(predicted["reason"]).removeprefix("predicted: ")
     # Measured rows have the driver's theoretical bandwidth, which differs a little from the data sheet's.
-    peak = next((value for other in [row, *measured] if (value := measurable(other.get("peak_gb_s")))), None)
-    speed = measurable(predicted["bandwidth_gb_s"])
+    peak = next((value for other in [row, *measured] if (value := measured_or_none(other.get("peak_gb_s")))), None)
+    speed = measured_or_none(predicted["bandwidth_gb_s"])
     if peak is not None and speed is not None:
         predicted |= {"peak_gb_s": peak, "pct_peak": 100 * speed / peak}
     return row | {name: predicted[name] for name in _PREDICTED} | {"reason": reason}

@@ -427,7 +427,7 @@ class FormatComparison:
         """Return whether a CPU has no kernel for an operation in other formats."""
         backend = str(self.base.rows[0]["backend"])
         parts = self._parts(weights, kv) or []
-        return any(registry.is_without_kernel(part.operation, part.precision, backend) for part in parts)
+        return any(registry.lacks_kernel(part.operation, part.precision, backend) for part in parts)
 
 
 def gain(row: StepRow, before: float, after: float) -> float:

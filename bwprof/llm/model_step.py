@@ -14,14 +14,14 @@ from bwprof.llm import architecture
 from bwprof.llm.architecture import Architecture
 from bwprof.text.parsing import (
     as_list,
+    describe_unknown,
     expand_ranges,
     parse_bool,
+    parse_int,
     parse_names,
     parse_seconds,
     quote_text,
     repr_short,
-    unknown,
-    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def model_step(
         layout=layout,
         chain=parse_bool(chain, "chain"),
         reserve=reserve,
-        memory_bytes=None if memory is None else whole_number(memory, "memory"),
+        memory_bytes=None if memory is None else parse_int(memory, "memory"),
     )
     targets = choose_targets(device, options.roofs, predict=parse_bool(predict, "predict"))
     if targets is not None:
@@ -174,7 +174,7 @@ def model_step(
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
     (local,) = each_device(device)
-    choice = hardware.choose(backend, local)
+    choice = hardware.choose_device(backend, local)
     plan = executor.make_plan(executor.list_pieces(request), max_seconds=case_seconds)
     run = metadata.describe_run(environment.new_run_id(), plan, choice, None, options.roofs)
     frame = api.into_frame(
@@ -189,10 +189,10 @@ def model_step(
 
 
 def _save(frame: pd.DataFrame, output: str | PathLike[str], *, force: bool) -> None:
-    from bwprof.results.atomic import holds_something
+    from bwprof.results.atomic import has_content
     from bwprof.results.reader import save
 
-    if not force and holds_something(Path(output)):
+    if not force and has_content(Path(output)):
         reason = "exists already: name another file, or replace it with force=True"
         raise FileExistsError(errno.EEXIST, reason, str(Path(output)))
     save(frame, output)
@@ -241,7 +241,7 @@ def _is_elsewhere(device: str) -> bool:
     from bwprof.analysis.prediction import catalogue
 
     try:
-        kind, index = hardware.parse(device)
+        kind, index = hardware.parse_device(device)
         # "4090" is no number of a device here.
         unknown_number = kind is None and all(row["index"] != index for row in hardware.devices())
         return unknown_number and bool(catalogue.alike(device))
@@ -276,7 +276,7 @@ def make_request(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored
     )
     if layout is not None and not isinstance(layout, str):
-        raise ValueError(unknown("layout", layout, workload.LAYOUTS))
+        raise ValueError(describe_unknown("layout", layout, workload.LAYOUTS))
     fused = stored is None or stored.is_fused
     if layout == "fused" and not fused and all(point.weights == workload.AS_STORED for point in points):
         raise ValueError("layout is 'fused': weights as the file stores them are separate; leave it out")
@@ -321,4 +321,4 @@ def _parse_numbers(name: str, value: NumbersArgument) -> tuple[int, ...]:
     )
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(whole_number(item, name) for item in expand_ranges(items, name))
+    return tuple(parse_int(item, name) for item in expand_ranges(items, name))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bwprof.llm.architecture import Architecture
 from bwprof.llm.workload import FUSED_TENSORS, StoredWeights
-from bwprof.text.parsing import parse_names, quote_text, unknown
+from bwprof.text.parsing import describe_unknown, parse_names, quote_text
 
 _FIELDS = ("quantization_config", "compression_config", "quantization")  # of transformers, its past, MLX
 
@@ -97,7 +97,7 @@ def read_weights(
 def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredWeights:
     method = config.get("quant_method") if isinstance(config, Mapping) else config
     if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(unknown("quant_method of quantization_config", method, METHODS, meant=""))
+        raise ValueError(describe_unknown("quant_method of quantization_config", method, METHODS, meant=""))
     if model.layers > _MAX_LAYERS:
         raise ValueError(f"a quantised model has {model.layers} layers: allowed are 1 to {_MAX_LAYERS}")
     try:

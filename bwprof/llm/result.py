@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from bwprof.llm import executor, figures, sections
 from bwprof.llm.architecture import Architecture
 from bwprof.llm.figures import FormatComparison, MemoryRoom, StepFigures
-from bwprof.llm.sections import format_name, make_table
+from bwprof.llm.sections import format_name, make_step_table
 from bwprof.llm.workload import LABELS, ModelRequest, OmittedWork
-from bwprof.text.formatting import pandas_frame
-from bwprof.text.parsing import mapping, parse_bytes, repr_short
+from bwprof.text.formatting import require_frame
+from bwprof.text.parsing import check_mapping, parse_bytes, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,12 +213,12 @@ class ModelStep:
         lines = self._format_lines if has_time else []
         formats = [line if line["time_ms"] is not None else line | {"source": None} for line in lines]
         tables = (
-            make_table("Steps", self._step_lines, sections.DEVICE_STEPS if self.others else sections.STEPS),
-            make_table(f"Operations: {first.point.title}", operations, sections.OPERATIONS),
-            make_table("Formats of that step", formats, sections.FORMATS),
-            make_table(room_title, [*map(asdict, rooms)], sections.room_columns(rooms[0]) if rooms else {}),
-            make_table("Weights as stored", types, sections.TYPES),
-            make_table(chained, [*map(sections.layer_line, self._layers)], sections.LAYERS),
+            make_step_table("Steps", self._step_lines, sections.DEVICE_STEPS if self.others else sections.STEPS),
+            make_step_table(f"Operations: {first.point.title}", operations, sections.OPERATIONS),
+            make_step_table("Formats of that step", formats, sections.FORMATS),
+            make_step_table(room_title, [*map(asdict, rooms)], sections.room_columns(rooms[0]) if rooms else {}),
+            make_step_table("Weights as stored", types, sections.TYPES),
+            make_step_table(chained, [*map(sections.layer_line, self._layers)], sections.LAYERS),
         )
         return [table for table in tables if table is not None]
 
@@ -237,21 +237,21 @@ class ModelStep:
 
     def renderables(self, screen: Any) -> list[RenderableType]:
         """Return the answer, the tables and the notes, for a rich console."""
-        from bwprof.text.terminal import table
+        from bwprof.text.terminal import new_table
 
         result: list[RenderableType] = [sections.wrap_lines([self.answer], screen.width), ""]
         for block in self.tables():
-            grid = table(screen, block.caption, block.headings, numbers=[*block.numbers])
+            grid = new_table(screen, block.caption, block.headings, numbers=[*block.numbers])
             for line in block.lines:
                 grid.add_row(*line)
             result += [grid, ""]
         return [*result, sections.wrap_lines(self.notes(), screen.width)]
 
     def __str__(self) -> str:
-        from bwprof.text.terminal import console
+        from bwprof.text.terminal import make_console
 
         text = io.StringIO()
-        screen = console(text)
+        screen = make_console(text)
         for renderable in self.renderables(screen):
             screen.print(renderable)
         return text.getvalue().rstrip()
@@ -261,10 +261,10 @@ class ModelStep:
     def _repr_html_(self) -> str:
         from html import escape
 
-        from bwprof.text.listing import html_table
+        from bwprof.text.listing import format_html_table
 
         body = "".join(
-            html_table([dict(zip(block.headings, line, strict=True)) for line in block.lines], block.caption)
+            format_html_table([dict(zip(block.headings, line, strict=True)) for line in block.lines], block.caption)
             for block in self.tables()
         )
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
@@ -272,7 +272,7 @@ class ModelStep:
 
     @classmethod
     def _from_devices(cls, frame: pd.DataFrame, devices: list[str]) -> ModelStep:
-        run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
+        run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
         runs = run.get("devices")
         results = []
         for device in devices:
@@ -296,12 +296,12 @@ class ModelStep:
         ValueError
             For a frame without a model's columns or metadata (a CSV file has none: load the run's folder).
         """
-        frame = pandas_frame(frame)
+        frame = require_frame(frame)
         devices = list(frame["device"].unique()) if "device" in frame.columns else []
         if len(devices) > 1:
             return cls._from_devices(frame, devices)
         missing = [name for name in LABELS if name not in frame.columns]
-        run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
+        run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
         if missing or "model" not in run:
             what = f"column {missing[0]} is missing" if missing else "its metadata are missing: load the run's folder"
             raise ValueError(f"no model's frame: {what}")

@@ -11,8 +11,8 @@ from typing import Any
 from bwprof.analysis.prediction.catalogue import CALLER_GIVEN
 from bwprof.llm.figures import BOTH, FormatComparison, FormatOffer, LayerTime, MemoryRoom, StepFigures
 from bwprof.llm.workload import AS_STORED, DECODE, ModelRequest, OmittedWork
-from bwprof.text.document import DocumentTable, table
-from bwprof.text.formatting import figure_text, is_missing, short
+from bwprof.text.document import DocumentTable, make_table
+from bwprof.text.formatting import format_figure, format_short, is_missing
 
 _BOUND = {
     "memory": "is memory-bound",
@@ -41,9 +41,9 @@ def _describe_step(step: StepFigures, steps: Sequence[StepFigures], formats: For
     tokens = f"{_tokens(step.tokens_s)} tokens/s"
     share = ""
     if step.limit_pct is not None:
-        share = f"{short(step.limit_pct, '.0f')} % of what this device sustains"
+        share = f"{format_short(step.limit_pct, '.0f')} % of what this device sustains"
     elif step.mbu_pct is not None and step.measured_pct:
-        share = f"{short(step.mbu_pct, '.0f')} % of the theoretical bandwidth"
+        share = f"{format_short(step.mbu_pct, '.0f')} % of the theoretical bandwidth"
     if step.measured_pct:
         parts = [f"{bound}: {share}" if share else bound, tokens]
     else:
@@ -151,19 +151,19 @@ def format_name(name: str) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}" if value < 1 else figure_text(value, whole_from=1000)
+    return f"{value:.3g}" if value < 1 else format_figure(value, whole_from=1000)
 
 
 def _tokens(value: float) -> str:
-    return short(value, ",.0f").replace(",", " ") if value >= 100 else f"{value:.3g}"
+    return format_short(value, ",.0f").replace(",", " ") if value >= 100 else f"{value:.3g}"
 
 
 def _gb(count: float) -> str:
-    return f"{short(count / 1e9, '.3g' if count < 999.5e9 else '.0f')} GB"
+    return f"{format_short(count / 1e9, '.3g' if count < 999.5e9 else '.0f')} GB"
 
 
 def _percent(value: float) -> str:
-    return short(value, ".0f")
+    return format_short(value, ".0f")
 
 
 def _giga(value: float) -> str:
@@ -206,7 +206,7 @@ OPERATIONS: _Columns = {
     **_same("role", "shape", "precision", "count"),
     "us each": ("time_ms", _micro),
     "ms": ("step_ms", _number),
-    "share %": ("share_pct", lambda value: short(value, ".1f")),
+    "share %": ("share_pct", lambda value: format_short(value, ".1f")),
     "% of limit": ("limit_pct", _percent),
     **_same("limiter", "status"),
 }
@@ -217,7 +217,7 @@ FORMATS: _Columns = {
     "fits": ("fits", _yes_no),
     "ms": ("time_ms", _number),
     "tokens/s": ("tokens_s", _tokens),
-    "x FP16": ("speedup_vs_fp16", lambda value: short(value, ".2f")),
+    "x FP16": ("speedup_vs_fp16", lambda value: format_short(value, ".2f")),
     "source": ("source", str),
 }
 
@@ -232,7 +232,7 @@ LAYERS: _Columns = {
     **_FORMAT,
     "us together": ("together_ms", _micro),
     "us, sum": ("sum_ms", _micro),
-    "together / sum": ("ratio", lambda value: short(value, ".3f")),
+    "together / sum": ("ratio", lambda value: format_short(value, ".3f")),
     "status": ("status", str),
 }
 
@@ -258,10 +258,12 @@ def _context_of(batch: int, contexts: Mapping[int, int | None]) -> object:
     return "any" if contexts[batch] is None else contexts[batch]
 
 
-def make_table(title: str, lines: Sequence[Mapping[str, Any]], columns: _Columns) -> DocumentTable | None:
+def make_step_table(title: str, lines: Sequence[Mapping[str, Any]], columns: _Columns) -> DocumentTable | None:
     """Return a table of text; None without lines."""
     cells = [[None if is_missing(line[key]) else write(line[key]) for key, write in columns.values()] for line in lines]
-    return table(list(columns), cells, numbers=[name for name in columns if name not in _TEXT_COLUMNS], caption=title)
+    return make_table(
+        list(columns), cells, numbers=[name for name in columns if name not in _TEXT_COLUMNS], caption=title
+    )
 
 
 def describe_shape(row: Mapping[str, Any]) -> str:
@@ -312,7 +314,9 @@ def notes(request: ModelRequest, step: StepFigures, omitted: Sequence[OmittedWor
     times = [item.time_ms for item in omitted if item.time_ms is not None]
     unfused = f"{', '.join(item.what for item in omitted)}: {sum(item.count for item in omitted)} launches unfused"
     if times and step.time_ms:
-        unfused += f", about {_number(sum(times))} ms ({short(100 * sum(times) / step.time_ms, '.0f')} % of the step)"
+        unfused += (
+            f", about {_number(sum(times))} ms ({format_short(100 * sum(times) / step.time_ms, '.0f')} % of the step)"
+        )
     lines.append(
         f"Left out: {unfused}; communication between devices; the gaps between {step.launches} launches outside a "
         "CUDA graph."

@@ -15,7 +15,7 @@ from typing import Any
 
 from bwprof import _core, registry
 from bwprof.llm.architecture import Architecture, check_int
-from bwprof.text.parsing import finite_number, parse_bytes, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, finite_or_none, parse_bytes, repr_short
 
 DECODE, PREFILL = "decode", "prefill"
 LAYOUTS = ("fused", "separate")
@@ -143,7 +143,7 @@ def list_parts(
         params = {name: _evaluate(text, values) for name, text in entry["params"].items()}
         own, tensor = point.kv if entry["formats"] == KV else point.weights, entry.get("tensor", "")
         for precision, launches in _split_launches(count, (stored or {}).get(tensor, {own: 1.0})):
-            complete = registry.complete(entry["operation"], precision, params)
+            complete = registry.complete_params(entry["operation"], precision, params)
             names = entry["role"], entry["operation"], precision
             parts.append(StepPart(*names, complete, launches, entry["formats"], tensor))
     return parts
@@ -413,7 +413,7 @@ class ModelRequest:
         known = sorted({part.role for part in self.parts(point)})
         for role in roles:
             if role not in known:
-                raise ValueError(f"column role: {unknown(f'role in a {point.phase} step', role, known)}")
+                raise ValueError(f"column role: {describe_unknown(f'role in a {point.phase} step', role, known)}")
 
     def weight_bytes(self, weights: str) -> int:
         """Return the bytes of the weights in a format."""
@@ -464,7 +464,7 @@ def _parse_stored(data: Mapping[str, Any]) -> StoredWeights:
     )
     for lines, most in ((tensors, 1), (sizes, 1024)):
         for share in (share for line in lines.values() for share in line.values()):
-            known = finite_number(share)
+            known = finite_or_none(share)
             if known is None or not 0 <= known <= most:
                 raise ValueError(f"a share, or a size, of stored is {repr_short(share)}: allowed are 0 to {most}")
     return StoredWeights(data["total_bytes"], types, tensors, sizes, str(data.get("kv", "")))
@@ -506,10 +506,10 @@ def make_points(
 def check_points(request: ModelRequest) -> None:
     """Raise ValueError for a step that cannot be expanded: an unknown format, a size that an operation refuses."""
     if request.layout not in LAYOUTS:
-        raise ValueError(unknown("layout", request.layout, LAYOUTS))
+        raise ValueError(describe_unknown("layout", request.layout, LAYOUTS))
     for point in request.points:
         if point.phase not in (DECODE, PREFILL):
-            raise ValueError(unknown("phase", point.phase, (DECODE, PREFILL)))
+            raise ValueError(describe_unknown("phase", point.phase, (DECODE, PREFILL)))
         if point.weights != AS_STORED or request.stored is None:
             check_format(point.weights, WEIGHTS)
         check_format(point.kv, KV)
@@ -521,7 +521,7 @@ def check_points(request: ModelRequest) -> None:
 
 def check_reserve(value: Any) -> float:
     """Return the share of the memory to leave free; ValueError if it is not from 0 to below 1."""
-    share = finite_number(value)
+    share = finite_or_none(value)
     if share is None or not 0 <= share < 1:
         raise ValueError(f"reserve is {repr_short(value)}: a share of the memory from 0 to below 1 is needed")
     return share

@@ -13,8 +13,8 @@ from bwprof.plot.inputs import require_columns
 from bwprof.plot.legends import add_legend_over_lines, draw_bar, line_handle, star_handle, write_after
 from bwprof.plot.styles import finish_axes, ink, style
 from bwprof.results import reader
-from bwprof.text.formatting import gain_text, is_missing, short
-from bwprof.text.parsing import measurable
+from bwprof.text.formatting import format_gain, format_short, is_missing
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +53,8 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
     >>> bwprof.plot.ablation(found).get_xlabel()
     'times as fast as naive (and over the variant before)'
     """
-    frame = reader.read(data) if isinstance(data, (str, PathLike)) else data
-    frame = require_columns(frame, *reader.COLUMNS, what="a ladder, which bwprof.ablation measures")
+    frame = reader.read_ablation(data) if isinstance(data, (str, PathLike)) else data
+    frame = require_columns(frame, *reader.ABLATION_COLUMNS, what="a ladder, which bwprof.ablation measures")
     rows = [{str(name): value for name, value in row.items()} for row in frame.to_dict(orient="records")]
     if not any(map(_speed, rows)):
         raise ValueError("there are no variants to draw: none ran with a right result")
@@ -76,7 +76,7 @@ def save_ablation(data: pd.DataFrame | str | PathLike[str], path: str | PathLike
 
 
 def _speed(row: Mapping[str, Any]) -> float | None:
-    return measurable(row["speedup_vs_first"])
+    return measured_or_none(row["speedup_vs_first"])
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -139,7 +139,7 @@ def _flag_handles(rows: Sequence[Mapping[str, Any]], color: str) -> list[Any]:
 def _write_axes(ax: Axes, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> None:
     ax.set_yticks(range(len(rows)), list(map(_name, rows)), fontsize=9, parse_math=False)
     first = next(_name(row) for row in rows if _speed(row))
-    gains = any(measurable(row.get("measured_gain")) is not None for row in rows)
+    gains = any(measured_or_none(row.get("measured_gain")) is not None for row in rows)
     ax.set_xlabel(f"times as fast as {first}{' (and over the variant before)' if gains else ''}", parse_math=False)
     words = [text for name in ("operation", "precision", "shape", "device") if (text := _text(rows[0], name))]
     lines = [f"The ladder of {' '.join(words[:2])}", ", ".join([*notes, *words[2:]])]
@@ -160,9 +160,9 @@ def _write_result(ax: Axes, row: Mapping[str, Any], end: tuple[float, float]) ->
         reason = "" if is_missing(row.get("reason")) else f": {row['reason']}"
         write_after(ax, cut(words + reason, _LONGEST_TEXT), end, colors.soft, fontsize=7.5, style="italic", **look)
         return
-    gain = measurable(row.get("measured_gain"))
-    text = f"{short(speed, '.2f' if speed < 10 else '.0f')}{_TIMES}{'*' if _text(row, 'flags') else ''}"
-    text += "" if gain is None else f" ({gain_text(gain, times=_TIMES)})"
+    gain = measured_or_none(row.get("measured_gain"))
+    text = f"{format_short(speed, '.2f' if speed < 10 else '.0f')}{_TIMES}{'*' if _text(row, 'flags') else ''}"
+    text += "" if gain is None else f" ({format_gain(gain, times=_TIMES)})"
     write_after(ax, text, end, colors.text, fontsize=8, **look)
 
 

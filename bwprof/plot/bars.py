@@ -22,8 +22,8 @@ from bwprof.results import pairs, schema
 from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import graded
-from bwprof.text.formatting import figure_text, short
-from bwprof.text.parsing import measurable, to_ascii, unknown
+from bwprof.text.formatting import format_figure, format_short
+from bwprof.text.parsing import describe_unknown, escape_controls, measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,10 +73,10 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = "page") -> ca
     'effective bandwidth (GB/s)'
     """
     if not isinstance(layout, str) or layout not in _LAYOUTS:
-        raise ValueError(unknown("layout", layout, _LAYOUTS))
+        raise ValueError(describe_unknown("layout", layout, _LAYOUTS))
     slide = layout == "slide"
     rows = inputs.read_rows(data)[0]
-    groups = pairs.groups(rows)
+    groups = pairs.group_precisions(rows)
     if not groups:
         raise ValueError("there are no rows to draw")
     present = {row["precision"] for row in rows}
@@ -180,7 +180,7 @@ class _Chart:
         shared, labels = _labels(self.lines, self.groups)
         ax.set_yticks(range(len(self.lines)), labels, parse_math=False)
         ax.set_xlim(0, reach)
-        ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=points + 2)
+        ax.set_xlabel(schema.find_column("bandwidth_gb_s").label, fontsize=points + 2)
         devices = inputs.device_names(group.first for group in self.groups)
         notes = [canvas.cut(devices[0], _LONGEST_NAME) if len(devices) == 1 else "", shared]
         notes += canvas.note_left_out(len(self.groups), count, "cases")
@@ -210,7 +210,7 @@ class _Chart:
         hollow = inputs.is_predicted(row)
         color = legends.draw_bar(self.ax, 0.0, center, value, height, look.color, hollow=hollow, hatch=look.hatch)
         roof = self._draw_roof(row, center)
-        text = figure_text(value, whole_from=100) + ("*" if inputs.is_doubtful(row) else "")
+        text = format_figure(value, whole_from=100) + ("*" if inputs.is_doubtful(row) else "")
         width, gap = canvas.measure_width(text, points) / self.inches, 0.04 / self.inches
         if value > width * 1.6 + 2 * gap:  # within the bar: at its end, or before a roof that the bar goes beyond
             covers = roof is not None and max(value - width - 2 * gap, width + 2 * gap) < roof < value
@@ -284,7 +284,7 @@ class _Chart:
         both = [group.rows[name] for name in PAIR if name in group.rows]
         about = "\u2248" if any(map(inputs.is_predicted, both)) else ""
         star = "*" if any(map(inputs.is_doubtful, both)) and not self.dots else ""
-        self._write_right(f"{about}{short(gain, '.2f')}\u00d7{star}", place, points, "center")
+        self._write_right(f"{about}{format_short(gain, '.2f')}\u00d7{star}", place, points, "center")
 
     def _write_right(self, text: str, y: float, points: float, va: str) -> None:
         ground = {"facecolor": self.ink.ground, "edgecolor": "none", "pad": 0.6}
@@ -311,13 +311,15 @@ class _Chart:
         roofs = {arithmetic for roof, arithmetic in map(_roof, timed) if roof}
         mark: dict[str, Any] = {"linewidth": 0, "markeredgewidth": 1.6}
         if False in roofs:
-            label = f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"
+            label = f"{schema.find_column('attainable_gb_s').title}: a plain stream of the same bytes"
             handles.append(legends.line_handle(label, color=self.ink.text, marker="|", markersize=9, **mark))
         if True in roofs:
             label = "arithmetic roof, where it is nearer"
             handles.append(legends.line_handle(label, color=self.ink.alarm, marker="D", markersize=4, **mark))
         if self.peak is not None:
-            handles.append(legends.line_handle(schema.column("peak_gb_s").title, color=self.ink.soft, **_PEAK_LOOK))
+            handles.append(
+                legends.line_handle(schema.find_column("peak_gb_s").title, color=self.ink.soft, **_PEAK_LOOK)
+            )
         return [*handles, *self._doubt_handles(timed)]
 
     def _doubt_handles(self, timed: Sequence[RowDict]) -> list[Any]:
@@ -335,13 +337,13 @@ class _Chart:
 
 
 def _bandwidth(row: Mapping[str, Any]) -> float | None:
-    return measurable(row.get("bandwidth_gb_s"))
+    return measured_or_none(row.get("bandwidth_gb_s"))
 
 
 def _gain(group: PrecisionGroup) -> float | None:
     """Return how much faster FP16 is than FP32; None where one of them has no time."""
-    timed = all(measurable(group.rows.get(name, {}).get("time_ms")) is not None for name in PAIR)
-    return measurable(group.rows["fp16"].get("speedup_vs_fp32")) if timed else None
+    timed = all(measured_or_none(group.rows.get(name, {}).get("time_ms")) is not None for name in PAIR)
+    return measured_or_none(group.rows["fp16"].get("speedup_vs_fp32")) if timed else None
 
 
 def _missing_word(row: RowDict) -> str:
@@ -355,8 +357,8 @@ def _roof(row: Mapping[str, Any]) -> tuple[float | None, bool]:
     """Return the bandwidth of a row at its nearer roof, GB/s, and whether that roof is arithmetic."""
     grade, bandwidth = graded(row), row.get("bandwidth_gb_s")
     if grade is not None and grade[1] and grade[0] > 0 and bandwidth:
-        return measurable(100 * bandwidth / grade[0]), True
-    return measurable(row.get("attainable_gb_s")), False
+        return measured_or_none(100 * bandwidth / grade[0]), True
+    return measured_or_none(row.get("attainable_gb_s")), False
 
 
 def _near_peak(rows: Sequence[RowDict], longest: float) -> float | None:
@@ -364,7 +366,7 @@ def _near_peak(rows: Sequence[RowDict], longest: float) -> float | None:
 
     Measured rows have the driver's peak, others a data sheet's.
     """
-    known = [row for row in rows if measurable(row.get("peak_gb_s"))]
+    known = [row for row in rows if measured_or_none(row.get("peak_gb_s"))]
     peaks = {float(row["peak_gb_s"]) for row in ([row for row in known if not inputs.is_predicted(row)] or known)}
     return next((peak for peak in peaks if len(peaks) == 1 and peak < 1.5 * longest), None)
 
@@ -374,7 +376,7 @@ def _labels(lines: Sequence[_CaseLine], groups: Sequence[PrecisionGroup]) -> tup
     cases = [str(group.first["case"]) for group in groups]
     shared, rest = canvas.distinguish_names(cases)
     brief = dict(zip(cases, rest, strict=True))
-    apart = dict(zip(map(id, groups), pairs.distinctions(groups), strict=True))
+    apart = dict(zip(map(id, groups), pairs.distinguish_groups(groups), strict=True))
     labels = [
         canvas.cut(line, _LONGEST_NAME)
         if isinstance(line, str)
@@ -394,7 +396,7 @@ def _label(line: PrecisionGroup, name: str, apart: str, groups: Sequence[Precisi
         and other.variants == line.variants
         and other.rows.keys() == line.rows.keys()
     ]
-    sizes = [size for size in schema.all_param_names() if len({row.get(size) for row in alike}) > 1]
+    sizes = [size for size in schema.param_names() if len({row.get(size) for row in alike}) > 1]
     words = [f"{size}={first[size]}" for size in sizes if first.get(size) is not None and size not in first["case"]]
     rest = canvas.cut(" ".join([*filter(None, [apart]), *words]), _LONGEST_NAME // 2)
     return f"{canvas.cut(name, _LONGEST_NAME - len(rest))} {rest}".rstrip()
@@ -426,10 +428,10 @@ def _draw_panel(ax: Axes, case: str, means: Mapping[str, float]) -> None:
     looks, values = [style(name) for name in means], list(means.values())
     for place, (look, value) in enumerate(zip(looks, values, strict=True)):
         bar = ax.bar(place, value, 0.7, color=look.color, hatch=look.hatch, edgecolor="white", linewidth=0)
-        ax.bar_label(bar, [figure_text(value, whole_from=100)], fontsize=8)
-    ax.set_xticks(range(len(means)), [to_ascii(name).upper() for name in means], fontsize=8, parse_math=False)
+        ax.bar_label(bar, [format_figure(value, whole_from=100)], fontsize=8)
+    ax.set_xticks(range(len(means)), [escape_controls(name).upper() for name in means], fontsize=8, parse_math=False)
     ax.set_title(canvas.cut(case, 40), fontsize=9, parse_math=False)
-    ax.set_ylabel(schema.column("bandwidth_gb_s").unit, fontsize=8)
+    ax.set_ylabel(schema.find_column("bandwidth_gb_s").unit, fontsize=8)
     ax.set_xlim(-0.5, len(means) - 0.5)
     ax.set_ylim(0, 1.15 * max(values) or 1.0)
     ax.spines[["top", "right"]].set_visible(False)

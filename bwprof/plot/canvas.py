@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from bwprof.plot.styles import DARK
 from bwprof.results.atomic import atomic_write
-from bwprof.text.parsing import quote_text, repr_short, to_ascii, unknown, whole_number
+from bwprof.text.parsing import describe_unknown, escape_controls, parse_int, quote_text, repr_short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,7 +139,7 @@ def cut(text: str, most: int) -> str:
 
     Lengths at the end of a case's name stay: only they may tell two cases apart.
     """
-    safe = to_ascii(" ".join(text.split()))
+    safe = escape_controls(" ".join(text.split()))
     if len(safe) <= most:
         return safe
     head, mark, lengths = safe.rpartition(" kv_lens=")
@@ -202,7 +202,7 @@ def endings() -> list[str]:
 
 def check_dpi(value: Any, name: str) -> int:
     """Return dots per inch; raise ValueError with `name` for what is none, too few or too many."""
-    dpi = whole_number(value, name)
+    dpi = parse_int(value, name)
     if not _DPI[0] <= dpi <= _DPI[1]:
         raise ValueError(f"{name} is {quote_text(dpi)}: allowed are {_DPI[0]} to {_DPI[1]}")
     return dpi
@@ -212,7 +212,9 @@ def check_ending(target: Path) -> None:
     """Raise ValueError for a file whose ending is no format of a picture."""
     known = endings()
     if target.suffix.lower().removeprefix(".") not in known:
-        raise ValueError(unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known]))
+        raise ValueError(
+            describe_unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known])
+        )
 
 
 def write_figure(

@@ -15,8 +15,8 @@ from bwprof.plot.series import axis_label, count_formatter, count_values, figure
 from bwprof.plot.styles import finish_axes, ink, readable
 from bwprof.results.columns import Column
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text, plural
-from bwprof.text.parsing import measurable, quote_text, repr_short
+from bwprof.text.formatting import format_figure, plural
+from bwprof.text.parsing import measured_or_none, quote_text, repr_short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,7 +107,7 @@ def _read_content(data: Any, x: str | None, y: str | None, value: str, precision
     every = inputs.read_rows(data)[0]
     names, drawn, failed, notes = _choose_rows(every, x, y, value, precision)
     fastest: dict[_Key, RowDict] = {}
-    for row in sorted(drawn, key=lambda row: measurable(row.get("time_ms")) or float("inf")):
+    for row in sorted(drawn, key=lambda row: measured_or_none(row.get("time_ms")) or float("inf")):
         fastest.setdefault((float(row[names[0]]), float(row[names[1]])), row)
     notes += ["the fastest of several rows"] if len(fastest) < len(drawn) else []
     axes: list[list[float]] = []
@@ -117,7 +117,7 @@ def _read_content(data: Any, x: str | None, y: str | None, value: str, precision
         axes.append(values[:_MOST_CELLS])
     inside = [(x, y) for x in axes[0] for y in axes[1]]
     cells = {key: fastest[key] for key in inside if key in fastest}
-    keys: set[Any] = {tuple(measurable(row.get(name)) for name in names) for row in failed}
+    keys: set[Any] = {tuple(measured_or_none(row.get(name)) for name in names) for row in failed}
     columns = (find_column(names[0]), find_column(names[1]))
     content = _Heatmap(columns, column, (axes[0], axes[1]), cells, keys.intersection(inside) - cells.keys(), notes)
     content.notes.extend(_explain_marks(content, [*drawn, *failed]))
@@ -248,7 +248,7 @@ def _write_numbers(
     ax: Axes, content: _Heatmap, room: Inches, cells: Sequence[tuple[int, int, float]], paint: Any
 ) -> None:
     """Write each cell's value where it is readable, in a gap of the line that crosses the cell."""
-    texts = [(x, y, value, figure_text(value, whole_from=100)) for x, y, value in cells]
+    texts = [(x, y, value, format_figure(value, whole_from=100)) for x, y, value in cells]
     width, height = (inches / len(values) for inches, values in zip(room, content.axes, strict=True))
     widest = max(measure_width(text, 10.0) for *_, text in texts)
     points = min(8.0, 10.0 * 0.85 * width / widest, 72 * height * 0.6)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from bwprof.results import columns
 from bwprof.results.reader import load
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import check_frame, measurable, parse_name, repr_short, unknown
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import check_frame, describe_unknown, measured_or_none, parse_name, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ def read_frame(data: Any) -> pd.DataFrame:
     """
     import pandas as pd
 
-    data = as_pandas(data)
+    data = to_pandas(data)
     if isinstance(data, pd.DataFrame):
         check_frame(data)
         return data
@@ -54,11 +54,11 @@ def read_rows(data: Any) -> tuple[list[RowDict], pd.DataFrame]:
     A shape of several steps of a model is one row.
     """
     from bwprof.analysis.values import drop_repeated_shapes
-    from bwprof.results.frame import compared_rows
+    from bwprof.results.frame import rows_with_comparisons
     from bwprof.roofs.limiter import with_limits
 
     frame = drop_repeated_shapes(read_frame(data))
-    return compared_rows(with_limits(frame)), frame
+    return rows_with_comparisons(with_limits(frame)), frame
 
 
 def is_drawable(row: Mapping[str, Any]) -> bool:
@@ -105,7 +105,7 @@ def require_numbers(rows: Iterable[RowDict], *names: str) -> list[RowDict]:
     if not rows:
         raise ValueError("there are no rows to draw")
     for name in names:
-        rows = [row for row in rows if measurable(row.get(name)) is not None]
+        rows = [row for row in rows if measured_or_none(row.get(name)) is not None]
         if not rows:
             raise ValueError(f"there is nothing to draw: no row has a number in column {name}")
     return rows
@@ -115,7 +115,7 @@ def require_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
     """Return a frame; raise TypeError for anything else, ValueError for missing or repeated columns."""
     import pandas as pd
 
-    frame = as_pandas(data)
+    frame = to_pandas(data)
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"data is {repr_short(frame)}: a frame is needed, {what}")
     check_frame(frame)
@@ -128,9 +128,9 @@ def require_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
 def number_column(argument: str, name: str) -> columns.Column:
     """Return a column of numbers; raise ValueError for another, with the nearest right name."""
     parse_name(name, argument)
-    known = {column.name: column for column in columns.columns() if column.kind in ("number", "integer")}
+    known = {column.name: column for column in columns.all_columns() if column.kind in ("number", "integer")}
     if name not in known:
-        raise ValueError(f"{argument}: {unknown('column of numbers', name, known, see='bwprof columns')}")
+        raise ValueError(f"{argument}: {describe_unknown('column of numbers', name, known, see='bwprof columns')}")
     return known[name]
 
 

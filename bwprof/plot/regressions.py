@@ -18,7 +18,7 @@ from bwprof.plot.legends import add_legend, add_legend_over_lines, line_handle
 from bwprof.plot.styles import Ink, finish_axes, ink, styles
 from bwprof.results import schema
 from bwprof.text.formatting import is_missing, plural
-from bwprof.text.parsing import measurable, measured_or_nan
+from bwprof.text.parsing import measured_or_nan, measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,7 @@ def _read_ratios(data: pd.DataFrame, most: int | None) -> tuple[list[_Ratio], st
     """Return the cases to draw, the largest ratio first, and a note on the others."""
     lines = []
     for record in data.to_dict(orient="records"):
-        ratio = measurable(record["ratio"])
+        ratio = measured_or_none(record["ratio"])
         if ratio is None or ratio <= 0 or record["verdict"] not in _VERDICTS:
             continue
         words = (record["case"], record["precision"], record.get("parameters"))
@@ -181,7 +181,7 @@ def _range(lines: Sequence[_Ratio]) -> tuple[float, float, bool]:
 def _set_ratio_ticks(ax: Axes, metric: str, *, logarithmic: bool) -> None:
     from matplotlib.ticker import MaxNLocator, NullLocator
 
-    column = schema.column(metric)
+    column = schema.find_column(metric)
     title = column.title or column.name.replace("_", " ")
     if not logarithmic:
         ax.set_xlabel(f"change of the {title} (%)")

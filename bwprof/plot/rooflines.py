@@ -19,8 +19,8 @@ from bwprof.plot.styles import Ink, Style, finish_axes, ink, styles
 from bwprof.results import pairs, schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import ridge
-from bwprof.text.formatting import figure_text
-from bwprof.text.parsing import measurable
+from bwprof.text.formatting import format_figure
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,7 +118,7 @@ def _read_content(rows: Sequence[RowDict]) -> _Roofline:
     own, shared, every = _choose_device(rows)
     drawn = [row for row, _, point in every if point is not None]
     points = [point for _, _, point in every if point is not None]
-    devices = len(pairs.by_device(rows))
+    devices = len(pairs.group_by_device(rows))
     notes = [
         *(cut(name, 60) for name in device_names(own)[:1]),
         cut(shared, 80),
@@ -160,8 +160,8 @@ def _choose_device(rows: Sequence[RowDict]) -> tuple[list[RowDict], str, list[tu
 
     These have a name, and a point if they have FLOPs.
     """
-    for own in pairs.by_device(rows):
-        timed = [row for row in own if measurable(row.get("time_ms")) and is_drawable(row)]
+    for own in pairs.group_by_device(rows):
+        timed = [row for row in own if measured_or_none(row.get("time_ms")) and is_drawable(row)]
         shared, names = distinguish_names(_name_cases(timed))
         every = [(row, name, _point(row, name)) for row, name in zip(timed, names, strict=True)]
         if any(point for _, _, point in every):
@@ -182,23 +182,23 @@ def _name_cases(rows: Sequence[RowDict]) -> list[str]:
 
 def _point(row: RowDict, name: str) -> _RoofPoint | None:
     """Return a row's point; None without FLOPs, and for impossible numbers."""
-    flops, time_ms = measurable(row.get("flops")), measurable(row.get("time_ms"))
+    flops, time_ms = measured_or_none(row.get("flops")), measured_or_none(row.get("time_ms"))
     moved = pairs.moved_bytes(row) or 0
-    rate = measurable(row.get("tflops"))
+    rate = measured_or_none(row.get("tflops"))
     if not flops and rate and time_ms:
         flops = rate * time_ms * 1e9
     if not flops or not time_ms or flops < 0 or time_ms < 0:
         return None
-    intensity = measurable(row.get("arithmetic_intensity")) or (flops / moved if moved > 0 else 0.0)
+    intensity = measured_or_none(row.get("arithmetic_intensity")) or (flops / moved if moved > 0 else 0.0)
     rate = rate or flops / time_ms / 1e9
     if not (intensity > 0 and rate > 0):
         return None
-    shape = tuple(row.get(param) for param in schema.all_param_names())
+    shape = tuple(row.get(param) for param in schema.param_names())
     return _RoofPoint(name, shape, row["precision"], (intensity, rate), time_ms, is_hollow(row))
 
 
 def _median(rows: Sequence[RowDict], name: str) -> float | None:
-    numbers = [value for row in rows if (value := measurable(row.get(name))) and value > 0]
+    numbers = [value for row in rows if (value := measured_or_none(row.get(name))) and value > 0]
     return median(numbers) if numbers else None
 
 
@@ -230,8 +230,8 @@ def _draw(ax: Axes, content: _Roofline, room: Inches) -> None:
     counts = [(f"\u00d7{len(spot)}", spot[0].at, colors.text) for spot in spots if _are_alike(spot)]
     names = [*_draw_ridges(ax, content, looks, colors), *counts, *_case_names(content.points, colors.text)]
     name_points(ax, names, [point.at for point in content.points], lines, fontsize=points - 0.5)
-    ax.set_xlabel(schema.column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic "))
-    ax.set_ylabel(schema.column("tflops").label)
+    ax.set_xlabel(schema.find_column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic "))
+    ax.set_ylabel(schema.find_column("tflops").label)
     add_title(ax, "Predicted roofline" if content.word() == "predicted" else "Roofline", content.notes, room)
     finish_axes(ax, grid="both")
 
@@ -355,7 +355,7 @@ def _draw_ridges(ax: Axes, content: _Roofline, looks: Mapping[str, Style], color
         rate, color = roof.tflops[precisions[0]], looks[precisions[0]].color
         ax.plot(bend, rate, marker="o", markersize=7, color="none", markeredgecolor=color, linewidth=0, zorder=2.5)
         words = ", ".join(cut(precision, _LONGEST_PRECISION).upper() for precision in precisions)
-        names.append((f"ridge {words}: {figure_text(bend, whole_from=100)} FLOP/B", (bend, rate), colors.text))
+        names.append((f"ridge {words}: {format_figure(bend, whole_from=100)} FLOP/B", (bend, rate), colors.text))
     return names
 
 
@@ -376,7 +376,7 @@ def _precision_handles(content: _Roofline, looks: Mapping[str, Style]) -> list[A
     for name in content.precisions:
         roofs = ((content.measured, content.word(name)), (content.theory, content.theory_word))
         rates = [
-            f"{figure_text(roof.tflops[name], whole_from=100)} {word}" for roof, word in roofs if name in roof.tflops
+            f"{format_figure(roof.tflops[name], whole_from=100)} {word}" for roof, word in roofs if name in roof.tflops
         ]
         label = cut(name, _LONGEST_PRECISION).upper() + (f": {', '.join(rates)} (TFLOP/s)" if rates else "")
         look = looks[name]
@@ -389,7 +389,7 @@ def _other_handles(content: _Roofline, color: str) -> list[Any]:
     words = ((content.measured, content.word(), _MEASURED), (content.theory, content.theory_word, _THEORY))
     for roof, word, look in words:
         if roof.gb_s or roof.tflops:
-            memory = f": memory {figure_text(roof.gb_s, whole_from=100)} GB/s" if roof.gb_s else ""
+            memory = f": memory {format_figure(roof.gb_s, whole_from=100)} GB/s" if roof.gb_s else ""
             handles.append(line_handle(f"roof {word}{memory}", color=color, **look))
     if content.hollow_text:
         handles.append(ring_handle(content.hollow_text, color))

@@ -20,8 +20,8 @@ from bwprof.results import schema
 from bwprof.results.columns import Column
 from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import measurable, parse_name, quote_text
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import measured_or_none, parse_name, quote_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,17 +98,17 @@ def lines(data: Any, ax: Axes | None = None, *, x: str | None = None, y: str = "
 
 def count_values(rows: Sequence[RowDict]) -> dict[str, int]:
     """Count the values of each parameter that has several, and of other numbers of the caller; the most first."""
-    counts = {name: len({row.get(name) for row in rows} - {None}) for name in schema.all_param_names()}
+    counts = {name: len({row.get(name) for row in rows} - {None}) for name in schema.param_names()}
     for name in _own_names(rows):
         own = {row.get(name) for row in rows} - {None}
-        if name not in counts and all(measurable(value) is not None for value in own):
+        if name not in counts and all(measured_or_none(value) is not None for value in own):
             counts[name] = len(own)
     return dict(sorted(((name, count) for name, count in counts.items() if count > 1), key=lambda item: -item[1]))
 
 
 def _own_names(rows: Sequence[RowDict]) -> list[str]:
     """Return the caller's own columns, without the places of a shape in a model's steps."""
-    return [name for name in schema.more_names(rows) if name not in ("count", "role", *STEP) or "model" not in rows[0]]
+    return [name for name in schema.extra_names(rows) if name not in ("count", "role", *STEP) or "model" not in rows[0]]
 
 
 def _read_content(data: Any, x: str | None, y: str) -> _LinePlot:
@@ -127,7 +127,7 @@ def _read_content(data: Any, x: str | None, y: str) -> _LinePlot:
     notes = [", ".join(words)] if words else []
     notes += note_left_out(min(len(every), _MOST_LINES), len(every), "lines")
     notes += inputs.note_rows([row for row in rows if not inputs.is_drawable(row)] + drawn)
-    cache = measurable(inputs.device_facts(frame).get("cache_bytes")) if len(devices) < 2 else None
+    cache = measured_or_none(inputs.device_facts(frame).get("cache_bytes")) if len(devices) < 2 else None
     return _LinePlot(find_column(name), column, every[:_MOST_LINES], notes, cache or None)
 
 
@@ -150,7 +150,7 @@ def require_column(rows: Sequence[RowDict], name: str, argument: str) -> None:
 def find_column(name: str) -> Column:
     """Return a column of the schema, or one for a name of the caller."""
     try:
-        return schema.column(name)
+        return schema.find_column(name)
     except KeyError:
         return Column(name, "number", "")
 
@@ -185,7 +185,7 @@ def _split_lines(rows: Sequence[RowDict], x: str, y: str, parameters: Mapping[st
 
 
 def _splitting_columns(rows: Sequence[RowDict], x: str, parameters: Mapping[str, int]) -> list[str]:
-    names = dict.fromkeys((*parameters, *schema.all_param_names(), *_OTHER_COLUMNS))
+    names = dict.fromkeys((*parameters, *schema.param_names(), *_OTHER_COLUMNS))
     where = [name for name in names if name not in (x, *_LAST_RESORT) and len({row.get(name) for row in rows}) > 1]
     for name in _LAST_RESORT:
         keys = [(row["precision"], row[x], *(row.get(other) for other in where)) for row in rows]
@@ -267,20 +267,20 @@ def _draw_streams(ax: Axes, content: _LinePlot, looks: Mapping[str, Style], colo
     for line in content.lines:
         points = []
         for row, (x, _) in zip(line.rows, line.points, strict=True):
-            rate = measurable(row.get("attainable_gb_s"))
+            rate = measured_or_none(row.get("attainable_gb_s"))
             if rate and rate > 0:
                 points.append((x, rate if content.y.unit != "ms" else (moved_bytes(row) or 0) / rate / 1e6))
         key = tuple((x, round(y, 6)) for x, y in points)
         if len(points) > 1 and key not in drawn:
             drawn.add(key)
             ax.plot(*inputs.split_points(points), color=looks[line.precision].color, zorder=2.5, **look)
-    label = f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"
+    label = f"{schema.find_column('attainable_gb_s').title}: a plain stream of the same bytes"
     return [line_handle(label, color=colors.soft, **look)] if drawn else []
 
 
 def _draw_cliffs(ax: Axes, content: _LinePlot, colors: Ink) -> list[Any]:
     """Draw rings around rows that take more time than their neighbours' work explains."""
-    swept = content.x.name in schema.all_param_names() or not content.x.group
+    swept = content.x.name in schema.param_names() or not content.x.group
     rows = [cliff.slow for line in content.lines if swept for cliff in along(line.rows, content.x.name)]
     points = [(float(row[content.x.name]), float(row[content.y.name])) for row in rows]
     look: dict[str, Any] = {"marker": "o", "markersize": 10, "markeredgecolor": colors.alarm}
@@ -334,13 +334,13 @@ def _draw_capacity(ax: Axes, content: _LinePlot, looks: Mapping[str, Style], col
         if at is not None and not any(abs(at - other) < 1e-3 * at for other in drawn):
             drawn.append(at)
             ax.axvline(at, color=looks[line.precision].color, alpha=0.9, zorder=1, **_DOTS)
-    label = f"bytes fill the cache ({bytes_text(content.cache_bytes or 0)})"
+    label = f"bytes fill the cache ({format_bytes(content.cache_bytes or 0)})"
     return [line_handle(label, color=colors.soft, **_DOTS)] if drawn else []
 
 
 def _crossing(line: _Line, capacity: float) -> float | None:
     """Return where the bytes that a launch touches grow beyond a capacity; None where they do not."""
-    bytes_ = [measurable(row.get("footprint_bytes")) or float(moved_bytes(row) or 0) for row in line.rows]
+    bytes_ = [measured_or_none(row.get("footprint_bytes")) or float(moved_bytes(row) or 0) for row in line.rows]
     places = [(x, touched) for (x, _), touched in zip(line.points, bytes_, strict=True) if touched > 0 and x > 0]
     for (left, few), (right, many) in pairwise(places):
         if few < capacity <= many and right > left:

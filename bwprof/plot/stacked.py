@@ -12,8 +12,8 @@ from bwprof.plot import canvas, inputs, legends
 from bwprof.plot.styles import Ink, finish_axes, ink, part_style, readable, style
 from bwprof.results.frame import to_rows
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text, plural, seconds_text, short
-from bwprof.text.parsing import measurable, parse_name, unknown
+from bwprof.text.formatting import format_figure, format_seconds, format_short, plural
+from bwprof.text.parsing import describe_unknown, measured_or_none, parse_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +83,7 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     """
     frame = inputs.read_frame(data)
     wide, narrow = _choose_precisions(frame, from_, to)
-    every = [pair for pair in pairs(frame, wide, narrow) if pair.byte_ratio > 0 and measurable(pair.time_ratio)]
+    every = [pair for pair in pairs(frame, wide, narrow) if pair.byte_ratio > 0 and measured_or_none(pair.time_ratio)]
     if not every:
         there = ", ".join(precisions_of(frame)) or "none"
         raise ValueError(f"there is nothing to draw: no case has a time in {wide} and in {narrow} (there are: {there})")
@@ -161,7 +161,7 @@ def _draw_gain(ax: Axes, pair: PrecisionPair, place: int, color: str, points: fl
         legends.draw_bar(
             ax, start, place, end - start, 0.7, own, hollow=any(map(inputs.is_predicted, rows)), hatch=hatch
         )
-    factors = [short(factor, ".2f") for factor in (total, promised, pair.bandwidth_ratio)]
+    factors = [format_short(factor, ".2f") for factor in (total, promised, pair.bandwidth_ratio)]
     text = "{}\u00d7 = {} \u00d7 {}".format(*factors) + ("*" if any(map(inputs.is_doubtful, rows)) else "")
     end = max(total, promised, 1.0)
     legends.write_after(ax, text, (end, place), ink(ax).text, fontsize=points, annotation_clip=True)
@@ -246,15 +246,15 @@ def _read_steps(rows: Sequence[RowDict]) -> list[_Step]:
     several = {name for name in _STEP_COLUMNS if len({row[name] for row in rows}) > 1}
     steps: dict[tuple[object, ...], _Step] = {}
     for row in rows:
-        count = measurable(row["count"])
+        count = measured_or_none(row["count"])
         if not count or count < 0:
             continue
         key = tuple(row[name] for name in _STEP_COLUMNS)
         if key not in steps:
-            batch, context = (int(measurable(row[name]) or 1) for name in ("step_batch", "context"))
+            batch, context = (int(measured_or_none(row[name]) or 1) for name in ("step_batch", "context"))
             phase = str(row["phase"])
             steps[key] = _Step(_name_step(row, several), phase, batch if phase == "decode" else batch * context)
-        step, time = steps[key], measurable(row["time_ms"])
+        step, time = steps[key], measured_or_none(row["time_ms"])
         if time is None or time < 0:
             step.complete = False
             continue
@@ -269,7 +269,7 @@ def _choose_phase(steps: Sequence[_Step], phase: str | None) -> list[_Step]:
     """Return the steps of a phase, by default of the first one that has times."""
     phases = list(dict.fromkeys(step.phase for step in steps if step.complete and step.total > 0))
     if phase is not None and phase not in phases:
-        raise ValueError(unknown("phase", phase, phases))
+        raise ValueError(describe_unknown("phase", phase, phases))
     if not phases:
         raise ValueError("there is nothing to draw: no step of the model has a time")
     return [step for step in steps if step.phase == (phase or phases[0])]
@@ -300,7 +300,7 @@ def _draw_steps(ax: Axes, steps: Sequence[_Step], notes: Sequence[str], room: ca
             color, hatch = looks[role]
             hollow = any(map(inputs.is_predicted, rows))
             face = legends.draw_bar(ax, left, place, time, 0.72, color, hollow=hollow, hatch=hatch, linewidth=0.6)
-            number = figure_text(time, whole_from=100)
+            number = format_figure(time, whole_from=100)
             if time / reach * room[0] > canvas.measure_width(number, points * 0.85) * 1.5:
                 tag = {"facecolor": face, "edgecolor": "none", "pad": 0.6}
                 look: dict[str, Any] = {"fontsize": points * 0.85, "color": readable(face), "bbox": tag}
@@ -340,7 +340,10 @@ def _parts(step: _Step, looks: Mapping[str, object]) -> dict[str, tuple[float, l
 def _end_text(step: _Step) -> str:
     """Return the time of a step, its tokens a second, and the share of predictions."""
     share = step.predicted / step.total
-    words = [seconds_text(step.total / 1e3), f"{figure_text(1e3 * step.tokens / step.total, whole_from=100)} tokens/s"]
+    words = [
+        format_seconds(step.total / 1e3),
+        f"{format_figure(1e3 * step.tokens / step.total, whole_from=100)} tokens/s",
+    ]
     if share > 0.005:
         words.append(f"{100 * share:.0f} % predicted" if share < 0.995 else "predicted")
     return ", ".join(words) + ("*" if any(map(inputs.is_doubtful, step.every_row)) else "")

@@ -19,8 +19,8 @@ from bwprof.results.reader import load
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import ridge as ridge_of
 from bwprof.roofs.model import Roofs
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import measurable, parse_names, path_of
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import measured_or_none, parse_names, parse_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,7 +75,7 @@ def _read_roofs(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
     if isinstance(data, Roofs):
         return data, {}
     if isinstance(data, (str, os.PathLike)):
-        path = path_of(data, "data")
+        path = parse_path(data, "data")
         read = store.read(path)
         try:
             return read, device_facts(load(path))
@@ -118,7 +118,7 @@ def _scale_axes(ax: Axes, found: Roofs) -> None:
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_locator(LogLocator(base=2, numticks=11))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(lambda value, _: bytes_text(value))
+    ax.xaxis.set_major_formatter(lambda value, _: format_bytes(value))
     cold, hot = (max((point.gb_s for point in own), default=0.0) for own in (found.points, found.hot_points))
     if cold and hot > _HOT_IS_FAR * cold:
         ax.set_yscale("log")
@@ -128,14 +128,14 @@ def _scale_axes(ax: Axes, found: Roofs) -> None:
 
 def _draw_facts(ax: Axes, facts: Mapping[str, Any], color: str) -> list[Any]:
     handles = []
-    peak, cache = measurable(facts.get("peak_gb_s")), measurable(facts.get("cache_bytes"))
+    peak, cache = measured_or_none(facts.get("peak_gb_s")), measured_or_none(facts.get("cache_bytes"))
     left, right = ax.get_xlim()
     if peak:
         ax.axhline(peak, zorder=1, color=color, **_PEAK)
         handles.append(line_handle(f"theoretical peak: {peak:.4g} GB/s", color=color, **_PEAK))
     if cache and left < cache < right:
         ax.axvline(cache, zorder=1, color=color, **_CACHE)
-        handles.append(line_handle(f"size of the cache ({bytes_text(cache)})", color=color, **_CACHE))
+        handles.append(line_handle(f"size of the cache ({format_bytes(cache)})", color=color, **_CACHE))
     return handles
 
 
@@ -197,7 +197,7 @@ def _measured_ridges(rows: Sequence[RowDict], precisions: Sequence[str]) -> dict
     others: dict[str, None] = {}
     for row in (row for row in rows if not is_predicted(row)):
         entry = catalogue.find(str(row["device"])) if row.get("device") else None
-        bend = measurable(row.get("ridge"))
+        bend = measured_or_none(row.get("ridge"))
         if entry is None:
             others[str(row.get("device"))] = None
         elif bend and bend > 0 and row["precision"] in precisions:

@@ -18,17 +18,17 @@ from bwprof.hardware import Device
 from bwprof.measuring.callables import check_callable, name_of, only_makes
 from bwprof.profiler.schedule import ScheduleArgument, ScheduleFollower, make_schedule
 from bwprof.results.atomic import atomic_write
-from bwprof.results.export import Slice, TraceDocument, pulses
+from bwprof.results.export import Slice, TraceDocument, counter_points
 from bwprof.text.parsing import (
-    finite_number,
+    describe_unknown,
+    escape_controls,
+    finite_or_none,
     parse_bool,
     parse_bytes,
-    path_of,
+    parse_int,
+    parse_path,
     quote_text,
     repr_short,
-    to_ascii,
-    unknown,
-    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def trace_text(location: TraceLocation, events: Mapping[str, Sequence[Event]], m
                 figures["bandwidth_gb_s"] = _core.bandwidth_gb_s(read + written, ns / 1e9)
             own.append(Slice(name, (begin - zero) / 1e3, ns / 1e3, figures))
         slices += own
-        trace.counter(process, f"GB/s {name}", pulses(own, "bandwidth_gb_s"))
+        trace.counter(process, f"GB/s {name}", counter_points(own, "bandwidth_gb_s"))
     trace.track(process, location.track, slices, slack_us=0.0 if location.exact else _SLACK_US)
     return trace.text()
 
@@ -195,7 +195,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
         self._device: _core.Device | None = None
         self._where = (backend, device)
         self._stream = stream
-        self._capacity = whole_number(capacity, "capacity")
+        self._capacity = parse_int(capacity, "capacity")
         self._nvtx = None if nvtx is None else parse_bool(nvtx, "nvtx")
         self._bytes: dict[str, RangeBytes] = {}
         self._first_bytes: dict[str, RangeBytes] = {}
@@ -215,7 +215,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
         self._core.switch(value)
 
     def _open(self) -> None:
-        choice = hardware.chosen(*self._where)
+        choice = hardware.choose_current(*self._where)
         with hardware.preserve_current_device(choice.backend):
             device = hardware.open_device(choice.backend, choice.index)
             try:
@@ -296,7 +296,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
             "timer": "" if device is None else _core.backend_facts(device.backend)["range_clock"],
             "floor_us": floor_ms * 1e3,
             "backend": "" if device is None else device.backend,
-            "device": "" if device is None else hardware.facts(device)["name"],
+            "device": "" if device is None else hardware.device_facts(device)["name"],
         }
         return frame
 
@@ -367,7 +367,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
         <BLANKLINE>
         """
         if style not in ("table", "classic"):
-            raise ValueError(unknown("style", style, ["table", "classic"]))
+            raise ValueError(describe_unknown("style", style, ["table", "classic"]))
         rows: list[Any] = self.frame().to_dict("records")
         return "".join(map(_block, rows)) if style == "classic" else _table(rows)
 
@@ -402,8 +402,8 @@ class Profiler(hardware.Holder, ScheduleFollower):
         >>> [event["name"] for event in events if event["ph"] == "X"]
         ['sum']
         """
-        target = path_of(path, "path")
-        count = whole_number(most, "most")
+        target = parse_path(path, "path")
+        count = parse_int(most, "most")
         if count < 1:
             raise ValueError(f"most is {repr_short(most)}: at least 1 is needed")
         atomic_write(target, trace_text(self._location(), self._events(), count))
@@ -413,7 +413,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
         if device is None:
             return TraceLocation("no device", "ranges", exact=True)
         facts = _core.backend_facts(device.backend)
-        name = f"{device.backend}:{device.index} {hardware.facts(device)['name']}"
+        name = f"{device.backend}:{device.index} {hardware.device_facts(device)['name']}"
         stream = hardware.stream_handle(self._stream, device.index) if facts["has_streams"] else None
         return TraceLocation(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
 
@@ -453,7 +453,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
     def _runs(self, name: str) -> RangeRuns:
         events = self._events()
         if _check_name(name) not in events:
-            raise ValueError(unknown("range", name, events))
+            raise ValueError(describe_unknown("range", name, events))
         return RangeRuns.of(events[name], self._bytes.get(name))
 
 
@@ -491,21 +491,21 @@ def _median(times: list[float]) -> float:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from bwprof.text.terminal import plain_table
+    from bwprof.text.terminal import format_ascii_table
 
     numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
     lines = []
     for row in rows:
         cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
         lines.append([quote_text(row["range"]), str(row["count"]), *cells, row["flags"]])
-    return plain_table(["range", *numbers, "flags"], lines, numbers=numbers)
+    return format_ascii_table(["range", *numbers, "flags"], lines, numbers=numbers)
 
 
 def _block(row: dict[str, Any]) -> str:
     """Format a range in the classic style, as csrc/api/readings.c does."""
     times = f" (median of {row['count']})" if row["count"] > 1 else ""
-    name = to_ascii(row["range"]).replace("\n", "\\x0a").replace("\t", "\\x09")
-    time, fast = (finite_number(row[figure]) for figure in ("time_ms", "bandwidth_gb_s"))
+    name = escape_controls(row["range"]).replace("\n", "\\x0a").replace("\t", "\\x09")
+    time, fast = (finite_or_none(row[figure]) for figure in ("time_ms", "bandwidth_gb_s"))
     lines = [
         f"=== Bandwidth Profile: {name} ===",
         f"Elapsed time: {'unknown' if time is None else f'{time:.3f}'} ms{times}",

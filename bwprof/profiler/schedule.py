@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
-from bwprof.text.parsing import repr_short, unknown, whole_number
+from bwprof.text.parsing import describe_unknown, parse_int, repr_short
 
 
 class Phase(Enum):
@@ -48,14 +48,14 @@ class Schedule:
     def __post_init__(self) -> None:
         for field in fields(self):
             value, least = getattr(self, field.name), int(field.name == "active")
-            number = whole_number(value, field.name)
+            number = parse_int(value, field.name)
             if number < least:
                 raise ValueError(f"{field.name} is {repr_short(value)}: at least {least} is needed")
             object.__setattr__(self, field.name, number)
 
     def __call__(self, step: int) -> Phase:
         """Return the phase of a step, counted from 0; raise ValueError for anything but a whole number."""
-        cycle, place = divmod(whole_number(step, "step") - self.skip_first, self.wait + self.warmup + self.active)
+        cycle, place = divmod(parse_int(step, "step") - self.skip_first, self.wait + self.warmup + self.active)
         if cycle < 0 or 0 < self.repeat <= cycle or place < self.wait:
             return Phase.OFF
         if place < self.wait + self.warmup:
@@ -77,7 +77,7 @@ def make_schedule(schedule: ScheduleArgument) -> Callable[[int], Phase] | None:
         names = [field.name for field in fields(Schedule)]
         for name in schedule:
             if name not in names:
-                raise ValueError(unknown("name", name, names, where="schedule"))
+                raise ValueError(describe_unknown("name", name, names, where="schedule"))
         return Schedule(**schedule)
     if not callable(schedule):
         raise TypeError(

@@ -25,7 +25,7 @@ from bwprof.results import schema
 from bwprof.results.row import Row
 from bwprof.roofs.limiter import ABOVE_ROOF
 from bwprof.roofs.model import NOISE_LIMIT
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import repr_short
 
 WHOLE = "whole"  # the name of the model's call; modules have numbers
@@ -135,7 +135,7 @@ def _add_doubts(row: schema.RowDict, context: Context, flags: list[str], notes: 
     grade.add_doubts(row, context.roofs, flags, notes)
     if 0 < moved < cache:
         flags.append("not_cold")
-        notes.append(f"its {bytes_text(moved)} fit into the cache of {bytes_text(cache)}, which may hold them")
+        notes.append(f"its {format_bytes(moved)} fit into the cache of {format_bytes(cache)}, which may hold them")
     if (row["noise"] or 0) > NOISE_LIMIT:
         flags.append("noisy")
         notes.append(f"wide spread: half of the times lie {row['noise']:.0%} apart")

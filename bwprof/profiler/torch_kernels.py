@@ -15,7 +15,7 @@ from bwprof.results import foreign
 from bwprof.results.row import Row
 from bwprof.roofs.model import RoofsArgument
 from bwprof.roofs.model import check as check_roofs
-from bwprof.text.parsing import mapping, repr_short
+from bwprof.text.parsing import check_mapping, repr_short
 
 _TIMER = "torch.profiler"
 _HOST = "CPU"  # as PyTorch's DeviceType spells it
@@ -73,9 +73,9 @@ def torch_profiler_rows(
     >>> rows = bwprof.torch_profiler_rows(prof, {"aten::mm": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
     """
     roofs = check_roofs(roofs)
-    works = mapping(bytes, "bytes")
+    works = check_mapping(bytes, "bytes")
     groups, total_ms = _group_events(_events(prof), works)
-    names = foreign.named(works, groups)
+    names = foreign.match_patterns(works, groups)
     context = _make_context(groups, roofs)
     rows = []
     for name, group in sorted(groups.items(), key=lambda item: -sum(item[1].times_ms)):
@@ -84,7 +84,7 @@ def torch_profiler_rows(
         labels = {"calls": len(group.times_ms), "total_ms": time_ms, "share_pct": share}
         part = TimedPart(name, group.kind, group.times_ms, timer=_TIMER, labels=labels)
         if name in names:
-            work, varies = foreign.mean_work(name, works[names[name]], len(group.times_ms))
+            work, varies = foreign.mean_call_bytes(name, works[names[name]], len(group.times_ms))
             part.bytes_read, part.bytes_written, part.flops = work
             if not varies and len(group.shapes) > 1:
                 part.notes = ["its calls have different shapes: give a list of the bytes of each"]
@@ -125,7 +125,7 @@ def _group_operators(
 ) -> dict[str, _NamedEvents]:
     operators: dict[str, _NamedEvents] = {}
     for event in events:
-        named = any(foreign.matches(event.name, pattern) for pattern in works)
+        named = any(foreign.matches_pattern(event.name, pattern) for pattern in works)
         if named and event.name not in kernels and event.device_time_total:
             _add(operators, event, "operator", event.device_time_total, device)
     return operators
@@ -158,7 +158,7 @@ def _make_context(groups: Mapping[str, _NamedEvents], roofs: RoofsArgument) -> C
         return Context(new_run_id(), devices[0].partition(":")[0] if devices else "", {}, None)
     if len(devices) > 1:
         raise ValueError(f"the profile is of several devices ({', '.join(devices)}): roofs are one's, pass roofs=False")
-    choice = hardware.choose(None, devices[0])
-    with hardware.opened(choice.backend, choice.index) as device:
-        facts = hardware.facts(device)
+    choice = hardware.choose_device(None, devices[0])
+    with hardware.borrow_device(choice.backend, choice.index) as device:
+        facts = hardware.device_facts(device)
         return Context(new_run_id(), choice.backend, facts, roofs_of(device, facts, roofs, ("cold",)))

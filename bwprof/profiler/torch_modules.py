@@ -32,7 +32,7 @@ from bwprof.profiler.torch_calls import (
 )
 from bwprof.roofs.model import RoofsArgument
 from bwprof.roofs.model import check as check_roofs
-from bwprof.text.parsing import as_sequence, merged, quote_text, repr_short, whole_number
+from bwprof.text.parsing import list_items, merge_keywords, parse_int, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,7 +215,7 @@ class Hooks:
 def find_modules(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[WatchedModule], list[str]]:
     """Return the modules to watch: those that compute by themselves, and units; and the names of scripted ones."""
     needed = "types of modules are needed, as [Attention]"
-    types = tuple(as_sequence(units, "units", needed))
+    types = tuple(list_items(units, "units", needed))
     for kind in types:
         if not isinstance(kind, type):
             raise TypeError(f"units has {repr_short(kind)}: {needed}")
@@ -344,7 +344,7 @@ def profile(
         kind = "compiled" if _is_compiled(model) else "scripted, or traced,"
         raise ValueError(f"a {kind} model runs as one, without its modules: pass what it was made of")
     roofs = check_roofs(roofs)
-    keywords = merged(kwargs, more_kwargs, "kwargs")
+    keywords = merge_keywords(kwargs, more_kwargs, "kwargs")
     runs, warmup = _check_count(runs, "runs", 1), _check_count(warmup, "warmup", 0)
     place = find_device(model, tensors_in((inputs, keywords)))
     watched, scripted = find_modules(torch, model, units)
@@ -357,9 +357,9 @@ def profile(
             _count(hooks, call)
         context = Context(new_run_id(), _META, {}, None)
         return _make_frame([_make_part(entry, [], {}) for entry in watched if entry.calls], context, watched, None, 0)
-    choice = hardware.chosen(*((_host_backend(), None) if place is None else (None, place)))
-    with _preserve_random_state(torch, choice), hardware.opened(choice.backend, choice.index) as device:
-        facts = hardware.facts(device)
+    choice = hardware.choose_current(*((_host_backend(), None) if place is None else (None, place)))
+    with _preserve_random_state(torch, choice), hardware.borrow_device(choice.backend, choice.index) as device:
+        facts = hardware.device_facts(device)
         context = Context(new_run_id(), choice.backend, facts, roofs_of(device, facts, roofs, ("cold",)))
         for _ in range(warmup):
             call()
@@ -379,7 +379,7 @@ def profile(
 
 
 def _check_count(value: Any, name: str, least: int) -> int:
-    number = whole_number(value, name)
+    number = parse_int(value, name)
     if number < least:
         raise ValueError(f"{name} is {repr_short(value)}: at least {least} is needed")
     return number

@@ -22,14 +22,14 @@ from bwprof.hardware import Choice
 from bwprof.measuring.function import measure
 from bwprof.pytest_plugin.session import Session
 from bwprof.results.columns import FLAGS
-from bwprof.results.pairs import DISTURBED, flags_of
+from bwprof.results.pairs import DISTURBED, split_flags
 from bwprof.results.row import Row
 from bwprof.roofs.model import check as check_roofs
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Unasked
 from bwprof.runs.progress import SilentProgress
 from bwprof.runs.remeasure import measure_again
-from bwprof.text.parsing import finite_number, parse_fraction, quote_text, read_number, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, finite_or_none, number_or_nan, parse_fraction, quote_text, repr_short
 
 SHARES = ("attainable", "ceiling", "limit", "peak", "roofline")
 _FORM = re.compile(r"\s*([0-9.eE+]+)\s*(%|[A-Za-z]+/s)\s*([A-Za-z]*)\s*")
@@ -48,7 +48,7 @@ class Threshold:
 
     def value(self, row: Mapping[str, Any]) -> float | None:
         """Return the row's value; None where it is unknown."""
-        return finite_number(row.get(self.column))
+        return finite_or_none(row.get(self.column))
 
     def is_reached(self, row: Mapping[str, Any]) -> bool:
         """Return whether the row reaches the minimum."""
@@ -57,7 +57,7 @@ class Threshold:
 
     def describe(self, row: Mapping[str, Any]) -> str:
         """Describe the row's value in the threshold's unit."""
-        value, rate = self.value(row), finite_number(row.get("bandwidth_gb_s"))
+        value, rate = self.value(row), finite_or_none(row.get("bandwidth_gb_s"))
         gb_s = "no bandwidth" if rate is None else f"{rate:.4g} GB/s"
         if self.column == "bandwidth_gb_s":
             return gb_s
@@ -74,13 +74,13 @@ def parse_threshold(at_least: object) -> Threshold:
     ('pct_attainable', 1500.0)
     """
     match = _FORM.fullmatch(at_least) if isinstance(at_least, str) else None
-    number = finite_number(read_number(match[1])) if match else None
+    number = finite_or_none(number_or_nan(match[1])) if match else None
     unit, share = (match[2].lower(), match[3].lower()) if match else ("", "")
     if number is not None and number > 0:
         if unit == "%" and share in SHARES:
             return Threshold(f"pct_{share}", number, f"{number:g} % {share}")
         if unit == "%" and share:
-            raise ValueError(unknown("share in at_least", share, SHARES))
+            raise ValueError(describe_unknown("share in at_least", share, SHARES))
         if unit in _UNITS and not share:
             return Threshold("bandwidth_gb_s", number * _UNITS[unit], f"{number * _UNITS[unit]:g} GB/s")
     text = f"'{quote_text(at_least)}'" if isinstance(at_least, str) else repr_short(at_least)
@@ -98,7 +98,7 @@ def device_of(marks: Sequence[Any]) -> Any:
                 f"pytest.mark.bandwidth has {repr_short(options)}: allowed is device= alone, such as 'cuda:0'"
             )
         if options.get("device") is not None:
-            hardware.parse(options["device"])
+            hardware.parse_device(options["device"])
             return options["device"]
     return None
 
@@ -107,7 +107,7 @@ def explain_absence(marks: Sequence[Any]) -> str:
     """Return why the marks' device is unavailable; "" where it is available."""
     device = device_of(marks)
     try:
-        hardware.choose(None, device)
+        hardware.choose_device(None, device)
     except (_core.UnavailableError, ValueError) as error:
         return f"no device {device}: {error}" if device is not None else str(error)
     return ""
@@ -115,7 +115,7 @@ def explain_absence(marks: Sequence[Any]) -> str:
 
 @cache
 def _lock_name(backend: str, index: int) -> str:
-    with hardware.opened(backend, index) as device:
+    with hardware.borrow_device(backend, index) as device:
         name = device.facts().get("uuid") or index
     return re.sub(r"[^A-Za-z0-9-]+", "-", f"{backend}-{name}")
 
@@ -236,7 +236,7 @@ class Bandwidth:
         self._retries.clear()
 
     def _measure(self, what: str | Callable[..., object], name: str, options: Mapping[str, Any]) -> Row:
-        choose = hardware.choose if isinstance(what, str) else hardware.chosen
+        choose = hardware.choose_device if isinstance(what, str) else hardware.choose_current
         choice = choose(options.get("backend"), options.get("device"))
         with lock_device(choice):
             roofs = self._session.roofs(choice, str(options.get("cache", "cold")))
@@ -256,7 +256,7 @@ class Bandwidth:
     ) -> tuple[Row, str]:
         if not isinstance(what, str):
             return self._measure(what, name, options), "measured again in this process, where the function is"
-        with lock_device(hardware.choose(options.get("backend"), options.get("device"))):
+        with lock_device(hardware.choose_device(options.get("backend"), options.get("device"))):
             second = _fresh(row, options)
         if isinstance(second, str):
             return self._measure(what, name, options), f"measured again in this process ({second})"
@@ -294,7 +294,7 @@ def _lacks_roofs(row: Row) -> bool:
 
 
 def _describe_failure(row: Row, threshold: Threshold, where: str) -> str:
-    flags = [flag for flag in flags_of(row) if flag]
+    flags = [flag for flag in split_flags(row) if flag]
     lines = ["bandwidth too low", f"measured: {threshold.describe(row)}", f"required: at least {threshold.text}"]
     lines.append(f"row:      {row!r}")
     if where:

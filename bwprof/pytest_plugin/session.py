@@ -19,8 +19,8 @@ from bwprof.records.regression.verdicts import FASTER, SAME, SLOWER
 from bwprof.records.save_baseline import describe_disturbed, save_baseline
 from bwprof.records.source import Source, load_source
 from bwprof.results.row import Row
-from bwprof.text.formatting import path_text, plural
-from bwprof.text.terminal import console, print_table
+from bwprof.text.formatting import format_path, plural
+from bwprof.text.terminal import make_console, print_table
 
 _WIDTH = 400  # a test is on one line, so that a search finds it
 _TEXTS = {"test": "case", "precision": "precision"}
@@ -143,7 +143,7 @@ class Session:
         except (OSError, ValueError) as error:
             self._notes.append(f"baseline '{name}' was not saved: {error}")
             return False
-        self._notes.append(f"baseline '{name}' ({plural(len(rows), 'case')}) is in {path_text(path)}")
+        self._notes.append(f"baseline '{name}' ({plural(len(rows), 'case')}) is in {format_path(path)}")
         self._notes += filter(None, [describe_disturbed(name, source.rows)])
         return True
 
@@ -161,7 +161,7 @@ class Session:
             for entry in self._rows.values()
         ]
         text = io.StringIO()
-        screen = console(text)
+        screen = make_console(text)
         screen.width = _WIDTH
         print_table(screen, [*_TEXTS, *_NUMBERS, *more, "flags"], cells, numbers=[*_NUMBERS, *more])
         return [line.rstrip() for line in text.getvalue().splitlines() if line.strip()] + self._notes

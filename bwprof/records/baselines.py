@@ -18,7 +18,7 @@ from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import nearest, parse_bool, path_of, quote_text, read_number, repr_short
+from bwprof.text.parsing import nearest_name, number_or_nan, parse_bool, parse_path, quote_text, repr_short
 
 FORMAT = "bwprof-baseline"
 VERSION = 1
@@ -80,7 +80,7 @@ class BaselineCase:
         """The indices of rows with a usable time; of disturbed rows only where there are no others."""
         rows = enumerate(self.rows)
         timed = [n for n, row in rows if row["status"] == "ok" and not formatting.is_missing(row["time_ms"])]
-        return [place for place in timed if pairs.comparable(self.rows[place])] or timed
+        return [place for place in timed if pairs.is_comparable(self.rows[place])] or timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +193,14 @@ def format_baseline(baseline: Baseline) -> str:
         "processes": [dict(process) for process in baseline.processes],
         "run": dict(baseline.run),
     }
-    shared = {*key_names(), *_SHARED, *(column.name for column in columns.columns() if column.group == "work")}
+    shared = {*key_names(), *_SHARED, *(column.name for column in columns.all_columns() if column.group == "work")}
     cases = [_case_document(case, shared) for case in baseline.cases]
-    return _format_json({**json_file.plain(document), "cases": cases}, 0) + "\n"
+    return _format_json({**json_file.to_json_value(document), "cases": cases}, 0) + "\n"
 
 
 def _case_document(case: BaselineCase, shared: Collection[str]) -> dict[str, Any]:
     """Put the `shared` columns in which all processes agree into "case", the others into "processes"."""
-    rows = [json_file.to_json_types(row, values) for row, values in zip(case.rows, case.samples, strict=True)]
+    rows = [json_file.to_json_row(row, values) for row, values in zip(case.rows, case.samples, strict=True)]
     equal = {name for name in shared if len(rows) == 1 or len({_encode(row.get(name)) for row in rows}) == 1}
     first = {name: value for name, value in rows[0].items() if name in equal}
     rest = [{name: value for name, value in row.items() if name not in first and value is not None} for row in rows]
@@ -279,7 +279,7 @@ def _parse_case(case: Any, source: str) -> BaselineCase:
         raise ValueError(f"{repr_short(case)} is no case with its processes")
     if not case["processes"]:
         raise ValueError("it has no processes")
-    rows = [json_file.parsed_row({**case["case"], **process}, source) for process in case["processes"]]
+    rows = [json_file.parse_row({**case["case"], **process}, source) for process in case["processes"]]
     return BaselineCase(*zip(*rows, strict=True))
 
 
@@ -301,13 +301,13 @@ def check_file_name(name: object, what: str) -> str:
 
 def baseline_folder(folder: str | PathLike[str] | None) -> Path:
     """Return the folder of baselines; the default one for None."""
-    return Path(FOLDER) if folder is None else path_of(folder, "folder")
+    return Path(FOLDER) if folder is None else parse_path(folder, "folder")
 
 
 def baseline_path(name: str, folder: str | PathLike[str] | None = None) -> Path:
     """Return a baseline's file; raise ValueError for an unsafe name, and for one that tables read as missing."""
     plain = check_file_name(name, "the name of a baseline")
-    if plain.lower() in _MISSING or plain.startswith("-") or math.isinf(read_number(plain)):
+    if plain.lower() in _MISSING or plain.startswith("-") or math.isinf(number_or_nan(plain)):
         raise ValueError(f"the name of a baseline is '{plain}': tables and shells misread it; use another name")
     return baseline_folder(folder) / f"{plain}.json"
 
@@ -368,7 +368,7 @@ def baseline_names(folder: str | PathLike[str] | None = None) -> list[str]:
 def missing_error(name: str, folder: str | PathLike[str] | None = None) -> FileNotFoundError:
     """Return the error for a name that no baseline has; it offers the nearest one."""
     names = baseline_names(folder)
-    near = nearest(name, names, likeness=0.5)
+    near = nearest_name(name, names, likeness=0.5)
     hint = f"did you mean '{near}'? " if near else ""
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     listed = f"there: {', '.join(names[:_MOST_NAMES])}{more}"

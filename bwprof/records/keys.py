@@ -13,8 +13,8 @@ from typing import Any
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.formatting import figure_text, seconds_text
-from bwprof.text.parsing import finite_number, repr_short, unknown
+from bwprof.text.formatting import format_figure, format_seconds
+from bwprof.text.parsing import describe_unknown, finite_or_none, repr_short
 
 METRICS = ("time_ms", "bandwidth_gb_s", "traffic_ratio")
 CaseKey = tuple[object, ...]
@@ -47,25 +47,25 @@ class MetricValue:
 def check_metric(metric: Any) -> str:
     """Return one of `METRICS`; raise ValueError for anything else."""
     if not isinstance(metric, str) or metric not in METRICS:
-        raise ValueError(unknown("metric", metric, METRICS))
+        raise ValueError(describe_unknown("metric", metric, METRICS))
     return str(metric)
 
 
 def higher_is_better(metric: str) -> bool:
     """Return whether more of a metric is better."""
-    return schema.column(metric).better == "higher"
+    return schema.find_column(metric).better == "higher"
 
 
 def format_metric(number: float, metric: str) -> str:
     """Format a metric's value with its unit."""
     if metric == "time_ms":
-        return seconds_text(number / 1e3)
-    return f"{figure_text(number, whole_from=1000)} {schema.column(metric).unit}"
+        return format_seconds(number / 1e3)
+    return f"{format_figure(number, whole_from=1000)} {schema.find_column(metric).unit}"
 
 
 def positive_number(value: Any) -> float | None:
     """Return a finite number above 0; None for anything else."""
-    number = finite_number(value)
+    number = finite_or_none(value)
     return number if number is not None and number > 0 else None
 
 
@@ -107,7 +107,7 @@ def geometric_mean(times: Sequence[float]) -> float:
 @cache
 def portable_names() -> tuple[str, ...]:
     """Return the columns that define a case on any device."""
-    return ("operation", *schema.all_param_names(), "kv_lens", "case", "precision", "cache")
+    return ("operation", *schema.param_names(), "kv_lens", "case", "precision", "cache")
 
 
 @cache
@@ -217,11 +217,11 @@ def list_differences(base: RowDict, new: RowDict) -> list[str]:
 
 def _values(row: RowDict, names: Sequence[str]) -> CaseKey:
     """Return values of columns; None for "", which a CSV file has for a missing one."""
-    return tuple(None if (value := schema.free(row.get(name))) == "" else value for name in names)
+    return tuple(None if (value := schema.clean_value(row.get(name))) == "" else value for name in names)
 
 
 def _labels(sides: Sequence[Sequence[RowDict]]) -> tuple[str, ...]:
-    names = [set(schema.more_names(rows)) for rows in sides]
+    names = [set(schema.extra_names(rows)) for rows in sides]
     return tuple(sorted(set.intersection(*names))) if names else ()
 
 

@@ -18,8 +18,16 @@ from bwprof.results import csv_file, json_file, reader, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import mapping, measurable, parse_bool, parse_bytes, path_of, quote_text, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import (
+    check_mapping,
+    measured_or_none,
+    parse_bool,
+    parse_bytes,
+    parse_path,
+    quote_text,
+    repr_short,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,14 +128,14 @@ class BandwidthReport:
         """
         report = _to_document(self)
         folder = _make_folder(run_id, root)
-        with lock(folder / reader.NAME):
+        with lock(folder / reader.BUNDLE_NAME):
             before = _read_reports(folder)
-            reports = [report] if before is None else [*reader.reports_of(before), report]
+            reports = [report] if before is None else [*reader.list_reports(before), report]
             document: Any = reports[0] if len(reports) == 1 else reports
             if isinstance(before, dict) and "reports" in before:
                 document = {**before, "reports": reports}
             _write(folder, document, _update_metadata(folder, run_id, reports))
-        return folder / reader.NAME
+        return folder / reader.BUNDLE_NAME
 
 
 def _to_document(report: BandwidthReport) -> dict[str, Any]:
@@ -143,7 +151,7 @@ def _to_document(report: BandwidthReport) -> dict[str, Any]:
 
 def _check_figures(values: Mapping[str, Any]) -> None:
     for name, least in _FIGURES.items():
-        number = measurable(values[name])
+        number = measured_or_none(values[name])
         if number is None or number < 0 or (number == 0 and name == "time_ms"):
             raise ValueError(f"{name} is {repr_short(values[name])}: {least} is needed")
 
@@ -152,7 +160,7 @@ def _drop_missing(values: Mapping[str, Any]) -> dict[str, Any]:
     """Drop missing values, except of the six columns of every report; spell precisions as classic files do."""
     precision = csv_file.classic_precision(values.get("precision") or "")
     known = {name: value for name, value in values.items() if value is not None or name in reader.REPORT_NAMES}
-    document: dict[str, Any] = json_file.plain(known | {"precision": precision})
+    document: dict[str, Any] = json_file.to_json_value(known | {"precision": precision})
     return document
 
 
@@ -213,17 +221,17 @@ def write_bundle(
     from bwprof.results import frame as frames
 
     parse_bool(force, "force")
-    data = as_pandas(data)
+    data = to_pandas(data)
     rows = frames.to_rows(data)
-    run = mapping(data.attrs.get("run"), "the frame's attrs['run']")
+    run = check_mapping(data.attrs.get("run"), "the frame's attrs['run']")
     name = run_id if run_id is not None else _find_run_id(rows, run)
     folder = _make_folder(name, root)
-    with lock(folder / reader.NAME):
+    with lock(folder / reader.BUNDLE_NAME):
         before = _read_reports(folder)
         if not force:
             _check_same(folder, rows)
         reports = list(map(_make_report, rows))
-        earlier = [] if before is None else reader.reports_of(before)
+        earlier = [] if before is None else reader.list_reports(before)
         # A frame's later rows replace its earlier ones, which alone have a status; reports saved one by one stay.
         others = [report for report in earlier if report not in reports and not (force and "status" in report)]
         metadata = _update_metadata(folder, name, rows, run)
@@ -238,13 +246,13 @@ def write_bundle(
 
 def check_root(root: str | PathLike[str]) -> None:
     """Raise OSError, before a measurement, where bundles cannot be made."""
-    path_of(root, "root").mkdir(parents=True, exist_ok=True)
+    parse_path(root, "root").mkdir(parents=True, exist_ok=True)
 
 
 def _make_folder(run_id: object, root: str | PathLike[str]) -> Path:
     """Make a run's folder; raise ValueError for a name, or a link, that leads out of the root."""
-    folder = path_of(root, "root") / check_file_name(run_id, "run_id")
-    for path in (folder, *(folder / name for name in (reader.NAME, reader.METADATA_NAME, ARTIFACTS))):
+    folder = parse_path(root, "root") / check_file_name(run_id, "run_id")
+    for path in (folder, *(folder / name for name in (reader.BUNDLE_NAME, reader.METADATA_NAME, ARTIFACTS))):
         refuse_foreign(path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -252,13 +260,13 @@ def _make_folder(run_id: object, root: str | PathLike[str]) -> Path:
 
 def _read_reports(folder: Path) -> Any:
     """Read the bundle's file, None where there is none; raise ValueError for another file, which would be lost."""
-    path = folder / reader.NAME
+    path = folder / reader.BUNDLE_NAME
     if not path.exists():
         return None
-    document = json_file.document(read_text(path), str(path))
+    document = json_file.parse_json(read_text(path), str(path))
     if not reader.is_bundle(document):
         raise ValueError(f"{path} is not a proof bundle: move it away, or take another run_id")
-    reader.content(document, str(path))
+    reader.read_bundle(document, str(path))
     return document
 
 
@@ -279,10 +287,10 @@ def _check_same(folder: Path, rows: Sequence[RowDict]) -> None:
     if not path.exists():
         return
     try:
-        stored = {*map(pairs.identity, reader.read_rows(path)[0])}
+        stored = {*map(pairs.row_identity, reader.read_rows(path)[0])}
     except (OSError, ValueError):
         stored = None
-    if stored is None or not stored <= {*map(pairs.identity, rows)}:
+    if stored is None or not stored <= {*map(pairs.row_identity, rows)}:
         raise FileExistsError(
             f"{path} holds other rows: take another run_id, or replace them (force=True, --force in a shell)"
         )
@@ -292,10 +300,10 @@ def _write(folder: Path, document: Any, metadata: Mapping[str, Any]) -> None:
     """Write the metadata, then the reports, which must be readable."""
 
     def check(text: str) -> None:
-        reader.content(json.loads(text), reader.NAME)
+        reader.read_bundle(json.loads(text), reader.BUNDLE_NAME)
 
-    for name, content, checked in ((reader.METADATA_NAME, metadata, None), (reader.NAME, document, check)):
-        text = json.dumps(json_file.plain(content), indent=2, allow_nan=False) + "\n"
+    for name, content, checked in ((reader.METADATA_NAME, metadata, None), (reader.BUNDLE_NAME, document, check)):
+        text = json.dumps(json_file.to_json_value(content), indent=2, allow_nan=False) + "\n"
         atomic_write(folder / name, text, check=checked)
 
 
@@ -323,13 +331,13 @@ def _update_metadata(
         "run_id": run_id,
         "device": ";".join(values("device")) or known.get("device"),
         "driver": ";".join(values("driver")) or None,
-        "bwprof_version": ";".join(values("bwprof_version")) or environment.versions()["bwprof"],
+        "bwprof_version": ";".join(values("bwprof_version")) or environment.package_versions()["bwprof"],
         "git_commit": known.get("git_commit") or environment.git_commit(),
         "argv": known.get("argv") or list(sys.argv),
         "started": known.get("started") or times[0],
         "finished": known.get("finished") or times[-1],
     }
-    here = {} if known else {"host": environment.host(), "versions": environment.versions()}
+    here = {} if known else {"host": environment.host_facts(), "versions": environment.package_versions()}
     metadata |= {name: value for name, value in (known | here).items() if name not in (*metadata, *_LONG)}
     return _read_metadata(folder) | {name: value for name, value in metadata.items() if value}
 

@@ -13,7 +13,7 @@ from typing import Any
 from bwprof.records import baselines
 from bwprof.records.baselines import Baseline, BaselineRun, make_baseline
 from bwprof.records.source import Source, load_source
-from bwprof.results.pairs import disturbances
+from bwprof.results.pairs import find_disturbances
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
@@ -86,7 +86,7 @@ def list_doubts(baseline: Baseline) -> list[str]:
 
 def describe_disturbed(name: str, rows: Sequence[RowDict]) -> str:
     """Describe the disturbed rows of a baseline; "" for none."""
-    flags = [words for row in rows if (words := disturbances(row))]
+    flags = [words for row in rows if (words := find_disturbances(row))]
     if not flags:
         return ""
     causes = ", ".join(dict.fromkeys(word for words in flags for word in words))

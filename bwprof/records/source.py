@@ -15,8 +15,8 @@ from bwprof.records import baselines
 from bwprof.records.baselines import Baseline, BaselineCase
 from bwprof.results import reader
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import as_pandas, plural
-from bwprof.text.parsing import mapping, quote_text, repr_short
+from bwprof.text.formatting import plural, to_pandas
+from bwprof.text.parsing import check_mapping, quote_text, repr_short
 
 PREFIX = "baseline:"
 
@@ -88,7 +88,7 @@ def _load(source: Any, folder: str | PathLike[str] | None, name: str) -> Source:
         return _from_baseline(source, name)
     if isinstance(source, (str, PathLike)):
         return _from_text(str(source), folder, name)
-    source = as_pandas(source)
+    source = to_pandas(source)
     if type(source).__name__ != "DataFrame" and not isinstance(source, Iterable):
         raise TypeError(
             f"{repr_short(source)} holds no rows: a run folder, a result file, a baseline, a frame or rows are needed"
@@ -97,7 +97,7 @@ def _load(source: Any, folder: str | PathLike[str] | None, name: str) -> Source:
 
     data = source if type(source).__name__ == "DataFrame" else frame.frame(source)
     rows = frame.to_rows(data)
-    run = dict(mapping(data.attrs.get("run"), "the frame's attrs['run']"))
+    run = dict(check_mapping(data.attrs.get("run"), "the frame's attrs['run']"))
     samples = [None if values is None else list(values) for values in frame.samples_of(data, rows)]
     return Source(name or str(run.get("run_id") or "frame"), rows, samples, run, [()] * len(rows))
 
@@ -128,7 +128,7 @@ def _from_name(text: str, folder: str | PathLike[str] | None, name: str) -> Sour
     try:
         return _from_baseline(baselines.load_baseline(text, folder=folder), name)
     except FileNotFoundError as error:
-        if reader.located(Path(text)).exists():
+        if reader.find_recorded(Path(text)).exists():
             return _from_run(Path(text), name or text)
         raise FileNotFoundError(f"no such file or folder: {quote_text(text)}; {error}") from None
 

@@ -12,10 +12,10 @@ from typing import Any
 from bwprof.analysis.gains import roofs_of
 from bwprof.report.run import ReportRun
 from bwprof.results.columns import FLAGS
-from bwprof.results.reader import unfinished
-from bwprof.text.document import Code, Section, facts, items, section, table, words
-from bwprof.text.formatting import bytes_text, figure_text, is_missing, plural, seconds_text
-from bwprof.text.parsing import measurable
+from bwprof.results.reader import describe_unfinished
+from bwprof.text.document import Code, Section, make_facts, make_list, make_paragraph, make_section, make_table
+from bwprof.text.formatting import format_bytes, format_figure, format_seconds, is_missing, plural
+from bwprof.text.parsing import measured_or_none
 
 _MOST_NAMED = 12  # rows that a line names
 _SHARE = re.compile(r", \d+ ?% of the nearer roof$")  # of a prediction; the table of all rows has it
@@ -33,19 +33,19 @@ def describe_device(run: ReportRun) -> Section | None:
     states = Counter(str(row["status"]) for row in rows)
     cases = len({(row["case"], row["operation"]) for row in rows})
     counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    memory, caches = measurable(device.get("memory_bytes")), measurable(device.get("cache_bytes"))
+    memory, caches = measured_or_none(device.get("memory_bytes")), measured_or_none(device.get("cache_bytes"))
     peak = _peak(run)
     pairs = [
         ("Device", run.joined("device") or run.metadata.get("device")),
-        ("Memory", None if memory is None else f"{bytes_text(memory)}, {peak}".removesuffix(", ")),
+        ("Memory", None if memory is None else f"{format_bytes(memory)}, {peak}".removesuffix(", ")),
         ("Memory's peak", peak if memory is None else None),
         ("Measured ceilings", _ceilings(run)),
         ("Arithmetic peaks", _arithmetic(run)),
-        ("Caches", bytes_text(caches) if caches else None),
+        ("Caches", format_bytes(caches) if caches else None),
         ("Driver", run.joined("driver")),
         ("Host", _host(run)),
         ("Rows", f"{plural(len(rows), 'row')} of {plural(cases, 'case')}: {counts}"),
-        ("Status", unfinished(run.metadata)),
+        ("Status", describe_unfinished(run.metadata)),
         ("Operations", _first_names(run.values("operation"))),
         ("Precisions", run.joined("precision")),
         ("Suite", run.metadata.get("suite")),
@@ -53,7 +53,7 @@ def describe_device(run: ReportRun) -> Section | None:
         ("Run", run.joined("run_id") or run.metadata.get("run_id")),
         ("Read from", run.source),
     ]
-    return section("measured", "What was measured on what", facts(pairs))
+    return make_section("measured", "What was measured on what", make_facts(pairs))
 
 
 def _first_names(names: Sequence[str]) -> str:
@@ -63,24 +63,24 @@ def _first_names(names: Sequence[str]) -> str:
 
 def _peak(run: ReportRun) -> str:
     """Return the theoretical peak of measured rows, else of all, and its source."""
-    rows = [row for row in run.rows if measurable(row.get("peak_gb_s"))]
+    rows = [row for row in run.rows if measured_or_none(row.get("peak_gb_s"))]
     peaks = {row["peak_gb_s"] for row in rows if row["status"] == "ok"} or {row["peak_gb_s"] for row in rows}
     if len(peaks) != 1:
         return f"{len(peaks)} theoretical peaks" if peaks else ""
     source = run.part("facts").get("peak_source")
-    return f"{figure_text(peaks.pop(), whole_from=100)} GB/s in theory" + (f" ({source})" if source else "")
+    return f"{format_figure(peaks.pop(), whole_from=100)} GB/s in theory" + (f" ({source})" if source else "")
 
 
 def _ceilings(run: ReportRun) -> str:
     roofs = roofs_of(run.data)
     points = [] if roofs is None else roofs.ceilings()
-    return ", ".join(f"{point.stream} {figure_text(point.gb_s, whole_from=100)} GB/s" for point in points)
+    return ", ".join(f"{point.stream} {format_figure(point.gb_s, whole_from=100)} GB/s" for point in points)
 
 
 def _arithmetic(run: ReportRun) -> str:
     peaks = run.part("facts").get("peak_tflops")
     known = peaks.items() if isinstance(peaks, Mapping) else ()
-    text = ", ".join(f"{name} {value:.4g}" for name, value in known if measurable(value))
+    text = ", ".join(f"{name} {value:.4g}" for name, value in known if measured_or_none(value))
     return f"{text} TFLOP/s, dense" if text else ""
 
 
@@ -137,12 +137,12 @@ def describe_conditions(run: ReportRun) -> Section | None:
         ("Hardware counters", "; ".join(_count_rows(run.rows, "counters_status")[:3])),
     ]
     caption = "Flags: what should be doubted"
-    return section(
+    return make_section(
         "conditions",
         "Conditions and flags",
-        facts(pairs),
-        table(("flag", "what it says", "rows"), flags, caption=caption, wordy=True) or words(none),
-        table(("status", "why", "rows"), reasons, caption="Rows without a time that was measured", wordy=True),
+        make_facts(pairs),
+        make_table(("flag", "what it says", "rows"), flags, caption=caption, wordy=True) or make_paragraph(none),
+        make_table(("status", "why", "rows"), reasons, caption="Rows without a time that was measured", wordy=True),
     )
 
 
@@ -155,7 +155,7 @@ def _name_rows(names: Sequence[str], rows: Sequence[object]) -> str:
 
 
 def _numbers(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
-    return sorted(value for row in rows if (value := measurable(row.get(name))) is not None)
+    return sorted(value for row in rows if (value := measured_or_none(row.get(name))) is not None)
 
 
 def _range(rows: Sequence[Mapping[str, Any]], name: str, unit: str, *, scale: float = 1.0) -> str:
@@ -206,7 +206,7 @@ def describe_method(run: ReportRun) -> Section | None:
         lines.append("Hot rows use one set of buffers; they are not compared with memory.")
     if checked := sum(row["verified"] is True for row in rows):
         lines.append(f"{checked} of {len(rows)} results agreed with a float64 reference before and after the timing.")
-    return section("method", "Method", items([*lines, *_describe_roofs(run, rows)]))
+    return make_section("method", "Method", make_list([*lines, *_describe_roofs(run, rows)]))
 
 
 def _describe_roofs(run: ReportRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -223,7 +223,7 @@ def _describe_roofs(run: ReportRun, rows: Sequence[Mapping[str, Any]]) -> list[s
         parts += (
             [f"{len(checks)} of them measured again for this run"] if isinstance(checks, Sequence) and checks else []
         )
-        parts += [f"an empty launch takes {seconds_text(roofs.floor_seconds)}"] if roofs.floor_seconds else []
+        parts += [f"an empty launch takes {format_seconds(roofs.floor_seconds)}"] if roofs.floor_seconds else []
         lines.append(f"{'; '.join(parts)}.")
     return lines
 
@@ -243,7 +243,7 @@ def describe_command(run: ReportRun) -> Section | None:
         ("Seed of the inputs", metadata.get("seed")),
         ("Roofs", "none (--no-roofs)" if roofs is False else roofs),
     ]
-    return section("again", "How to reproduce it", _command(run), facts(pairs))
+    return make_section("again", "How to reproduce it", _command(run), make_facts(pairs))
 
 
 def _command(run: ReportRun) -> Any:
@@ -252,5 +252,7 @@ def _command(run: ReportRun) -> Any:
         name = "model" if run.metadata.get("model") is not None else "sweep"
         return Code(" ".join(["bwprof", name, *(shlex.quote(str(word)) for word in argv)]))
     if suite:
-        return words(f"The command is not recorded; the suite is {suite}: bwprof sweep --suite {suite}.")
-    return words("The command is not recorded: the rows were measured by a function of Python's, or came as a table.")
+        return make_paragraph(f"The command is not recorded; the suite is {suite}: bwprof sweep --suite {suite}.")
+    return make_paragraph(
+        "The command is not recorded: the rows were measured by a function of Python's, or came as a table."
+    )

@@ -14,9 +14,19 @@ from bwprof.report.run import ReportRun
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.results.frame import to_rows
 from bwprof.roofs.limiter import graded
-from bwprof.text.document import Block, FactList, Paragraph, Section, items, of_frame, section, table, words
-from bwprof.text.formatting import figure_text, plural, short
-from bwprof.text.parsing import finite_number
+from bwprof.text.document import (
+    Block,
+    FactList,
+    Paragraph,
+    Section,
+    make_frame_table,
+    make_list,
+    make_paragraph,
+    make_section,
+    make_table,
+)
+from bwprof.text.formatting import format_figure, format_short, plural
+from bwprof.text.parsing import finite_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +49,7 @@ def summarize(run: ReportRun) -> Section | None:
     if run.step is not None:
         lines.insert(0, run.step.answer)
     sentences = [Paragraph(as_sentence(line), lead=True) for line in lines]
-    return section("answer", "The answer", *sentences, _figures(run, timed))
+    return make_section("answer", "The answer", *sentences, _figures(run, timed))
 
 
 def as_sentence(line: str) -> str:
@@ -64,7 +74,7 @@ def _figures(run: ReportRun, timed: Sequence[RowDict]) -> FactList | None:
     if cold := [row for row in timed if row["bandwidth_gb_s"] and row["cache"] != "hot"]:
         best = max(cold, key=lambda row: float(row["bandwidth_gb_s"]))
         name = f"GB/s at most: {best['case']} {best['precision']}"
-        pairs.append((name, figure_text(float(best["bandwidth_gb_s"]), whole_from=100)))
+        pairs.append((name, format_figure(float(best["bandwidth_gb_s"]), whole_from=100)))
     if (limits.limiter > 0).any():
         high = int(at_a_roof(run.answer.usable, limits).sum())
         pairs.append((f"at {AT_ROOF:.0f} % or more of what the device allows", str(high)))
@@ -103,11 +113,11 @@ def compare_precisions(run: ReportRun) -> Section | None:
             caption = f"{both}: Improvement is of the GB/s; time speed-up = Improvement x Bytes ratio"
             blocks += [
                 pictures.draw_kind("speedup", run.answer.usable, text),
-                of_frame(data, numbers=list(data.columns)[1:], caption=caption, tools=len(data) > 20),
-                words(why_the_same(run.data, from_=wide, to=narrow)),
+                make_frame_table(data, numbers=list(data.columns)[1:], caption=caption, tools=len(data) > 20),
+                make_paragraph(why_the_same(run.data, from_=wide, to=narrow)),
             ]
     title = "What a narrower precision brings" if len(blocks) > 1 else "How fast"
-    return section("precisions", title, *blocks)
+    return make_section("precisions", title, *blocks)
 
 
 def _are_known(*precisions: str) -> bool:
@@ -122,23 +132,23 @@ def _are_known(*precisions: str) -> bool:
 def draw_roofline(run: ReportRun) -> Section | None:
     """Return the section with the roofline."""
     text = "Roofline: the arithmetic rate of each row over its intensity, below the roofs of memory and arithmetic"
-    return section("roofline", "Roofline", pictures.draw_kind("roofline", run.answer.usable, text))
+    return make_section("roofline", "Roofline", pictures.draw_kind("roofline", run.answer.usable, text))
 
 
 def list_losses(run: ReportRun) -> Section | None:
     """Return the section on lost time, its causes and fixes, and on rows that need no work."""
     from bwprof.analysis.answer import grouped_strengths
 
-    strengths = items(
+    strengths = make_list(
         line if len(line) <= _LONGEST_LIST else f"{line[:_LONGEST_LIST].rpartition(', ')[0]} and more"
         for line in grouped_strengths(run.answer.measured)
     )
     none = "Not known: no roofs are beside the rows."
     if (run.answer.limits.limiter > 0).any():
         none = "No row falls short of its roof by a twentieth or more."
-    lost = of_frame(run.answer.bottlenecks(), wordy=True) or words(none)
-    strong = section("strengths", "What needs no work", strengths)
-    return section("bottlenecks", "Where time is lost, and what helps", lost, strong)
+    lost = make_frame_table(run.answer.bottlenecks(), wordy=True) or make_paragraph(none)
+    strong = make_section("strengths", "What needs no work", strengths)
+    return make_section("bottlenecks", "Where time is lost, and what helps", lost, strong)
 
 
 def list_rows(run: ReportRun) -> Section | None:
@@ -151,13 +161,13 @@ def list_rows(run: ReportRun) -> Section | None:
     lines = []
     for row in rows:
         grade = graded(row)
-        share = None if grade is None else short(grade[0], ".0f")
-        figures = [row["variant"], _format_time(row["time_ms"]), format_figure(row["bandwidth_gb_s"]), share]
+        share = None if grade is None else format_short(grade[0], ".0f")
+        figures = [row["variant"], _format_time(row["time_ms"]), format_number(row["bandwidth_gb_s"]), share]
         lines.append([*map(row.get, ("case", "precision", *names)), *figures, row["limiter"], *map(row.get, last)])
         lines[-1].append(_remarks(row))
     headings = ["case", "precision", *names, "variant", "time, ms", "GB/s", "% of limit", "limiter"]
     headings += ["launches" if name == "count" else name for name in last]
-    return section("rows", "All rows", table([*headings, "remarks"], lines, numbers=_NUMBERS, tools=True))
+    return make_section("rows", "All rows", make_table([*headings, "remarks"], lines, numbers=_NUMBERS, tools=True))
 
 
 def _remarks(row: RowDict) -> str:
@@ -171,9 +181,9 @@ def _format_time(value: float | None) -> str | None:
     return None if value is None else f"{value:.4g}" if 1e-3 <= value < 1e4 else f"{value:.3g}"
 
 
-def format_figure(value: float | None) -> str | None:
+def format_number(value: float | None) -> str | None:
     """Return a number of a table; None for None."""
-    return None if value is None else figure_text(value, whole_from=100)
+    return None if value is None else format_figure(value, whole_from=100)
 
 
 def describe_model(run: ReportRun) -> Section | None:
@@ -182,13 +192,13 @@ def describe_model(run: ReportRun) -> Section | None:
     if step is None:
         return None
     picture = pictures.draw_kind("model", run.data, "The time per token, or of a step, by operation")
-    return section("model", f"Model: {step.model.name}", picture, *step.tables(), items(step.notes()))
+    return make_section("model", f"Model: {step.model.name}", picture, *step.tables(), make_list(step.notes()))
 
 
 def list_runs(runs: Sequence[ReportRun]) -> Section | None:
     """Return the section with a line for each run."""
     lines = [(run.name, run.joined("device"), len(run.rows), "; ".join(run.answer.lines()[:1])) for run in runs]
-    return section("runs", "The runs", table(("run", "device", "rows", "answer"), lines, wordy=True))
+    return make_section("runs", "The runs", make_table(("run", "device", "rows", "answer"), lines, wordy=True))
 
 
 def compare_runs(base: ReportRun, new: ReportRun, number: int) -> Section | None:
@@ -208,16 +218,18 @@ def compare_runs(base: ReportRun, new: ReportRun, number: int) -> Section | None
     places = sort_lines(comparison, everything=False)
     both = two_sided(comparison, places)
     headings = ["case", "precision", "variant", "verdict", *_CHANGE_NUMBERS]
-    return section(
+    return make_section(
         f"change{number}",
         f"{new.name} against {base.name}",
-        words(as_sentence(format_summary(comparison))),
-        words("The runs are of other devices: what differs is theirs, not a change of the code." if apart else ""),
-        *(words(as_sentence(note)) for note in comparison.notes),
+        make_paragraph(as_sentence(format_summary(comparison))),
+        make_paragraph(
+            "The runs are of other devices: what differs is theirs, not a change of the code." if apart else ""
+        ),
+        *(make_paragraph(as_sentence(note)) for note in comparison.notes),
         _draw_ratios(data, number),
-        items(detail_lines(comparison, both, causes=not apart)),  # sentences, for which no column has room
-        table(headings, lines, numbers=_CHANGE_NUMBERS, tools=True),
-        items(
+        make_list(detail_lines(comparison, both, causes=not apart)),  # sentences, for which no column has room
+        make_table(headings, lines, numbers=_CHANGE_NUMBERS, tools=True),
+        make_list(
             detail_lines(
                 comparison, [place for place in places if place not in both], whole="among the rows of that run"
             )
@@ -227,17 +239,17 @@ def compare_runs(base: ReportRun, new: ReportRun, number: int) -> Section | None
 
 def _change(row: Mapping[Hashable, Any]) -> list[object]:
     columns = ("base_ms", "new_ms", "speedup", "base_gb_s", "new_gb_s", "change_pct")
-    base_ms, new_ms, speedup, base_gb_s, new_gb_s, change = (finite_number(row[name]) for name in columns)
+    base_ms, new_ms, speedup, base_gb_s, new_gb_s, change = (finite_or_none(row[name]) for name in columns)
     name = " ".join(str(row[name]) for name in ("case", "parameters") if isinstance(row[name], str) and row[name])
     return [
         name,
         row["precision"],
         row["variant"],
         str(row["verdict"]).replace("_", " "),
-        *(None if value is None else short(value, ".4g") for value in (base_ms, new_ms)),
-        None if speedup is None else f"{short(speedup, '.2f')}x",
-        *map(format_figure, (base_gb_s, new_gb_s)),
-        None if change is None else short(change, "+.1f"),
+        *(None if value is None else format_short(value, ".4g") for value in (base_ms, new_ms)),
+        None if speedup is None else f"{format_short(speedup, '.2f')}x",
+        *map(format_number, (base_gb_s, new_gb_s)),
+        None if change is None else format_short(change, "+.1f"),
     ]
 
 

@@ -167,7 +167,7 @@ def _read(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(parts.printable(text))
+    return escape(parts.to_printable(text))
 
 
 def _section(section: parts.Section, drawn: dict[int, EmbeddedSvg], level: int) -> str:

@@ -13,9 +13,19 @@ from bwprof.report.optimization_steps import Goal, OptimizationStep, Story, find
 from bwprof.report.run import ReportRun
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
-from bwprof.text.document import Document, Section, facts, items, of_frame, section, table, there, words
-from bwprof.text.formatting import bytes_text, figure_text, is_missing, plural, seconds_text, short
-from bwprof.text.parsing import measurable, measured_or_nan
+from bwprof.text.document import (
+    Document,
+    Section,
+    make_facts,
+    make_frame_table,
+    make_list,
+    make_paragraph,
+    make_section,
+    make_table,
+    present_sections,
+)
+from bwprof.text.formatting import format_bytes, format_figure, format_seconds, format_short, is_missing, plural
+from bwprof.text.parsing import measured_or_nan, measured_or_none
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -54,7 +64,7 @@ def build_optimization(
         _references(story),
     )
     subtitle = f"{story.track.name} on {story.first.get('device') or 'a device that is not named'}, {len(runs)} runs"
-    return Document(title or f"Optimization report: {story.track.name}", subtitle, there(sections)), results
+    return Document(title or f"Optimization report: {story.track.name}", subtitle, present_sections(sections)), results
 
 
 def _speedup(story: Story, row: RowDict) -> float:
@@ -69,11 +79,11 @@ def _objective(story: Story, goals: Sequence[Goal]) -> Section | None:
     elif share >= 100:
         allowed = "It is at the roof that applies to it, or above."
     else:
-        allowed = f"The roof that applies to it allows {seconds_text(float(first['time_ms']) * share / 1e5)}."
+        allowed = f"The roof that applies to it allows {format_seconds(float(first['time_ms']) * share / 1e5)}."
     aim = f"Make {story.track.name} faster on {first.get('device') or 'its device'}: {_ms(first)} at the start."
-    none = words("" if goals else "No goals were given: --goals names a file of them.")
-    lines = items(f"{goal.name}: {goal.target}" for goal in goals)
-    return section("objective", "Objective", words(f"{aim} {allowed}"), lines, none)
+    none = make_paragraph("" if goals else "No goals were given: --goals names a file of them.")
+    lines = make_list(f"{goal.name}: {goal.target}" for goal in goals)
+    return make_section("objective", "Objective", make_paragraph(f"{aim} {allowed}"), lines, none)
 
 
 def _initial_state(story: Story) -> Section | None:
@@ -90,7 +100,7 @@ def _initial_state(story: Story) -> Section | None:
         ("Occupancy", _occupancy(row)),
         ("Limited by", row.get("limiter") or "not known"),
     ]
-    return section("initial", "Initial State", words(_performance(story, row)), facts(pairs))
+    return make_section("initial", "Initial State", make_paragraph(_performance(story, row)), make_facts(pairs))
 
 
 def _methodology(story: Story) -> Section | None:
@@ -108,13 +118,13 @@ def _methodology(story: Story) -> Section | None:
         names = [name for name, _, _ in step.changes]
         if len({*names} - {"driver"}) > 1:
             lines.append(f"From {step.base.name} to {step.new.name} several things changed: {', '.join(names)}.")
-    return section("methodology", "Methodology", items(method, numbered=True), items(lines))
+    return make_section("methodology", "Methodology", make_list(method, numbered=True), make_list(lines))
 
 
 def _bottlenecks(story: Story) -> Section | None:
-    found = of_frame(tabulate_findings(story.fixed()[0]), wordy=True)
-    none = words("None: no row of the first run falls short of a roof that is known.")
-    return section("bottlenecks", "Bottlenecks Identified", found or none)
+    found = make_frame_table(tabulate_findings(story.fixed()[0]), wordy=True)
+    none = make_paragraph("None: no row of the first run falls short of a roof that is known.")
+    return make_section("bottlenecks", "Bottlenecks Identified", found or none)
 
 
 def _fixes(story: Story) -> Section | None:
@@ -122,7 +132,7 @@ def _fixes(story: Story) -> Section | None:
     for run, row, step in zip(story.runs, story.track.rows, (None, *story.steps), strict=True):
         assert row is not None
         occupancy = measured_or_nan(row.get("occupancy_pct"))
-        percent = _NOT if math.isnan(occupancy) else f"{short(occupancy, '.0f')} %"
+        percent = _NOT if math.isnan(occupancy) else f"{format_short(occupancy, '.0f')} %"
         figures = (_times(story.vs_torch(row)), _speed(row), percent)
         name = "Baseline" if step is None else row.get("variant") or run.name
         change = "original" if step is None else _key_change(step)
@@ -132,11 +142,11 @@ def _fixes(story: Story) -> Section | None:
             before, after = figure.text(figure.before), figure.text(figure.after)
             fixes.append((step.name, figure.name, before, after, _times(step.speedup)))
     headings = ("Version", "Speedup vs PyTorch", "Memory BW", "Occupancy", "Key Change", "Speedup vs baseline")
-    return section(
+    return make_section(
         "fixes",
         "Fixes Applied",
-        table(("Fix", "Metric Improved", "Before", "After", "Speedup"), fixes),
-        table(headings, versions, caption="The versions"),
+        make_table(("Fix", "Metric Improved", "Before", "After", "Speedup"), fixes),
+        make_table(headings, versions, caption="The versions"),
         *map(_fix, story.steps),
     )
 
@@ -152,7 +162,7 @@ def _key_change(step: OptimizationStep) -> str:
 def _fix(step: OptimizationStep) -> Section | None:
     figure, finding = step.figure, step.finding
     before, after = figure.text(figure.before), figure.text(figure.after)
-    gap = f", gap {short(figure.gap_pct, '.0f')} %" if figure.gap_pct > 0 else ""
+    gap = f", gap {format_short(figure.gap_pct, '.0f')} %" if figure.gap_pct > 0 else ""
     cause = "not known: its roof is reached, or not known"
     if finding is not None:
         cause = f"{finding.issue}. Evidence: {finding.evidence}"
@@ -168,7 +178,7 @@ def _fix(step: OptimizationStep) -> Section | None:
         ("Validate", f"{figure.name} {before} to {after}; {_validation(step)}; {_correctness(step.after)}"),
         ("Document", f"{_dated(step.base)} against {_dated(step.new)}; {doubts}"),
     ]
-    return section(f"fix{step.number}", f"Fix {step.number}: {step.name}", facts(pairs))
+    return make_section(f"fix{step.number}", f"Fix {step.number}: {step.name}", make_facts(pairs))
 
 
 def _prediction(step: OptimizationStep) -> str:
@@ -213,12 +223,12 @@ def _final_results(story: Story, goals: Sequence[Goal]) -> Section | None:
     ]
     results = [(goal.name, goal.target, goal.figure, goal.result) for goal in goals]
     several = sum(track.complete for track in story.tracks) > 1
-    return section(
+    return make_section(
         "final",
         "Final Results",
-        items(lines),
-        words(f"Of the {plural(len(found), 'bottleneck')} named above, {count}" if found else ""),
-        table(("Goal", "Wanted", "Found", "Result"), results, caption="Goals"),
+        make_list(lines),
+        make_paragraph(f"Of the {plural(len(found), 'bottleneck')} named above, {count}" if found else ""),
+        make_table(("Goal", "Wanted", "Found", "Result"), results, caption="Goals"),
         findings.compare_runs(story.runs[0], story.runs[-1], 1) if several else None,
     )
 
@@ -234,10 +244,10 @@ def _learnings(story: Story) -> Section | None:
         learnt = _LEARNT.get(verdict, f"nothing: {verdict.replace('_', ' ')}")
         if verdict == "faster" and step.by_roof > 1:
             share = 100 * (1 - 1 / step.speedup) / (1 - 1 / step.by_roof)
-            learnt += f": {short(min(share, 999), '.0f')} % of the time that was lost is won back"
+            learnt += f": {format_short(min(share, 999), '.0f')} % of the time that was lost is won back"
         lines.append((step.name, predicted, roof, by_bytes, _times(step.speedup), learnt))
     headings = ("Fix", "Predicted before", "Predicted by the roof", "Predicted by bytes", "Measured", "Learnt")
-    return section("learnings", "Key Learnings", table(headings, lines, wordy=True))
+    return make_section("learnings", "Key Learnings", make_table(headings, lines, wordy=True))
 
 
 def _references(story: Story) -> Section | None:
@@ -247,9 +257,9 @@ def _references(story: Story) -> Section | None:
         lines.append((run.name, run.joined("run_id"), run.minute, run.joined("bwprof_version"), commit, run.source))
         files += sorted(Path(run.source).glob("artifacts/*")) if run.source else []
     headings = ("Run", "Run id", "When", "bwprof", "Commit", "File")
-    none = words("No profilers' files are in the runs' folders (artifacts/).")
-    profiles = items(f"Profiler file: {path}" for path in files) or none
-    return section("references", "References", table(headings, lines, wordy=True), profiles)
+    none = make_paragraph("No profilers' files are in the runs' folders (artifacts/).")
+    profiles = make_list(f"Profiler file: {path}" for path in files) or none
+    return make_section("references", "References", make_table(headings, lines, wordy=True), profiles)
 
 
 def _performance(story: Story, row: RowDict) -> str:
@@ -263,18 +273,18 @@ def _ms(row: RowDict) -> str:
 
 
 def _shape(row: RowDict) -> str:
-    sizes = (f"{name}={row[name]}" for name in schema.all_param_names() if row.get(name) is not None)
+    sizes = (f"{name}={row[name]}" for name in schema.param_names() if row.get(name) is not None)
     return " ".join(sizes) or str(row.get("case"))
 
 
 def _hardware(run: ReportRun, row: RowDict) -> str:
-    memory = measurable(run.part("facts").get("memory_bytes"))
+    memory = measured_or_none(run.part("facts").get("memory_bytes"))
     peak, rate = (measured_or_nan(row.get(name)) for name in ("peak_gb_s", "peak_tflops"))
     parts = (
         row.get("device"),
-        bytes_text(memory) if memory else "",
-        f"{short(peak, '.0f')} GB/s peak" if peak > 0 else "",
-        f"{short(rate, '.4g')} TFLOP/s {row.get('precision')}" if rate > 0 else "",
+        format_bytes(memory) if memory else "",
+        f"{format_short(peak, '.0f')} GB/s peak" if peak > 0 else "",
+        f"{format_short(rate, '.4g')} TFLOP/s {row.get('precision')}" if rate > 0 else "",
         f"driver {row['driver']}" if row.get("driver") else "",
     )
     return ", ".join(str(part) for part in parts if part)
@@ -291,25 +301,25 @@ def _bandwidth(row: RowDict) -> str:
         return _NOT
     if row.get("cache") == "hot":
         return f"{_speed(row)} (hot: out of a cache)"
-    share = f"{short(100 * speed / peak, '.1f')}% of peak" if peak > 0 else "peak unknown"
+    share = f"{format_short(100 * speed / peak, '.1f')}% of peak" if peak > 0 else "peak unknown"
     return f"{_speed(row)} ({share})"
 
 
 def _speed(row: RowDict) -> str:
     speed = measured_or_nan(row.get("bandwidth_gb_s"))
-    return _NOT if math.isnan(speed) else f"{figure_text(speed, whole_from=100)} GB/s"
+    return _NOT if math.isnan(speed) else f"{format_figure(speed, whole_from=100)} GB/s"
 
 
 def _occupancy(row: RowDict) -> str:
     achieved, theory = (measured_or_nan(row.get(name)) for name in ("occupancy_pct", "theoretical_occupancy_pct"))
     if math.isnan(achieved):
         return f"{_NOT} (--metrics occupancy)"
-    share = f"{short(100 * achieved / theory, '.0f')}% of theoretical" if theory > 0 else f"theoretical {_NOT}"
-    return f"{short(achieved, '.0f')}% ({share})"
+    share = f"{format_short(100 * achieved / theory, '.0f')}% of theoretical" if theory > 0 else f"theoretical {_NOT}"
+    return f"{format_short(achieved, '.0f')}% ({share})"
 
 
 def _times(value: float) -> str:
-    return _NOT if math.isnan(value) else f"{short(value, '.3f' if value < 0.1 else '.2f')}x"
+    return _NOT if math.isnan(value) else f"{format_short(value, '.3f' if value < 0.1 else '.2f')}x"
 
 
 def _dated(run: ReportRun) -> str:

@@ -24,16 +24,16 @@ from bwprof.report.run import ReportRun
 from bwprof.results import columns, schema
 from bwprof.results.atomic import read_text
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text, short
+from bwprof.text.formatting import format_figure, format_short
 from bwprof.text.parsing import (
-    finite_number,
-    is_truth,
+    describe_unknown,
+    finite_or_none,
+    is_bool,
     measured_or_nan,
-    path_of,
+    number_or_nan,
+    parse_path,
     quote_text,
-    read_number,
     repr_short,
-    unknown,
 )
 
 if TYPE_CHECKING:
@@ -95,14 +95,14 @@ class Goal:
             return "yes" if value else "no"
         if self.name == FIXED:
             return f"{value:.0f}"
-        number = figure_text(value, whole_from=1000) if 0.1 <= value < 1e9 else short(value, ".4g")
+        number = format_figure(value, whole_from=1000) if 0.1 <= value < 1e9 else format_short(value, ".4g")
         return f"{number}{self._unit}"
 
     @property
     def _unit(self) -> str:
         if self.name in _OWN_FIGURES:
             return _OWN_FIGURES[self.name]
-        unit = schema.column(self.name).unit
+        unit = schema.find_column(self.name).unit
         return f" {unit}" if unit else ""
 
 
@@ -124,7 +124,7 @@ def read_goals(goals: str | PathLike[str] | Mapping[str, Any] | None) -> list[Go
     if isinstance(goals, Mapping):
         table, where = goals, "goals"
     else:
-        path = path_of(goals, "goals")
+        path = parse_path(goals, "goals")
         where = quote_text(path)
         try:
             table = tomllib.loads(read_text(path))
@@ -142,16 +142,19 @@ def read_goals(goals: str | PathLike[str] | Mapping[str, Any] | None) -> list[Go
 
 
 def _read_goal(name: str, text: Any, where: str) -> Goal:
-    figures = [*_OWN_FIGURES, *(column.name for column in columns.columns() if column.kind in ("number", "integer"))]
+    figures = [
+        *_OWN_FIGURES,
+        *(column.name for column in columns.all_columns() if column.kind in ("number", "integer")),
+    ]
     if name not in figures:
         see = "bwprof columns, and " + ", ".join(_OWN_FIGURES)
-        raise ValueError(unknown("goal", name, figures, where=where, see=see))
+        raise ValueError(describe_unknown("goal", name, figures, where=where, see=see))
     if name == VERIFIED:
-        if not is_truth(text):
+        if not is_bool(text):
             raise ValueError(f"{where}: {name} is {repr_short(text)}: true is needed")
         return Goal(name, "==", float(bool(text)))
     parts = _COMPARISON.fullmatch(text) if isinstance(text, str) else None
-    limit = finite_number(read_number(parts[2])) if parts is not None else None
+    limit = finite_or_none(number_or_nan(parts[2])) if parts is not None else None
     if parts is None or limit is None:
         raise ValueError(
             f'{where}: {name} is {repr_short(text)}: a comparison is needed, as ">=0.5" ({", ".join(_COMPARE)})'
@@ -223,8 +226,8 @@ class FixFigure:
         if math.isnan(value):
             return "not measured"
         if value == round(value):
-            return f"{short(value, '.0f')}{self.unit}"
-        return f"{figure_text(value, whole_from=1000) if value > 0.01 else f'{value:.3g}'}{self.unit}"
+            return f"{format_short(value, '.0f')}{self.unit}"
+        return f"{format_figure(value, whole_from=1000) if value > 0.01 else f'{value:.3g}'}{self.unit}"
 
 
 @dataclass(frozen=True)
@@ -273,7 +276,7 @@ class OptimizationStep:
     @property
     def predicted(self) -> float:
         """The speed-up that the row, or the registry, predicts; else NaN."""
-        own, known = measured_or_nan(self.after.get("predicted_gain")), finite_number(self.variant.get("predicted"))
+        own, known = measured_or_nan(self.after.get("predicted_gain")), finite_or_none(self.variant.get("predicted"))
         return known if math.isnan(own) and known is not None else own
 
     @property
@@ -346,7 +349,7 @@ class Story:
             known = any(value is not None for value in checked)
             why = "no row of the last run says whether it was verified"
             return replace(goal, value=float(all(checked)) if known else math.nan, why=why)
-        why = _NEEDS.get(schema.column(goal.name).group, "")
+        why = _NEEDS.get(schema.find_column(goal.name).group, "")
         return replace(goal, value=measured_or_nan(self.last.get(goal.name)), why=why)
 
     def fixed(self, top: int = 3) -> tuple[list[Finding], list[Finding]]:

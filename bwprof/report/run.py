@@ -10,10 +10,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.results.reader import load, run_in
+from bwprof.results.reader import find_run, load
 from bwprof.roofs.limiter import with_limits
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import check_frame, path_of, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import check_frame, parse_path, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ class ReportRun:
         """Its rows as dicts."""
         from bwprof.results import frame
 
-        return frame.compared_rows(self.data)
+        return frame.rows_with_comparisons(self.data)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -94,7 +94,7 @@ def read_runs(runs: Any) -> list[ReportRun]:
     """
     import pandas as pd
 
-    runs = as_pandas(runs)
+    runs = to_pandas(runs)
     if isinstance(runs, (str, PathLike, pd.DataFrame)):
         runs = [runs]
     if not isinstance(runs, Sequence):
@@ -115,10 +115,10 @@ def _read_run(run: Any) -> ReportRun:
     import pandas as pd
 
     if isinstance(run, (str, PathLike)):
-        path = run_in(path_of(run, "runs"))
+        path = find_run(parse_path(run, "runs"))
         name = path.name if path.is_dir() else path.stem
         return ReportRun(name or str(Path(path).resolve().name), with_limits(load(path)), str(path))
-    data = as_pandas(run)
+    data = to_pandas(run)
     if not isinstance(data, pd.DataFrame):
         raise TypeError(f"runs holds {repr_short(data)}: a run's folder, a file of results or a frame is needed")
     check_frame(data, "runs")

@@ -14,9 +14,9 @@ from urllib.parse import quote
 from bwprof.report import conditions, findings
 from bwprof.report.html import page
 from bwprof.report.run import ReportRun, read_runs
-from bwprof.results.atomic import atomic_write, holds_something
-from bwprof.text.document import Document, Section, SvgPicture, markdown, section, there
-from bwprof.text.parsing import parse_bool, parse_name, path_of, quote_text, repr_short, unknown
+from bwprof.results.atomic import atomic_write, has_content
+from bwprof.text.document import Document, Section, SvgPicture, make_section, present_sections, to_markdown
+from bwprof.text.parsing import describe_unknown, parse_bool, parse_name, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     from bwprof.report.optimization_steps import Goal
@@ -110,7 +110,7 @@ def write_report(
     ...     found.path.name, [picture.name for picture in found.pictures][:1]
     ('report.md', ['report-comparison.svg'])
     """
-    target = path_of(path, "path")
+    target = parse_path(path, "path")
     check_ending(target)
     if not parse_bool(force, "force"):
         _check_free(target)
@@ -135,12 +135,12 @@ def write_report(
 def check_ending(target: Path) -> None:
     """Raise ValueError for a file that is neither HTML nor Markdown by its ending."""
     if target.suffix.lower() not in (*_HTML, *_MARKDOWN):
-        problem = unknown("ending of a report", target.suffix or target.name, (".html", ".md"))
+        problem = describe_unknown("ending of a report", target.suffix or target.name, (".html", ".md"))
         raise ValueError(f"{quote_text(target)}: {problem}")
 
 
 def _check_free(target: Path) -> None:
-    if holds_something(target):
+    if has_content(target):
         raise FileExistsError(
             f"{quote_text(target)} exists already: name another file, or replace it (force=True, --force in a shell)"
         )
@@ -168,7 +168,7 @@ def choose_kind(kind: str | None, target: Path) -> ReportKind:
     if not isinstance(kind, str):
         raise TypeError(f"kind is {repr_short(kind)}: allowed are run, optimisation")
     if kind not in ("run", "optimisation", "optimization"):
-        raise ValueError(unknown("kind", kind, ("run", "optimisation")))
+        raise ValueError(describe_unknown("kind", kind, ("run", "optimisation")))
     return "run" if kind == "run" else "optimisation"
 
 
@@ -179,14 +179,16 @@ def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Docum
     if len(runs) == 1:
         model = runs[0].part("model").get("architecture")
         name = model.get("name") if isinstance(model, Mapping) else ""
-        return Document(title or f"{name or 'Memory bandwidth'}{on}", _subtitle(runs[0]), there(_sections(runs[0])))
+        return Document(
+            title or f"{name or 'Memory bandwidth'}{on}", _subtitle(runs[0]), present_sections(_sections(runs[0]))
+        )
     sections = [findings.list_runs(runs)]
     sections += [findings.compare_runs(runs[0], run, number) for number, run in enumerate(runs[1:], 2)]
     for number, run in enumerate(runs, 1):
-        parts = (_add_prefix(part, f"run{number}-") for part in there(_sections(run)))
-        sections.append(section(f"run{number}", f"{run.name}: {run.joined('device') or 'its rows'}", *parts))
+        parts = (_add_prefix(part, f"run{number}-") for part in present_sections(_sections(run)))
+        sections.append(make_section(f"run{number}", f"{run.name}: {run.joined('device') or 'its rows'}", *parts))
     names = ", ".join(run.name for run in runs)
-    return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", there(sections))
+    return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", present_sections(sections))
 
 
 def _subtitle(run: ReportRun) -> str:
@@ -226,5 +228,5 @@ def _write(document: Document, target: Path, *, force: bool) -> tuple[Path, ...]
         _check_free(path)
     for picture in document.pictures():
         atomic_write(files[id(picture)], picture.svg)
-    atomic_write(target, markdown(document, lambda picture: quote(files[id(picture)].name)))
+    atomic_write(target, to_markdown(document, lambda picture: quote(files[id(picture)].name)))
     return tuple(files.values())

@@ -16,7 +16,7 @@ from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
 from bwprof.runs import suites
 from bwprof.runs.suites import Suite, SuiteCase
-from bwprof.text.parsing import as_list, expand_ranges, unknown
+from bwprof.text.parsing import as_list, describe_unknown, expand_ranges
 
 MOST_CASES = 100_000  # each in its precisions: more is a slip, and would take days
 
@@ -77,7 +77,7 @@ def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
     items = as_list(value, name)
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(registry.value_of(name, item, name) for item in expand_ranges(items, name))
+    return tuple(registry.parse_param(name, item, name) for item in expand_ranges(items, name))
 
 
 _log = logging.getLogger("bwprof.sweep")
@@ -135,7 +135,7 @@ def caches_of(asked: tuple[str, ...]) -> tuple[str, ...]:
     """
     for cache in asked:
         if cache not in (*CACHES, BOTH_CACHES):
-            raise ValueError(unknown("cache", cache, (*CACHES, BOTH_CACHES)))
+            raise ValueError(describe_unknown("cache", cache, (*CACHES, BOTH_CACHES)))
     return CACHES if BOTH_CACHES in asked else tuple(dict.fromkeys(asked)) or (DEFAULT_CACHE,)
 
 
@@ -218,7 +218,7 @@ def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequ
     known = dict.fromkeys(name for entry in entries for name in (entry.name, entry.operation))
     for pattern in only:
         if not _named(pattern, *known) and not _named(pattern, *(spec.case for spec in specs)):
-            raise ValueError(unknown("case or operation", pattern, known, where="only"))
+            raise ValueError(describe_unknown("case or operation", pattern, known, where="only"))
 
 
 def _with_cases(request: SweepRequest) -> SweepRequest:
@@ -308,13 +308,13 @@ def _check_used(request: SweepRequest, entries: Sequence[SuiteCase], backend: st
     params = {name: None for operation in operations for name in registry.param_names(operation)}
     for name, values in request.params.items():
         if name not in params:
-            raise ValueError(registry.unknown_param(", ".join(operations), name, params))
+            raise ValueError(registry.describe_unknown_param(", ".join(operations), name, params))
         if not values:
             raise ValueError(f"parameter {name} has no values")
     variants = {name: None for operation in operations for name in registry.variant_names(operation, backend)}
     for name in request.variants:
         if name != EVERY_VARIANT and name not in variants:
-            raise ValueError(unknown(f"variant on {backend}", name, [*variants, EVERY_VARIANT]))
+            raise ValueError(describe_unknown(f"variant on {backend}", name, [*variants, EVERY_VARIANT]))
     if request.seq_lengths and not any(_length_param(operation) for operation in operations):
         raise ValueError(f"--seq-lengths: {', '.join(operations)} has neither seq_len nor kv_len")
     if request.kv_lens is not None and not any(registry.operation(name)["takes_kv_lens"] for name in operations):
@@ -329,7 +329,7 @@ def _name_parameters(own: SuiteCase, entry: SuiteCase, precision: str) -> list[s
     fixed = {name: values[0] for name, values in entry.params.items() if len(set(values)) == 1}
     asked = [name for name, value in fixed.items() if set(own.params.get(name, ())) != {value}]
     try:
-        unusual = registry.unusual(entry.operation, precision, fixed, entry.kv_lens) if asked else []
+        unusual = registry.unusual_params(entry.operation, precision, fixed, entry.kv_lens) if asked else []
     except ValueError:  # these alone do not fit together
         unusual = asked
     told = {name for name in asked if name in own.params or name in unusual}
@@ -365,7 +365,7 @@ def _expanded(
         whole: dict[str, dict[str, int]] = {}
         for precision in precisions:
             usable = precision if precision in allowed else allowed[0]
-            found = registry.complete(entry.operation, usable, params, entry.kv_lens)
+            found = registry.complete_params(entry.operation, usable, params, entry.kv_lens)
             whole[precision] = next((same for same in whole.values() if same == found), found)
         specs += [
             Spec(

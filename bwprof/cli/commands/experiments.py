@@ -48,7 +48,7 @@ from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import parse_count, parse_fraction, parse_names, parse_seconds, quote_text
-from bwprof.text.terminal import console, print_table
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,7 +184,7 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
         registry.check_seed(parse_count(options.seed, "--seed")),
     )
     names = (options.a, complete_b(options.b, options.a, wanted))
-    choice = hardware.choose(options.backend, options.device)
+    choice = hardware.choose_device(options.backend, options.device)
     works = ab.make_tasks(*names, _options(options, how.seed), choice.backend)
     table = ab_run.start_table(choice, how, given, {})
 
@@ -252,7 +252,7 @@ def _missing(row: dict[str, Any], options: argparse.Namespace) -> str:
 def _options(options: argparse.Namespace, seed: int) -> ABOptions:
     return ABOptions(
         params=read_params(options.param),
-        kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
+        kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
         precisions=parse_names("--precision", options.precision),
         caches=parse_names("--cache", options.cache),
         timer=options.timer,
@@ -265,7 +265,7 @@ def _ab_text(table: ABTable, kind: str) -> str:
 
 
 def _print(table: ABTable) -> None:
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     measured = [row for row in table.rows if row["ratio"] is not None]
     if measured:
         lines = []
@@ -346,7 +346,7 @@ def _run(options: argparse.Namespace) -> int:
         check_picture("-o", options.output, force=options.force, targets=targets)
     seconds = limit(options.max_seconds, "--max-seconds", from_zero=True)
     held_against = roofs(options)
-    lengths = registry.lengths(options.kv_lens, "--kv-lens")
+    lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
     ending: BaseException | None = None
     try:
         found = ablation(
@@ -439,7 +439,7 @@ def _ablation_text(found: pd.DataFrame, kind: str) -> str:
     from bwprof.results import frame
 
     if kind == "csv":
-        return frame.csv_text(found)
+        return frame.format_csv(found)
     return _json(found) if kind == "json" else ablation_table.markdown(found)
 
 
@@ -461,7 +461,7 @@ def _drawn(found: pd.DataFrame, target: str) -> bool:
 def _show(found: pd.DataFrame) -> None:
     from bwprof.experiments import ablation_table
 
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     show_table(screen, ablation_table.title(found), ablation_table.table(found), numbers=ablation_table.NUMBERS)
     show_table(screen, "Predicted and measured", ablation_table.gains(found), numbers=ablation_table.GAINS_NUMBERS)
     screen.print()
@@ -470,14 +470,14 @@ def _show(found: pd.DataFrame) -> None:
 
 
 def _json(found: pd.DataFrame) -> str:
-    from bwprof.results.json_file import plain
-    from bwprof.results.reader import FORMAT
+    from bwprof.results.json_file import to_json_value
+    from bwprof.results.reader import ABLATION_FORMAT
 
     document: dict[str, Any] = {
-        "format": FORMAT,
+        "format": ABLATION_FORMAT,
         "torch": found.attrs["torch"],
         "missing": found.attrs["missing"],
-        "run": plain(dict(found.attrs["run"])),
+        "run": to_json_value(dict(found.attrs["run"])),
         "rows": json.loads(found.to_json(orient="records", double_precision=15)),
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

@@ -14,7 +14,7 @@ from bwprof import environment
 from bwprof.errors import UnavailableError
 from bwprof.importers.ncu.metrics import STALLS, stall_metric
 from bwprof.importers.ncu.parse import parse_ncu, read_end, run_program
-from bwprof.text.parsing import parse_seconds, quote_text, repr_short, to_ascii, unknown, whole_number
+from bwprof.text.parsing import describe_unknown, escape_controls, parse_int, parse_seconds, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +109,7 @@ def ncu_command(
     'ncu --set full --target-processes all --kernel-name regex:attention -o first python3 bench.py'
     """
     if not isinstance(preset, str) or preset not in PRESETS:
-        raise ValueError(unknown("preset", preset, PRESETS))
+        raise ValueError(describe_unknown("preset", preset, PRESETS))
     program = _split_target(target)
     command = ["ncu", *PRESETS[preset], "--target-processes", "all"]
     if clock_control is not None:
@@ -117,7 +117,7 @@ def ncu_command(
     if kernel is not None:
         command += ["--kernel-name", _check_name(kernel, "kernel")]
     if launch_count is not None:
-        count = whole_number(launch_count, "launch_count")
+        count = parse_int(launch_count, "launch_count")
         if count < 1:
             raise ValueError(f"launch_count is {count}: 1 or more is needed")
         command += ["--launch-count", str(count)]
@@ -130,7 +130,7 @@ def ncu_command(
 
 def _check_clocks(clocks: str) -> str:
     if not isinstance(clocks, str) or clocks not in CLOCKS:
-        raise ValueError(unknown("clock_control", clocks, CLOCKS))
+        raise ValueError(describe_unknown("clock_control", clocks, CLOCKS))
     return clocks
 
 
@@ -212,7 +212,7 @@ def ncu_capture(
         command = build(report)
         if path.exists():
             raise ValueError(f"{quote_text(path)} exists already: give another output")
-        ncu = environment.profiler_path("ncu")
+        ncu = environment.find_profiler("ncu")
         if ncu is None:
             raise UnavailableError(
                 "ncu is not installed (it comes with the CUDA toolkit, or as Nsight Compute): no PATH and no toolkit "
@@ -228,7 +228,7 @@ def ncu_capture(
             )
         if not path.exists():
             lines = "; ".join(line.strip() for line in text.splitlines() if line.strip())
-            raise RuntimeError(f"ncu wrote no report (exit code {end.code}): {to_ascii(lines)[-_MOST:]}")
+            raise RuntimeError(f"ncu wrote no report (exit code {end.code}): {escape_controls(lines)[-_MOST:]}")
         launches = parse_ncu(path)
         notes = [*launches.attrs["notes"], _UNLOCKED if clocks == "none" else _LOCKED]
         if end.code:

@@ -13,7 +13,7 @@ from bwprof.importers.detect import load
 from bwprof.importers.frames import COLUMNS as KNOWN
 from bwprof.importers.reader import simplify_name
 from bwprof.text.formatting import is_missing, plural
-from bwprof.text.parsing import finite_number, quote_text, repr_short
+from bwprof.text.parsing import finite_or_none, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,7 +209,7 @@ def _figures(base: _Row, new: _Row) -> dict[str, tuple[float, float]]:
 
 
 def _number(value: Any) -> float:
-    number = finite_number(value)
+    number = finite_or_none(value)
     return math.nan if number is None else number
 
 

@@ -14,7 +14,7 @@ from bwprof.importers.ncu import metrics
 from bwprof.importers.ncu.launches import KERNEL_NAMES, Metric, PageLaunches
 from bwprof.importers.ncu.metrics import FigureSource
 from bwprof.importers.reader import parse_number, shorten_name, simplify_name
-from bwprof.results.schema import free
+from bwprof.results.schema import clean_value
 from bwprof.text.formatting import plural
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def _round_digits(values: LaunchFigures) -> LaunchFigures:
 def _others(launches: PageLaunches) -> dict[str, Any]:
     """Return every metric under its own name, in base units; a column with text is a list of objects."""
     columns: dict[str, Any] = {
-        name: [free(text) if text else None for text in texts]
+        name: [clean_value(text) if text else None for text in texts]
         for name, texts in launches.identity.items()
         if name not in _USED
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bwprof.importers.reader import Unit, file_error, is_missing, parse_number
-from bwprof.results.schema import clean
+from bwprof.results.schema import clean_text
 from bwprof.text.formatting import plural
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class PageLaunches:
         """Return the one cleaned object for equal texts."""
         interned = self._interned.get(text)
         if interned is None:
-            interned = self._interned[text] = clean(text)
+            interned = self._interned[text] = clean_text(text)
         return interned
 
     def _identify(self, name: str, written: Sequence[str], first: int) -> None:

@@ -15,7 +15,7 @@ from bwprof.importers.reader import (
     open_text,
     parse_unit,
     read_lines,
-    split_cells,
+    split_fields,
 )
 
 _LONGEST = 1 << 16  # letters of a line of text that is parsed
@@ -96,7 +96,7 @@ def read_page(path: Path) -> PageLaunches:
         page = TextPage(path)
         for line, text in lines:
             if _HEADER.match(text) and not text.startswith("=="):
-                header = [name.strip() for name in split_cells(path, line, text)]
+                header = [name.strip() for name in split_fields(path, line, text)]
                 if any(name in header for name in KERNEL_NAMES):
                     return _read_table(path, lines, line, header, quotes=text.startswith('"'))
             page.take(line, text)
@@ -177,7 +177,7 @@ class _CsvPage:
         self.header = header
 
     def read(self, line: int, text: str) -> None:
-        cells = split_cells(self.path, line, text)
+        cells = split_fields(self.path, line, text)
         if cells[0].strip() == self.header[0]:
             header = [name.strip() for name in cells]
             if ("Metric Name" in header) != ("Metric Name" in self.header):

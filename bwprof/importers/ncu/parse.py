@@ -22,8 +22,8 @@ from bwprof.importers.ncu import ncu_report_module, pages
 from bwprof.importers.ncu.frame import build_frame
 from bwprof.importers.ncu.launches import PageLaunches
 from bwprof.importers.reader import FileLines, file_error, open_binary, open_text, parse_unit
-from bwprof.text.formatting import seconds_text
-from bwprof.text.parsing import parse_seconds, path_of, quote_text
+from bwprof.text.formatting import format_seconds
+from bwprof.text.parsing import parse_path, parse_seconds, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,7 @@ def run_program(command: Sequence[str], limit_s: float | None, output: IO[bytes]
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             if isinstance(error, subprocess.TimeoutExpired) and limit_s is not None:
-                raise UnavailableError(f"{command[0]} took longer than {seconds_text(limit_s)}: timeout_s=") from None
+                raise UnavailableError(f"{command[0]} took longer than {format_seconds(limit_s)}: timeout_s=") from None
             raise
         return ProgramEnd(code, read_end(errors, _MOST_OUTPUT))
 
@@ -113,7 +113,7 @@ def read_report(path: Path, timeout_s: float) -> tuple[PageLaunches, str]:
     limit = parse_seconds(timeout_s, "timeout_s")
     with open_binary(path):  # raises for what cannot be opened or is no file
         pass
-    ncu = environment.profiler_path("ncu")
+    ncu = environment.find_profiler("ncu")
     if ncu is not None:
         return _read_through_ncu(path, ncu, limit), "ncu"
     module = importlib.util.find_spec(_MODULE)
@@ -225,7 +225,7 @@ def parse_ncu(path: str | PathLike[str] | Any, *, timeout_s: float = SECONDS) ->
       case   time_ms    dram_gb_s   pct_peak
     0  cpy  0.501504  4235.754467  88.031665
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     if is_report(place):
         launches, tool = read_report(place, timeout_s)
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from bwprof.text.parsing import unknown
+from bwprof.text.parsing import describe_unknown
 
 # GPUs that have the same counters: gfx90a is MI200, gfx94 MI300, gfx95 MI350; from gfx10 on it is RDNA.
 FAMILIES = ("gfx9", "gfx908", "gfx90a", "gfx94", "gfx95", "gfx10", "gfx11", "gfx12")
@@ -121,7 +121,7 @@ def find_family(gfx: str) -> str:
     name = gfx.strip().lower().partition(":")[0] if isinstance(gfx, str) else ""
     families = [family for family in FAMILIES if name.startswith(family)]
     if not families or not re.fullmatch(r"gfx[0-9a-f]{1,5}", name):
-        raise ValueError(unknown("gfx", gfx, FAMILIES))
+        raise ValueError(describe_unknown("gfx", gfx, FAMILIES))
     return max(families, key=len)
 
 
@@ -157,7 +157,9 @@ def check_counters(counters: Sequence[str], gfx: str, also: Iterable[str] = ()) 
         elif renamed is not None:
             checked += renamed.split()
         else:
-            problem = unknown("counter", name, sorted(known), where=gfx, see="rocprofv3 --list-avail, on that GPU")
+            problem = describe_unknown(
+                "counter", name, sorted(known), where=gfx, see="rocprofv3 --list-avail, on that GPU"
+            )
             raise ValueError(f"{problem}; one that it lists and bwprof does not: known=[...]")
     return list(dict.fromkeys(checked))
 

@@ -29,7 +29,7 @@ import numpy as np
 from bwprof.importers.frames import COLUMNS, make_frame
 from bwprof.importers.reader import file_error, find_csv_files, shorten_name
 from bwprof.importers.rocprof.table import SIZES, CounterTable, detect_table, read_header, read_table
-from bwprof.text.parsing import finite_number, path_of, quote_text, repr_short
+from bwprof.text.parsing import finite_or_none, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -191,7 +191,7 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
     >>> frame = parse_rocprof("counted")  # doctest: +SKIP
     >>> frame[["kernel", "time_ms", "dram_gb_s", "l2_hit_pct"]]  # doctest: +SKIP
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     peak = _parse_peak(peak_gb_s)
     tables = [read_table(file) for file in (_find_files(place) if place.is_dir() else [place])]
     notes = [note if len(tables) == 1 else f"{table.path.name}: {note}" for table in tables for note in table.notes]
@@ -205,7 +205,7 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
 
 
 def _parse_peak(peak_gb_s: float | None) -> float:
-    peak = finite_number(peak_gb_s)
+    peak = finite_or_none(peak_gb_s)
     if peak_gb_s is not None and (peak is None or peak <= 0):
         raise ValueError(f"peak_gb_s is {repr_short(peak_gb_s)}: a positive, finite number is needed")
     return np.nan if peak is None else peak

@@ -135,7 +135,7 @@ def _read_agents(table: CounterTable) -> None:
         for _, cells in islice(records, _BATCH):
             cell = {name: value.strip() for name, value in zip(names, cells, strict=False)}
             if cell.get("agenttype", "").upper() == "GPU":
-                product, gfx = (schema.clean(cell.get(name, "")) for name in ("productname", "name"))
+                product, gfx = (schema.clean_text(cell.get(name, "")) for name in ("productname", "name"))
                 units = cell.get("cucount", "")
                 count = float(units) if units.isascii() and units.isdigit() and len(units) < 7 else np.nan
                 name = f"{product} ({gfx})" if product and gfx else product or gfx or "GPU"
@@ -199,7 +199,7 @@ def _choose_columns(table: CounterTable, header: list[str]) -> list[_CsvColumn]:
         name = _simplify(title)
         role = _ROLES.get(name)
         if role is None and table.kind == "wide" and name not in _IGNORED and title.strip():
-            role = schema.clean(title.strip())  # a counter
+            role = schema.clean_text(title.strip())  # a counter
             if role in _NAMES:
                 raise file_error(table.path, 1, f"column {repr_short(title)} is none of AMD's: {_NEEDED}")
         if role is not None:
@@ -221,7 +221,7 @@ def _cell_error(path: Path, header: list[str], column: _CsvColumn, batch: list[t
 
 def _clean_kernel(text: str) -> str:
     """Remove what the loader adds to a name: `f(int) [clone .kd]` and `f.kd` are kernel descriptors of f."""
-    return schema.clean(text.strip()).removesuffix(" [clone .kd]").removesuffix(".kd")
+    return schema.clean_text(text.strip()).removesuffix(" [clone .kd]").removesuffix(".kd")
 
 
 def _sum_instances(table: CounterTable, columns: dict[str, NDArray[Any]]) -> None:

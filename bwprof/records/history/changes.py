@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bwprof.records.keys import portable_names, variantless_names
-from bwprof.results.pairs import differ
+from bwprof.results.pairs import times_differ
 
 SLOWER, FASTER, UNDECIDED = "slower", "faster", "undecided"
 _FURTHER = ("labels", "variant", "device_uuid")  # distinguish a run's rows of one series, in this order
@@ -82,7 +82,7 @@ def compare_rows(rows: HistoryRows, series: Any, gate: float) -> tuple[Any, Any]
         apart = np.maximum(ratio[now], 1 / ratio[now]) - 1 >= gate * _SLACK
     for old, new in zip(before[apart].tolist(), now[apart].tolist(), strict=True):
         times = rows.time[old], rows.time[new]
-        if differ(_times_of(rows, old), _times_of(rows, new), gate=gate):
+        if times_differ(_times_of(rows, old), _times_of(rows, new), gate=gate):
             change[new] = 1 if times[1] > times[0] else -1
         elif abs(times[1] - times[0]) > gate * min(times):
             change[new] = 2

@@ -21,9 +21,17 @@ from bwprof.records.history import changes
 from bwprof.records.history.scan import FIGURES, LABELS, REMARK, HistoryRun, RunReader, case_names, run_folders
 from bwprof.results import columns as results_columns
 from bwprof.results import schema
-from bwprof.results.pairs import DEFAULT_GATE, comparable
-from bwprof.results.reader import unfinished
-from bwprof.text.parsing import parse_fraction, parse_names, path_of, quote_text, repr_short, unknown, whole_number
+from bwprof.results.pairs import DEFAULT_GATE, is_comparable
+from bwprof.results.reader import describe_unfinished
+from bwprof.text.parsing import (
+    describe_unknown,
+    parse_fraction,
+    parse_int,
+    parse_names,
+    parse_path,
+    quote_text,
+    repr_short,
+)
 
 FOLDER = "bwprof-results"
 HistoryCase = Mapping[str, Any]
@@ -58,7 +66,7 @@ def history(
     last : int, optional
         Select the last runs that have such rows; they are still compared with the runs before them.
     gate : float or str
-        The smallest difference that matters, as a fraction or as "3%": see `bwprof.results.pairs.differ`.
+        The smallest difference that matters, as a fraction or as "3%": see `bwprof.results.pairs.times_differ`.
     progress : callable, optional
         Called with (done, total) while runs are read.
 
@@ -90,7 +98,7 @@ def history(
     >>> rows[["case", "precision"]].drop_duplicates().shape[0] == rows["series"].nunique()
     True
     """
-    root = path_of(folder, "folder")
+    root = parse_path(folder, "folder")
     if not root.is_dir():
         why = "it is no folder" if root.exists() else "no such folder; a sweep makes one"
         raise FileNotFoundError(f"{quote_text(folder)}: {why}")
@@ -98,7 +106,7 @@ def history(
     patterns = {name: parse_names(name, value) for name, value in values.items() if value is not None}
     if precision is not None:
         patterns["precision"] = tuple(map(registry.precision_name, patterns["precision"]))
-    most = None if last is None else whole_number(last, "last")
+    most = None if last is None else parse_int(last, "last")
     if most is not None and most < 1:
         raise ValueError(f"last is {repr_short(last)}: a number of runs from 1 is needed")
     fraction = parse_fraction(gate, "gate")
@@ -120,7 +128,7 @@ def history(
 def column_names() -> tuple[str, ...]:
     """Return the columns of a history, in order; the caller's own columns follow."""
     return (
-        *("run_id", "started", "case", *_OF_CASE, *schema.all_param_names(), "kv_lens"),
+        *("run_id", "started", "case", *_OF_CASE, *schema.param_names(), "kv_lens"),
         *("status", *FIGURES[:3], "ratio", "change", "marks", *FIGURES[3:]),
         *("bytes_read", "bytes_written", "flops", *REMARK[1:]),
         *(*_GROUND, "git_commit", "suite", "run_status", "finished", "timestamp", "folder", "series"),
@@ -151,7 +159,7 @@ def _make_frame(
     reader: RunReader, runs: Sequence[HistoryRun], run: Any, keys: Any, figures: Any, gate: float
 ) -> pd.DataFrame:
     data: dict[str, Any] = dict(zip(FIGURES, figures, strict=True))
-    kinds = schema.kinds()
+    kinds = schema.column_kinds()
     used, case = np.unique(keys[:, 0], return_inverse=True)
     cases = [reader.cases[place] for place in used.tolist()]
     used, remark = np.unique(keys[:, 1], return_inverse=True)
@@ -163,7 +171,7 @@ def _make_frame(
     for name in ("started", "finished"):
         data[name] = _times(np.array([item.about[name] for item in runs], dtype=np.int64)[run])
     data["timestamp"] = _times(keys[:, 2])
-    counts = np.array([comparable(item) for item in remarks], dtype=bool)[remark]
+    counts = np.array([is_comparable(item) for item in remarks], dtype=bool)[remark]
     rows = changes.HistoryRows(cases, case, run, data["time_ms"], data["time_ms_lo"], data["time_ms_hi"], counts)
     data["series"] = series = changes.number_series(rows)
     data["ratio"], change = changes.compare_rows(rows, series, gate)
@@ -194,7 +202,9 @@ def _labels(cases: Sequence[HistoryCase], case: Any) -> dict[str, Any]:
 def _warn(root: Path, unread: Mapping[str, str], runs: Sequence[HistoryRun]) -> None:
     states = {run.path: run.about["run_status"] for run in runs}
     partial = [
-        f"{quote_text(path)} ({quote_text(state)})" for path, state in states.items() if unfinished({"status": state})
+        f"{quote_text(path)} ({quote_text(state)})"
+        for path, state in states.items()
+        if describe_unfinished({"status": state})
     ]
     if partial:
         more = f" and {len(partial) - _MOST_RUNS} more" if len(partial) > _MOST_RUNS else ""
@@ -216,6 +226,6 @@ def _match_cases(cases: Sequence[HistoryCase], patterns: Mapping[str, Sequence[s
         matches = [[any(fnmatchcase(value, word) for value in texts) for texts in values] for word in words]
         for word, matching in zip(words, matches, strict=True):
             if cases and not any(matching):
-                raise ValueError(unknown(name, word, sorted({texts[0] for texts in values if texts})))
+                raise ValueError(describe_unknown(name, word, sorted({texts[0] for texts in values if texts})))
         chosen = [all((before, any(matching))) for before, *matching in zip(chosen, *matches, strict=True)]
     return chosen

@@ -74,7 +74,7 @@ def case_names() -> tuple[str, ...]:
     where = ("backend", "device", "device_uuid", "hostname", "driver", "bwprof_version")
     work = ("bytes_read", "bytes_written", "flops")
     named = ("operation", "precision", "case", "variant", "cache", "timer")
-    return (*named, *schema.all_param_names(), "kv_lens", *where, *work)
+    return (*named, *schema.param_names(), "kv_lens", *where, *work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class RunReader:
         self.remarks: list[RowDict] = []
         self.problems: dict[str, str] = {}  # why a folder has no rows here
         self._places: dict[Any, int] = {}
-        self._known = frozenset((*schema.names(), schema.SAMPLES))
+        self._known = frozenset((*schema.column_names(), schema.SAMPLES))
         self._empty = dict.fromkeys((*case_names(), *REMARK, *FIGURES, "timestamp"))
         self._case = itemgetter(*case_names())
         self._remark = itemgetter(*REMARK)
@@ -137,9 +137,9 @@ class RunReader:
     def _index(self, values: tuple[Any, ...], members: list[RowDict], complete: RowDict, names: Sequence[str]) -> int:
         place = self._places.get(values)
         if place is None:
-            kinds = schema.kinds()
+            kinds = schema.column_kinds()
             place = self._places[values] = len(members)
-            member = {name: schema.normalised(name, complete[name], kinds[name]) for name in names}
+            member = {name: schema.parse_cell(name, complete[name], kinds[name]) for name in names}
             members.append(member | {LABELS: complete[LABELS]})
         return place
 
@@ -156,18 +156,18 @@ def _read_metadata(
         "suite": run.get("suite"),
         "git_commit": run.get("git_commit") or run.get("commit"),
     }
-    about: dict[str, Any] = {name: text and schema.clean(str(text)) for name, text in texts.items()}
+    about: dict[str, Any] = {name: text and schema.clean_text(str(text)) for name, text in texts.items()}
     return about | {
         "started": _file_time(folder) if started == NO_TIME else started,
         "finished": microseconds(run.get("finished")),
-        "folder": schema.encodable(path),
+        "folder": schema.escape_surrogates(path),
     }
 
 
 def _read_finished(folder: Path) -> tuple[list[RowDict], dict[str, Any]]:
     """Return raw rows and metadata of a run that has ended; raise LookupError for any other."""
     path = folder / reader.JSON_NAME
-    document = json_file.document(read_text(path), str(path))
+    document = json_file.parse_json(read_text(path), str(path))
     rows, run = document["rows"], document["run"]
     ours = document["format"] == json_file.FORMAT and document["schema_version"] == schema.SCHEMA_VERSION
     if not ours or run["status"] in (None, "running") or os.path.lexists(claim_path(path)):
@@ -204,9 +204,9 @@ def microseconds(text: Any) -> int:
 
 def _encode_labels(row: RowDict, names: Iterable[str]) -> str:
     """Return the caller's own columns as one JSON text; "" where all are empty."""
-    values = {schema.clean(name): schema.free(row[name]) for name in sorted(names)}
+    values = {schema.clean_text(name): schema.clean_value(row[name]) for name in sorted(names)}
     known = {name: value for name, value in values.items() if value is not None}
-    return json.dumps(json_file.plain(known)) if known else ""
+    return json.dumps(json_file.to_json_value(known)) if known else ""
 
 
 def _file_time(folder: Path) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 from bwprof.records.keys import positive_number
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text
-from bwprof.text.parsing import finite_number, quote_text
+from bwprof.text.formatting import format_figure
+from bwprof.text.parsing import finite_or_none, quote_text
 
 # The smallest changes of a clock, traffic, a counter or a roof that count, as fractions.
 _CLOCK, _TRAFFIC, _COUNTED, _ROOF = 0.01, 0.02, 0.05, 0.03
@@ -72,13 +72,13 @@ def _find_traffic(base: RowDict, new: RowDict, slower: bool) -> str:
     change = now[0] / before[0] - 1
     if (change if slower else -change) <= _TRAFFIC:
         return ""
-    figures = [figure_text(amount, whole_from=100) for amount, _ in (now, before)]
+    figures = [format_figure(amount, whole_from=100) for amount, _ in (now, before)]
     verb = "rose" if change > 0 else "fell"
     return f"DRAM traffic {verb} by {100 * abs(change):.1f} %: {figures[0]} {now[1]}, before {figures[1]}"
 
 
 def _traffic(row: RowDict) -> tuple[float, str] | None:
-    parts = [finite_number(row.get(name)) for name in ("dram_bytes_read", "dram_bytes_written")]
+    parts = [finite_or_none(row.get(name)) for name in ("dram_bytes_read", "dram_bytes_written")]
     total = positive_number(math.fsum(part for part in parts if part is not None)) if None not in parts else None
     if total is not None:
         return total / 1e6, "MB"
@@ -113,9 +113,9 @@ def _find_roof(base: RowDict, new: RowDict, slower: bool) -> str:
     for name, limiter in _ROOFS.items():
         # A roof that limits neither row explains nothing; without known limiters, each roof may.
         if (limiter in limiters or not limiters) and _is_lower(base, new, name, slower, _ROOF):
-            column = schema.column(name)
+            column = schema.find_column(name)
             title = column.title or column.name.replace("_", " ")
-            figures = [figure_text(row[name], whole_from=100) for row in (new, base)]
+            figures = [format_figure(row[name], whole_from=100) for row in (new, base)]
             return f"the device's roof changed: {title} {figures[0]} {column.unit}, before {figures[1]}"
     return ""
 

@@ -38,11 +38,11 @@ from bwprof.records.regression.verdicts import (
 )
 from bwprof.records.source import Source
 from bwprof.results import schema
-from bwprof.results.pairs import DEFAULT_GATE, disturbances
+from bwprof.results.pairs import DEFAULT_GATE, find_disturbances
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import parse_fraction, quote_text, unknown
+from bwprof.text.parsing import describe_unknown, parse_fraction, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -272,7 +272,7 @@ class Comparison:
                 line, f"measured again: {'no value to compare with' if second is None else second.reason}"
             )
         figures = f"{format_metric(second.new.middle, self.metric)}, {100 * self.change(second):+.1f} %"
-        disturbed = disturbances(row)
+        disturbed = find_disturbances(row)
         outcome = ", ".join([f"measured again: {figures}", *disturbed])
         if line.suspect:
             return self._judge_suspect(line, second, outcome)
@@ -298,7 +298,7 @@ class Comparison:
         allowance = disturbance_allowance(second.pair.base, second.pair.new)
         if is_slower(second, self.metric, allowance):
             verdict, reason = SLOWER, f"{outcome}: slower as well"
-        elif disturbances(second.pair.new):
+        elif find_disturbances(second.pair.new):
             verdict, reason = DISTURBED_WORD, f"{outcome}: no more than that explains"
         elif second.verdict == UNDECIDED:
             verdict, reason = UNDECIDED, f"{outcome}: {UNDECIDED}"
@@ -355,7 +355,7 @@ def parse_fail_on(text: str | None, name: str) -> str | float:
     if text in FAIL_ON:
         return text
     if not any(letter.isdigit() for letter in text):
-        raise ValueError(unknown(name, text, (*FAIL_ON, "5%")))
+        raise ValueError(describe_unknown(name, text, (*FAIL_ON, "5%")))
     return parse_fraction(text, name)
 
 
@@ -404,7 +404,7 @@ def _list_notes(base: Source, new: Source, lines: Sequence[CaseVerdict]) -> list
 def distinguish_lines(lines: Sequence[CaseVerdict]) -> list[str]:
     """Return for each line the parameters that distinguish it from others of the same case and precision."""
     rows = [line.pair.row for line in lines]
-    names = (*schema.all_param_names(), "kv_lens", "cache", "variant", "device", *schema.more_names(rows))
+    names = (*schema.param_names(), "kv_lens", "cache", "variant", "device", *schema.extra_names(rows))
     labels = [""] * len(rows)
     for places in group_places([(row.get("case"), row.get("precision")) for row in rows]).values():
         differing = [name for name in names if len({str(rows[place].get(name)) for place in places}) > 1]

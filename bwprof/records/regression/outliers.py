@@ -25,10 +25,10 @@ from bwprof.records.regression.statistics import (
     student_quantile,
 )
 from bwprof.results import pairs
-from bwprof.results.pairs import differ
+from bwprof.results.pairs import times_differ
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import as_pandas, plural
-from bwprof.text.parsing import as_sequence, finite_number, repr_short
+from bwprof.text.formatting import plural, to_pandas
+from bwprof.text.parsing import finite_or_none, list_items, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,11 +92,11 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
 
     from bwprof.results import frame
 
-    least = finite_number(gate)
+    least = finite_or_none(gate)
     if least is None or not 0 < least < 1:
         raise ValueError(f"gate is {repr_short(gate)}: allowed is a fraction between 0 and 1, such as {DEFAULT_GATE:g}")
-    data = as_pandas(data)
-    frames = [data] if isinstance(data, pd.DataFrame) else as_sequence(data, "data", "a frame, or several, is needed")
+    data = to_pandas(data)
+    frames = [data] if isinstance(data, pd.DataFrame) else list_items(data, "data", "a frame, or several, is needed")
     kinds: dict[str | None, list[RowDict]] = {}
     for row in (row for part in frames for row in frame.to_rows(part)):
         kinds.setdefault(row["device"], []).append(row)
@@ -131,7 +131,7 @@ class _Tally:
         self.ratios[name] = math.log(row["time_ms"] / middle["time_ms"])
         if None not in (row["time_ms_lo"], row["time_ms_hi"]):
             self.errors.append(standard_error(row["time_ms_lo"], row["time_ms_hi"]))
-        if differ(row, middle, gate=gate):
+        if times_differ(row, middle, gate=gate):
             self.apart.add(name)
         self.throttled.update(word for word in (row["throttle"] or "").split(";") if word not in ("", "none"))
 
@@ -152,7 +152,7 @@ def _judge_kind(rows: Sequence[RowDict], gate: float) -> list[dict[str, Any]]:
     for row in rows:
         device = tuple(row[name] for name in _DEVICE)
         # The key has the variant: another kernel's time shows nothing of the device.
-        key = (*pairs.configuration(row, without=(*_DEVICE, "run_id")), row["precision"], row["variant"])
+        key = (*pairs.configuration_key(row, without=(*_DEVICE, "run_id")), row["precision"], row["variant"])
         cases.setdefault(key, {}).setdefault(device, []).append(row)
         operations.setdefault(row["operation"], {}).setdefault(device, _Tally())
     devices = len({device for tallies in operations.values() for device in tallies})

@@ -12,7 +12,7 @@ from bwprof.records.regression.comparison import Comparison, Gate, distinguish_l
 from bwprof.records.regression.statistics import FAMILY_CHANCE, smallest_threshold
 from bwprof.records.regression.verdicts import FASTER, ONE_SIDED, SAME, SLOWER, UNDECIDED, VERDICTS, CaseVerdict
 from bwprof.results.pairs import DEFAULT_GATE
-from bwprof.text.parsing import quote_text, to_ascii
+from bwprof.text.parsing import escape_controls, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +182,7 @@ def detail_lines(comparison: Comparison, places: Sequence[int], *, whole: str = 
         words = [word for word in (comparison.cause(place) if causes else "", line.reason) if word]
         if words and (line.verdict != SAME or place in comparison.second_tries):
             change = f" {format_change(line)}" if line.test is not None else ""
-            groups.setdefault((_word(line), to_ascii("; ".join(words))), []).append(f"{names[place]}{change}")
+            groups.setdefault((_word(line), escape_controls("; ".join(words))), []).append(f"{names[place]}{change}")
     undecided = [place for place in places if comparison.lines[place].verdict == UNDECIDED]
     texts = [describe_undecided(comparison, undecided)] if undecided else []
     texts += [_detail(verdict, reason, cases, whole) for (verdict, reason), cases in groups.items()]

@@ -24,9 +24,9 @@ from bwprof.records.regression.distributions import Shift, fits_time, measure_sh
 from bwprof.records.regression.statistics import ChangeTest, Spread
 from bwprof.records.source import Source
 from bwprof.results import schema
-from bwprof.results.pairs import DEFAULT_GATE, disturbances, doubts, flags_of
+from bwprof.results.pairs import DEFAULT_GATE, find_disturbances, find_doubts, split_flags
 from bwprof.results.schema import RowDict
-from bwprof.text.parsing import finite_number
+from bwprof.text.parsing import finite_or_none
 
 FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
 FAILED, DISTURBED_WORD, NOT_COMPARABLE = "failed", "disturbed", "not_comparable"
@@ -84,7 +84,7 @@ def _pair_rest(
     if not rest_base or not rest_new:
         return
     counts = [Counter(key(row) for row in side.rows) for side in (base, new)]
-    labels = sorted(set(schema.more_names(base.rows)) & set(schema.more_names(new.rows)))
+    labels = sorted(set(schema.extra_names(base.rows)) & set(schema.extra_names(new.rows)))
 
     def group(side: Source, places: list[int]) -> dict[CaseKey, list[int]]:
         groups: dict[CaseKey, list[int]] = {}
@@ -211,7 +211,7 @@ def weigh_values(line: CaseVerdict, terms: Terms, metric: str) -> CaseVerdict:
     if shift is not None:
         sure &= not shift.may_exceed(terms.limit)
         line = _weigh_shift(line, test, shift, sign, least)
-    elif any(flag in _DOUBTED_INTERVALS for row in (pair.base, pair.new) if row for flag in flags_of(row)):
+    elif any(flag in _DOUBTED_INTERVALS for row in (pair.base, pair.new) if row for flag in split_flags(row)):
         line, sure = replace(line, verdict=SAME, hidden=math.inf), False
     return replace(line, verdict=UNDECIDED) if line.verdict == SAME and not sure else line
 
@@ -251,10 +251,10 @@ def disturbance_allowance(base: RowDict, new: RowDict) -> float:
     allowance is the largest of: the share of time that others took on a CPU, or where unmeasured the samples' spread;
     what a throttled clock lost; and `LEAST_DISTURBANCE`, from which on samples and reference streams are flagged.
     """
-    if not disturbances(new):
+    if not find_disturbances(new):
         return 0.0
-    taken = finite_number(new.get("disturbed_pct"))
-    share = (finite_number(new.get("noise")) or 0.0) if taken is None else taken / 100
+    taken = finite_or_none(new.get("disturbed_pct"))
+    share = (finite_or_none(new.get("noise")) or 0.0) if taken is None else taken / 100
     clocks = [
         before / now - 1
         for name in ("sm_clock_mhz", "mem_clock_mhz")
@@ -362,7 +362,7 @@ def _decide(line: CaseVerdict, metric: str) -> CaseVerdict:
     assert base is not None
     assert new is not None
     assert test is not None
-    disturbed = _describe_flags(base, new, disturbances)
+    disturbed = _describe_flags(base, new, find_disturbances)
     if disturbed:
         allowance = disturbance_allowance(base, new)
         suspect = is_slower(line, metric, allowance)
@@ -372,11 +372,11 @@ def _decide(line: CaseVerdict, metric: str) -> CaseVerdict:
             disturbed += "; slower all the same: the base was no quicker than it seems"
         hidden = line.hidden - allowance
         return replace(line, verdict=DISTURBED_WORD, reason=disturbed, suspect=suspect, hidden=hidden)
-    if line.verdict != SLOWER and base.get("verified") and "unverified" in flags_of(new):
+    if line.verdict != SLOWER and base.get("verified") and "unverified" in split_flags(new):
         reason = _add_reason("verified in the base, unverified in the new run", new)
         return replace(line, verdict=NOT_COMPARABLE, reason=reason)
     few = math.isinf(test.threshold)
-    return replace(line, reason="too few samples to tell" if few else _describe_flags(base, new, doubts))
+    return replace(line, reason="too few samples to tell" if few else _describe_flags(base, new, find_doubts))
 
 
 def _describe_flags(base: RowDict, new: RowDict, flags: Callable[[RowDict], list[str]]) -> str:
