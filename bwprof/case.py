@@ -18,7 +18,7 @@ from bwprof.measuring.row import Context, add_work
 from bwprof.results.row import Row
 from bwprof.roofs.model import RoofsArgument
 from bwprof.roofs.model import check as check_roofs
-from bwprof.text.parsing import parse_fraction, parse_names, parse_seconds, unknown
+from bwprof.text.parsing import describe_unknown, parse_fraction, parse_names, parse_seconds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,7 +97,7 @@ class Case(hardware.Holder):
         if variant is not None:
             known = registry.variant_names(operation, choice.backend)
             if variant not in known:
-                raise ValueError(unknown(f"variant of {operation} on {choice.backend}", variant, known))
+                raise ValueError(describe_unknown(f"variant of {operation} on {choice.backend}", variant, known))
         seed = registry.check_seed(seed)
         self._seed, self._kv_lens = seed, kv_lens
         self.backend = choice.backend
@@ -176,7 +176,7 @@ class Case(hardware.Holder):
         encoded: dict[str, bytes] = {}
         for name, value in arrays.items():
             if name not in known:
-                raise ValueError(unknown(f"input of {self.operation}", name, known))
+                raise ValueError(describe_unknown(f"input of {self.operation}", name, known))
             encoded[name] = _to_bits(value, known[name])
         operands = self.operands
         return _decoded(self._case.run(encoded), operands)
@@ -398,7 +398,7 @@ class Case(hardware.Holder):
 def _checked_cache(given: Any) -> str:
     """ "cold" or "hot"; ValueError for anything else."""
     if not isinstance(given, str) or given not in CACHES:
-        raise ValueError(unknown("cache", given, CACHES))
+        raise ValueError(describe_unknown("cache", given, CACHES))
     return given
 
 

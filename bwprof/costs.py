@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.text.parsing import as_list, is_truth, repr_short, unknown
+from bwprof.text.parsing import as_list, describe_unknown, is_bool, repr_short
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _check_variant(operation: str, backend: str | None, variant: Any) -> None:
         raise ValueError(f"variant is {repr_short(variant)}: it needs a backend, whose variants differ")
     known = registry.variant_names(operation, backend)
     if not isinstance(variant, str) or variant not in known:
-        raise ValueError(unknown(f"variant of {operation} on {backend}", variant, known))
+        raise ValueError(describe_unknown(f"variant of {operation} on {backend}", variant, known))
 
 
 def _is_single(value: Any) -> bool:
@@ -202,7 +202,7 @@ def _holds_truth(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(_holds_truth(value[at]) for at in map([*map(type, value)].index, set(map(type, value))))
     dtype = getattr(value, "dtype", None)
-    return is_truth(value) or (dtype is not None and str(dtype) in ("bool", "boolean"))
+    return is_bool(value) or (dtype is not None and str(dtype) in ("bool", "boolean"))
 
 
 def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:

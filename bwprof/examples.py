@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bwprof.results import reader
-from bwprof.text.parsing import repr_short, unknown
+from bwprof.text.parsing import describe_unknown, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def load_example(name: str) -> pd.DataFrame:
         raise TypeError(f"name is {repr_short(name)}: a name is needed, one of {', '.join(examples())}")
     if name not in examples():
         hint = "; bwprof.load reads results from a file" if Path(name).suffix else ""
-        raise ValueError(unknown("example", name, examples()) + hint)
+        raise ValueError(describe_unknown("example", name, examples()) + hint)
     from bwprof.results import frame
     from bwprof.roofs.limiter import with_limits
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 
 from bwprof import _core, registry
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import is_truth, repr_short
+from bwprof.text.parsing import is_bool, repr_short
 
 _log = logging.getLogger("bwprof.measure")
 
@@ -145,7 +145,7 @@ def _parsed(device: Any) -> tuple[str | None, int | None]:
         if match and match["backend"] in (None, *registry.backend_names()):
             number = match["index"] or match["alone"]
             return match["backend"], int(number) if number else None
-    elif hasattr(device, "__index__") and not is_truth(device):
+    elif hasattr(device, "__index__") and not is_bool(device):
         with suppress(TypeError):  # of an array, which is no number
             return None, int(device.__index__())
     elif isinstance(getattr(device, "type", None), str):  # a torch.device

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.hardware import amd_gpu
 from bwprof.roofs.model import Roofs
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 
 if TYPE_CHECKING:
     from bwprof import _core
@@ -26,17 +26,17 @@ class Info(dict[str, Any]):
         return [(title, [{"what": name, "value": value} for name, value in lines]) for title, lines in parts]
 
     def __repr__(self) -> str:
-        from bwprof.text.listing import text_table
+        from bwprof.text.listing import format_table
 
         try:
-            return "\n\n".join(f"{title}\n{text_table(lines)}" for title, lines in self._parts())
+            return "\n\n".join(f"{title}\n{format_table(lines)}" for title, lines in self._parts())
         except KeyError:  # a part of it, or a changed one
             return super().__repr__()
 
     def _repr_html_(self) -> str:
-        from bwprof.text.listing import html_table
+        from bwprof.text.listing import format_html_table
 
-        return "".join(html_table(lines, title) for title, lines in self._parts())
+        return "".join(format_html_table(lines, title) for title, lines in self._parts())
 
 
 def info(*, probe: bool = False) -> Info:
@@ -168,12 +168,12 @@ def device_lines(device: dict[str, Any]) -> list[tuple[str, str]]:
     if "error" in device:
         return [("not usable", device["error"])]
     lines = [
-        ("memory", f"{bytes_text(device['memory_free_bytes'])} free of {bytes_text(device['memory_total_bytes'])}")
+        ("memory", f"{format_bytes(device['memory_free_bytes'])} free of {format_bytes(device['memory_total_bytes'])}")
     ]
     for name, value in device["facts"].items():
         if value is None or (value in ("", 0) and name not in ("ecc", "persistence")) or name == "memory_bytes":
             continue
-        lines.append((name, bytes_text(value) if name.endswith("_bytes") else _format_value(value)))
+        lines.append((name, format_bytes(value) if name.endswith("_bytes") else _format_value(value)))
     lines += [(f"library {library['name']}", _library(library)) for library in device["libraries"]]
     lines += [(f"works: {name}", said) for name, said in device["works"].items()]
     return lines + _roof_lines(device["roofs"])
@@ -188,10 +188,10 @@ def _roof_lines(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
     lines.append(("roofs: file", roofs.source))
     for point in roofs.ceilings():
         doubt = f"; in doubt: {point.doubt}" if point.doubt else f" +- {100 * point.uncertainty:.1f} %"
-        lines.append((f"ceiling {point.stream}", f"{point.gb_s:.4g} GB/s at {bytes_text(point.total_bytes)}{doubt}"))
+        lines.append((f"ceiling {point.stream}", f"{point.gb_s:.4g} GB/s at {format_bytes(point.total_bytes)}{doubt}"))
     sizes = [point.total_bytes for point in roofs.points]
     if sizes:
-        span = f"{bytes_text(min(sizes))} to {bytes_text(max(sizes))}"
+        span = f"{format_bytes(min(sizes))} to {format_bytes(max(sizes))}"
         doubtful = sum(bool(point.doubt) for point in roofs.points)
         lines.append(("size curve", f"{len(sizes)} points, {span}; {doubtful} in doubt"))
     for rate in roofs.rates:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, errors, hardware, registry
 from bwprof.analysis.occupancy_model import is_known, occupancy
-from bwprof.text.formatting import gain_text
-from bwprof.text.listing import Listing, html_table, text_table
+from bwprof.text.formatting import format_gain
+from bwprof.text.listing import Listing, format_html_table, format_table
 from bwprof.text.parsing import quote_text
 
 if TYPE_CHECKING:
@@ -97,10 +97,10 @@ class Variants(Listing):
         return _NO_REGISTERS if len(self) else ""
 
     def __repr__(self) -> str:
-        return "\n".join(filter(None, (text_table(self.lines(), self.widest), self.lacking))) or f"no {self.kind}"
+        return "\n".join(filter(None, (format_table(self.lines(), self.widest), self.lacking))) or f"no {self.kind}"
 
     def _repr_html_(self) -> str:
-        return html_table(self.lines(), self.lacking)
+        return format_html_table(self.lines(), self.lacking)
 
     def frame(self) -> pd.DataFrame:
         """All that is known as a pandas frame, a row for each kernel."""
@@ -214,7 +214,7 @@ def variant_line(variant: Mapping[str, Any]) -> str:
     said = f"changes: {variant['changes']}"
     if variant["predicted"] is None:
         return said
-    return f"{said}; predicted {gain_text(variant['predicted'])} at {variant['at']}: {variant['because']}"
+    return f"{said}; predicted {format_gain(variant['predicted'])} at {variant['at']}: {variant['because']}"
 
 
 def base_name(symbol: str) -> str:

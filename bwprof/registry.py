@@ -11,7 +11,7 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import as_list, expand_ranges, is_truth, quote_text, repr_short, unknown, whole_number
+from bwprof.text.parsing import as_list, describe_unknown, expand_ranges, is_bool, parse_int, quote_text, repr_short
 
 _MOST_NAMED = 3  # lengths that a case's name lists
 
@@ -63,7 +63,7 @@ def operation(name: str) -> dict[str, Any]:
     """One operation's description; ValueError with the nearest name when there is none."""
     found = _by_name().get(name) if isinstance(name, str) else None
     if found is None:
-        raise ValueError(unknown("operation", str(name), _by_name()))
+        raise ValueError(describe_unknown("operation", str(name), _by_name()))
     return found
 
 
@@ -127,7 +127,7 @@ def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str =
     if found not in names:
         meant = _NEAREST.get(_plain(found), found if found in _precision_names() else None)
         meant = "" if meant and meant not in names else meant
-        raise ValueError(unknown(kind, str(name), names, where=where, meant=meant))
+        raise ValueError(describe_unknown(kind, str(name), names, where=where, meant=meant))
     return found
 
 
@@ -163,7 +163,9 @@ def check_backend(name: str) -> str:
     lowered = str(name).strip().lower()
     if lowered not in backend_names():
         gpus = [found for found in backend_names() if not _core.backend_facts(found)["runs_on_host"]]
-        raise ValueError(unknown("backend", str(name), backend_names(), meant=gpus[0] if lowered == "gpu" else None))
+        raise ValueError(
+            describe_unknown("backend", str(name), backend_names(), meant=gpus[0] if lowered == "gpu" else None)
+        )
     return lowered
 
 
@@ -176,7 +178,7 @@ def check_timer(name: str | None, backend: str) -> None:
     """ValueError with the nearest one for a timer that the backend does not have; None is its own."""
     known = timer_names(backend)
     if name is not None and name not in known:
-        raise ValueError(unknown(f"timer on {backend}", name, known))
+        raise ValueError(describe_unknown(f"timer on {backend}", name, known))
 
 
 def metric_names(backend: str) -> list[str]:
@@ -199,14 +201,14 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
         raise ValueError(f"the {backend} backend counts no metrics: leave them out, or measure on a GPU")
     for name in names:
         if name not in allowed:
-            raise ValueError(unknown(f"metric on {backend}", name, allowed))
+            raise ValueError(describe_unknown(f"metric on {backend}", name, allowed))
     return tuple(known) if "all" in names else tuple(dict.fromkeys(names))
 
 
 def check_seed(seed: int) -> int:
     """The seed of generated inputs; ValueError when it is not within 0 to 2^63 - 1."""
     try:
-        found = -1 if is_truth(seed) else operator.index(seed)
+        found = -1 if is_bool(seed) else operator.index(seed)
     except TypeError:  # an array's, too
         found = -1
     if not 0 <= found < 2**63:
@@ -263,7 +265,7 @@ def flag_names() -> frozenset[str]:
 
 def value_of(name: str, value: Any, said: str) -> int:
     """A parameter's value as a whole number; ValueError, which calls it what is `said`, for anything else."""
-    return whole_number(value, said, flag=name in flag_names())
+    return parse_int(value, said, flag=name in flag_names())
 
 
 def predicted_at(at: str) -> tuple[str, dict[str, int]]:
@@ -304,7 +306,7 @@ def lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "kv_len
         given = re.split("[,;]", kv_lens) if kv_lens.strip() else []
     if not given:
         raise ValueError(f"{name} is empty: one length per batch entry is needed, as in 100,7000")
-    return tuple(whole_number(length, name) for length in expand_ranges(given, name))
+    return tuple(parse_int(length, name) for length in expand_ranges(given, name))
 
 
 def lengths_of(row: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -365,7 +367,7 @@ def unknown_param(operations: str, name: str, known: Iterable[str], *, where: st
         if where:
             return f"{where}: kv_lens is no parameter: lengths are a key beside params, kv_lens = [100, 7000]"
         return "kv_lens is no parameter: lengths are given by --kv-lens 100,7000 (in Python kv_lens=[100, 7000])"
-    return unknown(f"parameter of {operations}", name, known, where=where)
+    return describe_unknown(f"parameter of {operations}", name, known, where=where)
 
 
 def complete(

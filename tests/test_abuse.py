@@ -416,7 +416,7 @@ def test_what_no_picture_is_made_of(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(kind, match=re.escape(said)):
-        bwprof.plot.comparison(wrong)
+        bwprof.plot.bars.comparison(wrong)
 
 
 # ---- other processes ----

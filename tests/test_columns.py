@@ -62,16 +62,16 @@ def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pyt
     from dataclasses import replace
 
     from bwprof.cli import render
-    from bwprof.text.terminal import console
+    from bwprof.text.terminal import make_console
 
     real = schema.column
     monkeypatch.setattr(schema, "column", lambda name: replace(real(name), unit=f"<{name}>", title="T"))
     data = frame.from_rows(pair("a", 100.0, 80.0, attainable_gb_s=120.0, peak_gb_s=150.0))
-    ax = bwprof.plot.comparison(data)
+    ax = bwprof.plot.bars.comparison(data)
     assert ax.get_xlabel() == "T (<bandwidth_gb_s>)"
     assert {"T: a plain stream of the same bytes", "T"} <= {text.get_text() for text in ax.get_legend().get_texts()}
     stream = io.StringIO()
-    render.print_tables(data, console(stream))
+    render.print_tables(data, make_console(stream))
     assert "<bandwidth_gb_s>" in stream.getvalue()
 
 

@@ -11,7 +11,7 @@ import pytest
 import bwprof
 from bwprof.analysis.diagnosis.diagnose import answer, diagnoses
 from bwprof.importers.next_steps import steps
-from bwprof.text.formatting import as_markdown
+from bwprof.text.formatting import escape_markdown
 
 ROOFS: dict[str, Any] = {"peak_gb_s": 4800.0, "ceiling_gb_s": 4300.0, "measured_tflops": 700.0, "timer_floor_us": 1.5}
 IN_VAIN: dict[str, Any] = {"time_ms": 1.0, "peak_gb_s": 4800.0, "load_efficiency_pct": 12.5}
@@ -200,8 +200,8 @@ def test_sizes_that_no_sweep_can_measure_make_no_command(size: object) -> None:
 
 
 def test_what_others_named_is_no_markup() -> None:
-    assert as_markdown("copy<float>(a*)") == r"copy\<float>(a\*)"
-    assert as_markdown("[x](y) _z_ a_b `c` \\") == r"\[x\](y) \_z\_ a_b \`c\` " + "\\\\"
+    assert escape_markdown("copy<float>(a*)") == r"copy\<float>(a\*)"
+    assert escape_markdown("[x](y) _z_ a_b `c` \\") == r"\[x\](y) \_z\_ a_b \`c\` " + "\\\\"
 
 
 def test_a_truth_is_a_size() -> None:

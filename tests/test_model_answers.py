@@ -108,11 +108,11 @@ def test_contexts_that_differ_are_told_on_a_narrow_screen() -> None:
     """They tell the lines apart; what is the same in all goes."""
     pytest.importorskip("rich")
     from bwprof.llm.sections import spare
-    from bwprof.text.terminal import console
+    from bwprof.text.terminal import make_console
 
     def spared(*contexts: int) -> list[str]:
         found = bwprof.model_step("llama-3.1-8b", context=contexts, device="H200")
-        steps = next(part for part in found.renderables(console(io.StringIO())) if not isinstance(part, str))
+        steps = next(part for part in found.renderables(make_console(io.StringIO())) if not isinstance(part, str))
         return spare(steps)
 
     assert "context" in spared(4096)

@@ -79,7 +79,7 @@ def test_what_a_command_writes_the_others_read(
     for reader in ("analyze", "show", "report"):
         assert main([reader, target]) == 2
         said = capsys.readouterr().err
-        assert "it is read by bwprof.importers.load(path), and bwprof diagnose FILE" in said
+        assert "it is read by bwprof.importers.detect.load(path), and bwprof diagnose FILE" in said
 
 
 def test_what_the_first_version_wrote_is_read(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from bwprof.report.write import WrittenReport, check_kind, document_of_runs, wri
 from bwprof.results import json_file
 from bwprof.results import row as results_row
 from bwprof.text import document as text_document
-from bwprof.text.document import markdown
+from bwprof.text.document import to_markdown
 
 EXAMPLE = "h200"
 SECTIONS = (
@@ -133,7 +133,7 @@ def test_hostile_text_stays_text_in_a_page() -> None:
 
 
 def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
-    whole = markdown(document_of_runs(runs_of(hostile_frame()), HOSTILE[0]), lambda picture: picture.name)
+    whole = to_markdown(document_of_runs(runs_of(hostile_frame()), HOSTILE[0]), lambda picture: picture.name)
     text, codes = re.subn(r"^(`{3,})\n.*?^\1$", "", whole, flags=re.MULTILINE | re.DOTALL)
     assert codes == 1
     assert not re.search(r"<[A-Za-z/!?]", text)
@@ -162,7 +162,7 @@ def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
 )
 def test_words_mean_nothing_to_markdown(given: str, escaped: str) -> None:
     document = text_document.Document("t", "s", (text_document.Section("n", "N", (text_document.Paragraph(given),)),))
-    assert markdown(document, lambda _: "").splitlines()[-1] == escaped
+    assert to_markdown(document, lambda _: "").splitlines()[-1] == escaped
 
 
 def test_markdown_says_what_the_page_says(tmp_path: Path) -> None:

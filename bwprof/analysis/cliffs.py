@@ -10,8 +10,8 @@ from typing import Any
 from bwprof.results import schema
 from bwprof.results.pairs import comparable, configuration, differ
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import short
-from bwprof.text.parsing import measurable
+from bwprof.text.formatting import format_short
+from bwprof.text.parsing import measured_or_none
 
 BEYOND = 0.10  # of the time that follows from the step of work
 
@@ -54,7 +54,7 @@ def cliffs(data: Any) -> list[Cliff]:
     for name in (*schema.all_param_names(), *own):
         lines: dict[tuple[object, ...], list[RowDict]] = {}
         for row in rows:
-            if measurable(row.get(name)) is not None:
+            if measured_or_none(row.get(name)) is not None:
                 rest = (row["precision"], *(row.get(other) for other in own if other != name))
                 lines.setdefault((*configuration(row, without=(name, "case", "run_id")), *rest), []).append(row)
         found += [cliff for line in lines.values() for cliff in along(line, name)]
@@ -63,7 +63,7 @@ def cliffs(data: Any) -> list[Cliff]:
 
 def along(rows: Sequence[RowDict], name: str) -> list[Cliff]:
     """Find the cliffs of rows that one parameter tells apart, or the variant where the parameter has equal values."""
-    timed = [row for row in rows if comparable(row) and (measurable(row["time_ms"]) or 0) > 0]
+    timed = [row for row in rows if comparable(row) and (measured_or_none(row["time_ms"]) or 0) > 0]
     several = len({row[name] for row in timed}) < len(timed)
     parts: dict[object, list[RowDict]] = {}
     for row in timed:
@@ -92,4 +92,4 @@ def _work(row: RowDict) -> tuple[float, float]:
 
 def _percent(ratio: float) -> str:
     pct = 100 * (ratio - 1)
-    return short(pct, ".0f" if pct >= 10 else ".2g")
+    return format_short(pct, ".0f" if pct >= 10 else ".2g")

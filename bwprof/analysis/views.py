@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bwprof.results import columns as results_columns
 from bwprof.results import schema
 from bwprof.roofs.limiter import with_limits
-from bwprof.text.parsing import parse_names, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, parse_names, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def check_view(which: str) -> None:
     if not isinstance(which, str):
         raise TypeError(f"which is {repr_short(which)}: the name of a view is needed, one of {', '.join(VIEWS)}")
     if which not in VIEWS:
-        raise ValueError(unknown("view", which, VIEWS))
+        raise ValueError(describe_unknown("view", which, VIEWS))
 
 
 def check_columns(names: Iterable[str], *, more: Iterable[str] = ()) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def check_columns(names: Iterable[str], *, more: Iterable[str] = ()) -> tuple[st
     for name in chosen:
         if name not in known:
             own = ", and the frame's own" if len(known) > len(schema.names()) else ""
-            raise ValueError(unknown("column", name, known, see=f"bwprof columns, bwprof.columns(){own}"))
+            raise ValueError(describe_unknown("column", name, known, see=f"bwprof columns, bwprof.columns(){own}"))
     return chosen
 
 

@@ -21,16 +21,16 @@ from bwprof.roofs import store
 from bwprof.roofs.model import WORDS, RoofsArgument, check
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, SweepRequest
-from bwprof.text.formatting import path_text
+from bwprof.text.formatting import format_path
 from bwprof.text.parsing import (
+    describe_unknown,
     expand_ranges,
+    number_or_nan,
     parse_count,
     parse_fraction,
     parse_names,
     parse_seconds,
     quote_text,
-    read_number,
-    unknown,
 )
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ def roofs(options: argparse.Namespace) -> RoofsArgument | None:
     if options.roofs in WORDS:
         return check(options.roofs)
     if not located(Path(options.roofs)).exists():
-        raise ValueError(unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
+        raise ValueError(describe_unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
     try:
         return store.read(Path(options.roofs))
     except ValueError as error:
@@ -334,7 +334,7 @@ def limit(given: str | None, name: str, *, from_zero: bool = False) -> float | N
 
 def share(given: str, name: str, what: str = "") -> float:
     """The value of an option that is a share, as 0.9 or 90%; ValueError, with `what` else is allowed, for no number."""
-    found = read_number(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
+    found = number_or_nan(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
     if math.isnan(found):
         raise ValueError(f"{name} is '{quote_text(given)}': a share such as 0.1 or 10% is needed{what}")
     return found
@@ -345,7 +345,7 @@ def positive(given: str | None, name: str, what: str) -> float | None:
 
     The message says that `what` is needed.
     """
-    found, (least, most, _) = None if given is None else read_number(given), range_of("peak_gb_s")
+    found, (least, most, _) = None if given is None else number_or_nan(given), range_of("peak_gb_s")
     if found is not None and not least <= found <= most:
         raise ValueError(f"{name} is '{quote_text(given)}': {what} is needed")
     return found
@@ -402,7 +402,7 @@ def write(found: pd.DataFrame, targets: Mapping[str, str], *, quiet: bool = Fals
         if name != "-":
             reader.save(found, name)
             if not quiet:
-                sys.stderr.write(f"bwprof: predictions are in {path_text(name)}\n")
+                sys.stderr.write(f"bwprof: predictions are in {format_path(name)}\n")
             continue
         rows = frame.to_rows(found)
         text = csv_file.text(rows) if kind == "csv" else json_file.text(rows, [None] * len(rows), found.attrs["run"])

@@ -24,8 +24,8 @@ from bwprof.results import export, reader
 from bwprof.results.atomic import atomic_write, holds_something, is_open_file, is_plain_target, sync_folder
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Claims, Store
-from bwprof.text.formatting import path_text
-from bwprof.text.parsing import quote_text, to_ascii
+from bwprof.text.formatting import format_path
+from bwprof.text.parsing import escape_controls, quote_text
 
 
 def add_forms(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +133,7 @@ def write_each(targets: Mapping[str, str], text_of: Callable[[str], str]) -> set
     written: set[str] = set()
     for kind, name in targets.items():
         try:
-            text = to_ascii(text_of(kind)) if kind == "md" else text_of(kind)
+            text = escape_controls(text_of(kind)) if kind == "md" else text_of(kind)
             if name == "-":
                 stream = data_stream(f"--{kind} -")
                 stream.write(text)
@@ -283,12 +283,12 @@ def unwritable() -> Iterator[None]:
 def print_paths(targets: Targets) -> None:
     """Say where the files are."""
     if targets.folder is not None:
-        sys.stderr.write(f"bwprof: results are in {path_text(targets.folder)}\n")
+        sys.stderr.write(f"bwprof: results are in {format_path(targets.folder)}\n")
     for target in targets.every:
         if isinstance(target, Path) and target.parent != targets.folder:
-            sys.stderr.write(f"bwprof: results are in {path_text(target)}\n")
+            sys.stderr.write(f"bwprof: results are in {format_path(target)}\n")
     if targets.bundle is not None:
-        sys.stderr.write(f"bwprof: the proof bundle is in {path_text(targets.bundle)}\n")
+        sys.stderr.write(f"bwprof: the proof bundle is in {format_path(targets.bundle)}\n")
 
 
 def is_file(target: Path | TextIO) -> bool:

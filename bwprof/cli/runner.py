@@ -62,9 +62,9 @@ from bwprof.runs.metadata import (
 from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import SilentProgress, choose_progress
 from bwprof.runs.timeline import Timeline
-from bwprof.text.formatting import path_text, plural, seconds_text
-from bwprof.text.parsing import finite_number, quote_text, repr_short, unknown
-from bwprof.text.terminal import console
+from bwprof.text.formatting import format_path, format_seconds, plural
+from bwprof.text.parsing import describe_unknown, finite_or_none, quote_text, repr_short
+from bwprof.text.terminal import make_console
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -322,7 +322,7 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
 def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, Job]:
     """The rows of a sweep that stay, how many of them belong to no case, and what is left to do."""
     if data.get("model") is not None:
-        raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {path_text(folder)}")
+        raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {format_path(folder)}")
     sections = data.get(DEVICES, [data])
     if DEVICES in data and not (isinstance(sections, list) and sections and all(map(is_part, sections))):
         raise ValueError(f"{folder} cannot be resumed: its {DEVICES} are {repr_short(sections)}")
@@ -359,7 +359,7 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
             reason = f"no {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
     suite = data.get("suite")
-    target, most = (finite_number(data.get(name)) for name in ("target_seconds", "max_seconds"))
+    target, most = (finite_or_none(data.get(name)) for name in ("target_seconds", "max_seconds"))
     return Plan(
         tuple(specs),
         suite if isinstance(suite, str) else None,
@@ -373,7 +373,7 @@ def _run_folder(name: str, parent: Path) -> Path:
         if candidate.is_dir():
             return reader.run_in(candidate)
     known = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
-    raise ValueError(unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
+    raise ValueError(describe_unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
 
 
 def _measure(
@@ -539,15 +539,15 @@ def _show(store: Store, targets: Targets, status: str, started: float, job: Job,
     from bwprof.results import frame as frames
 
     if store.rows:
-        screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
+        screen = make_console(sys.stderr if targets.uses_stdout else sys.stdout)
         if chosen is None:
             job.show(store, targets.folder, screen)
         else:
             print_view(frames.from_rows(store.rows), screen, columns=chosen)
     counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
     said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
-    sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")
+    sys.stderr.write(f"bwprof: {status} after {format_seconds(time.monotonic() - started)}: {said}\n")
     print_paths(targets)
     if status == "interrupted" and targets.folder is not None:
         command = f"bwprof {job.command} " if job.command != "sweep" else ""
-        sys.stderr.write(f"bwprof: go on with {command}--resume {path_text(targets.folder)}\n")
+        sys.stderr.write(f"bwprof: go on with {command}--resume {format_path(targets.folder)}\n")

@@ -23,14 +23,14 @@ from bwprof.runs import plan
 from bwprof.runs.interrupts import Unasked
 from bwprof.runs.plan import axes_of, caches_of, product, whole_numbers
 from bwprof.text.parsing import (
-    nearest,
+    describe_unknown,
+    nearest_name,
     parse_fraction,
+    parse_int,
     parse_names,
     parse_seconds,
     quote_text,
     repr_short,
-    unknown,
-    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def works(a: str, b: str, options: Options, backend: str) -> list[tuple[ABTask, 
     known = [row["name"] for row in registry.operations()]
     for side, text in (("A", a), ("B", b)):
         if not is_operation(text) and not is_call(text):
-            said = unknown("operation", text.partition(":")[0], known)
+            said = describe_unknown("operation", text.partition(":")[0], known)
             raise ValueError(f"side {side}: {said}; or a function, as module:function or file.py:function")
     operations = [text.partition(":")[0] if is_operation(text) else None for text in (a, b)]
     if operations[0] != operations[1]:
@@ -80,8 +80,8 @@ def works(a: str, b: str, options: Options, backend: str) -> list[tuple[ABTask, 
         ]
         for side, text, operation in zip("AB", (a, b), operations, strict=True):
             head = text.partition(":")[0]
-            if operation is None and nearest(head, known, likeness=0.7) is not None:
-                raise ValueError(f"side {side}: {unknown('operation', head, known)}")
+            if operation is None and nearest_name(head, known, likeness=0.7) is not None:
+                raise ValueError(f"side {side}: {describe_unknown('operation', head, known)}")
         raise ValueError(f"A is {named[0]} and B {named[1]}: a ratio of times needs two sides that do the same work")
     registry.check_timer(options.timer, backend)
     if operations[0] is None:
@@ -96,7 +96,7 @@ def _specs(text: str, options: Options, backend: str) -> list[Spec]:
     operation, _, variant = text.partition(":")
     if ":" in text and variant not in registry.variant_names(operation, backend):
         known = registry.variant_names(operation, backend)
-        raise ValueError(unknown(f"variant of {operation} on {backend}", variant, known))
+        raise ValueError(describe_unknown(f"variant of {operation} on {backend}", variant, known))
     asked = plan.SweepRequest(
         operations=(operation,),
         params={name: whole_numbers(name, value) for name, value in options.params.items()},
@@ -242,7 +242,7 @@ def ab(
         parse_names("revision", revision),
         str(repository),
         build,
-        None if threads is None else checked_threads(whole_number(threads, "threads"), "threads"),
+        None if threads is None else checked_threads(parse_int(threads, "threads"), "threads"),
         parse_seconds(max_turn_seconds, "max_turn_seconds"),
     )
     how = StopRule(
@@ -375,4 +375,4 @@ def checked_threads(given: int, name: str) -> int:
 
 
 def _seed(given: Any) -> int:
-    return registry.check_seed(whole_number(given, "seed"))
+    return registry.check_seed(parse_int(given, "seed"))

@@ -18,7 +18,7 @@ from bwprof.runs import child as runs_worker
 from bwprof.runs.child import Child, ChildDiedError
 from bwprof.runs.interrupts import Stops
 from bwprof.runs.loop import RunTimeoutError
-from bwprof.text.formatting import seconds_text
+from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import quote_text
 
 _ANSWERS = {"make": "facts", "open": "opened", "turn": "samples"}
@@ -153,7 +153,7 @@ class ProcessSide:
             raise SideError(f"its process ({self._python}) {error}{hint}") from None
         except RunTimeoutError:
             self.end()
-            limit = seconds_text(self._turn_seconds)
+            limit = format_seconds(self._turn_seconds)
             raise SideError(
                 f"no answer within {limit}: its process was ended (--max-turn-seconds allows more)"
             ) from None

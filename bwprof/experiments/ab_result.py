@@ -19,7 +19,7 @@ from bwprof.experiments.ab_session import LEAST_UNITS, LEVEL, NAMES, Found
 from bwprof.results.csv_file import quoted_formula
 from bwprof.results.json_file import plain
 from bwprof.results.schema import clean
-from bwprof.text.formatting import plural, seconds_text
+from bwprof.text.formatting import format_seconds, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,7 +178,7 @@ def _why(found: Found, verdict: str) -> str:
 
 def sentence(row: ABRow) -> str:
     """A row in words: what is said of B, by how much, after how many pairs."""
-    after = f"{plural(row['pairs'], 'pair')} in {seconds_text(max(row['seconds'], 1e-9))}"
+    after = f"{plural(row['pairs'], 'pair')} in {format_seconds(max(row['seconds'], 1e-9))}"
     if row["stopped"] == ab_session.FAILED:
         return f"{row['case']}: {row['reason']}"
     if row["ratio"] is None:

@@ -25,7 +25,7 @@ from bwprof.measuring import function as functions
 from bwprof.measuring.callables import check_callable, check_finished, name_of, waiting
 from bwprof.measuring.function import Subject
 from bwprof.measuring.operation import Spec
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import quote_text
 
 _FIRST_SAMPLES, _FIRST_SECONDS = 3, 0.02  # of the turn that warms everything up
@@ -120,7 +120,9 @@ class CaseSide:
             self._case = self._spec.open(self._device)
             need = self._case.memory_needed(self._spec.cache)
             if not need["fits"]:
-                raise SideError(f"needs {bytes_text(need['needed'])} of memory, {bytes_text(need['free'])} are free")
+                raise SideError(
+                    f"needs {format_bytes(need['needed'])} of memory, {format_bytes(need['free'])} are free"
+                )
             with elsewhere(self._device):
                 verdict = self._case.verify(_VERIFY_SECONDS)
             if not verdict["verified"]:

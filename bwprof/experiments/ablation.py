@@ -14,7 +14,7 @@ from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
 from bwprof.roofs.model import RoofsArgument, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, EVERY_VARIANT, SweepRequest
-from bwprof.text.parsing import merged, parse_fraction, parse_names, parse_seconds, unknown, whole_number
+from bwprof.text.parsing import describe_unknown, merge_keywords, parse_fraction, parse_int, parse_names, parse_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,13 +101,13 @@ def ablation(
     from bwprof.runs.api import RunOptions, run
 
     if vs not in (None, torch_peers.TORCH):
-        raise ValueError(unknown("vs", str(vs), [torch_peers.TORCH]))
+        raise ValueError(describe_unknown("vs", str(vs), [torch_peers.TORCH]))
     if cache not in CACHES:
-        raise ValueError(unknown("cache", str(cache), CACHES))
+        raise ValueError(describe_unknown("cache", str(cache), CACHES))
     choice = hardware.choose(backend, device)
     ladder = _ladder(op, choice.backend, parse_names("variant", variant))
     lens = registry.lengths(kv_lens)
-    precision, given = _place(ladder, precision, merged(grid, params, "grid"), lens)
+    precision, given = _place(ladder, precision, merge_keywords(grid, params, "grid"), lens)
     whole = registry.complete(op, precision, given, lens)
     known = [row["name"] for row in ladder if precision in row["precisions"]]
     registry.check_kernels((op, row["name"] if variant else None, precision, choice.backend) for row in ladder)
@@ -136,7 +136,7 @@ def ablation(
         variants=tuple(known) if variant is not None else (EVERY_VARIANT,),
         caches=(cache,),
         device=place,
-        seed=whole_number(seed, "seed"),
+        seed=parse_int(seed, "seed"),
         timer=timer,
         metrics=parse_names("metrics", metrics),
         rel_ci=None if rel_ci is None else parse_fraction(rel_ci, "rel_ci"),
@@ -213,7 +213,7 @@ def _ladder(op: str, backend: str, asked: Sequence[str]) -> list[dict[str, Any]]
     names = [row["name"] for row in ladder]
     for name in asked:
         if name != EVERY_VARIANT and name not in names:
-            raise ValueError(unknown(f"variant of {op} on {backend}", name, [*names, EVERY_VARIANT]))
+            raise ValueError(describe_unknown(f"variant of {op} on {backend}", name, [*names, EVERY_VARIANT]))
     if not ladder:
         having = [name for name, rows in registry.operation(op)["variants"].items() if rows]
         raise ValueError(f"{op} has no variant on {backend}: allowed are {', '.join(having)}")

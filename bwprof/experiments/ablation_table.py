@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text, gain_text, is_missing, seconds_text, short
+from bwprof.text.formatting import format_figure, format_gain, format_seconds, format_short, is_missing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,7 +215,7 @@ def gains(found: pd.DataFrame) -> pd.DataFrame:
     rows = [
         [
             row["version"],
-            seconds_text(row["time_ms"] / 1e3) if counts(row) else _NOTHING,
+            format_seconds(row["time_ms"] / 1e3) if counts(row) else _NOTHING,
             _times(row["speedup_vs_first"]),
             _gain(row["measured_gain"]),
             _gain(row["predicted_gain"]),
@@ -278,17 +278,17 @@ def _times(value: Any) -> str:
     """A ratio, with two digits of what is small."""
     if is_missing(value):
         return _NOTHING
-    return f"{short(value, '.2f' if value >= 0.1 else '.2g')}x"
+    return f"{format_short(value, '.2f' if value >= 0.1 else '.2g')}x"
 
 
 def _gain(value: Any) -> str:
-    return _NOTHING if is_missing(value) else gain_text(value)
+    return _NOTHING if is_missing(value) else format_gain(value)
 
 
 def _bandwidth(row: Mapping[str, Any]) -> str:
     if not counts(row) or is_missing(row["bandwidth_gb_s"]):
         return _NOTHING
-    return f"{figure_text(row['bandwidth_gb_s'], whole_from=100)} GB/s{'*' if row['flags'] else ''}"
+    return f"{format_figure(row['bandwidth_gb_s'], whole_from=100)} GB/s{'*' if row['flags'] else ''}"
 
 
 def _occupancy(row: Mapping[str, Any]) -> str:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from bwprof.importers.reader import opened_raw, wrong
 from bwprof.importers.timeline import COPY, FILL, KERNEL, OPERATOR, UNKNOWN, Setup, TimelineLaunches
 from bwprof.results import schema
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import finite_number, path_of, quote_text, repr_short
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import finite_or_none, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,7 @@ class TraceEvents:
                 raise window.wrong(f"{what} before any {_EVENTS}: {_NEEDED}", back=1)
             window.at -= 1
             if window.letters > _MOST_BEFORE:
-                raise window.wrong(f"more than {bytes_text(_MOST_BEFORE)} stand before {_EVENTS}: {_NEEDED}")
+                raise window.wrong(f"more than {format_bytes(_MOST_BEFORE)} stand before {_EVENTS}: {_NEEDED}")
             name = window.value()
             if window.next_letter() != ":":
                 raise window.wrong(f"no ':' follows {repr_short(name)}: {_NEEDED}", back=1)
@@ -165,7 +165,7 @@ class _Window:
                 if cut:
                     return None, False
                 if not self._ended and place >= len(self._text) - _NEAR_END:
-                    raise self.wrong(f"a value is longer than {bytes_text(_LONGEST)}: {_NEEDED}")
+                    raise self.wrong(f"a value is longer than {format_bytes(_LONGEST)}: {_NEEDED}")
                 self.at = place
                 raise self.wrong(f"this is no JSON: {said}")
             self._more()
@@ -209,7 +209,7 @@ class _Unpacked(io.RawIOBase):
             return 0
         self._count += len(found)
         if self._count > _MOST_UNPACKED:
-            raise wrong(self._path, None, f"more than {bytes_text(_MOST_UNPACKED)} come out of it: unpack it first")
+            raise wrong(self._path, None, f"more than {format_bytes(_MOST_UNPACKED)} come out of it: unpack it first")
         buffer[: len(found)] = found
         return len(found)
 
@@ -267,11 +267,11 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: EventBytes | None = 
 
     Examples
     --------
-    >>> from bwprof.importers import parse_chrome_trace
+    >>> from bwprof.importers.chrome import parse_chrome_trace
     >>> frame = parse_chrome_trace("trace.json.gz", bytes={"*gemm*": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
     >>> frame[["kernel", "count", "time_ms", "bandwidth_gb_s"]]  # doctest: +SKIP
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     trace = TraceEvents(place)
     reader = _Reader(place, trace)
     reader.read()
@@ -389,10 +389,10 @@ def _axes(given: Any) -> tuple[int, ...] | None:
 
 
 def _count(value: Any) -> int | None:
-    number = finite_number(value)
+    number = finite_or_none(value)
     return int(number) if number is not None and 0 <= number < 2**62 else None
 
 
 def _percent(value: Any) -> float | None:
-    number = finite_number(value)
+    number = finite_or_none(value)
     return number if number is not None and 0 <= number <= 100 else None

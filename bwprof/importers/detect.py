@@ -17,7 +17,7 @@ from bwprof.importers.reader import csv_files, encoding_of, opened_raw
 from bwprof.importers.rocprof.parse import parse_rocprof
 from bwprof.results import json_file
 from bwprof.results.foreign import is_table
-from bwprof.text.parsing import path_of
+from bwprof.text.parsing import parse_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def kind_of(path: str | PathLike[str]) -> str:
     OSError
         When it cannot be read.
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     if place.is_dir():
         ours = (place / "results.json").exists()
         return "rocprof" if not ours and any(map(_of_rocprof, _tables(place))) else OURS
@@ -142,7 +142,7 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
     Examples
     --------
     >>> import bwprof
-    >>> from bwprof.importers import load
+    >>> from bwprof.importers.detect import load
     >>> bwprof.diagnose(load("profile.json")).attrs["answers"]  # doctest: +SKIP
     """
     from bwprof.results import reader
@@ -155,7 +155,7 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
             writers = ", ".join(OTHERS.values())
             raise ValueError(f"{error} (read are results of bwprof, and files of {writers})") from None
     if kind == SAVED:
-        return frames.read(path_of(path, "path"))
+        return frames.read(parse_path(path, "path"))
     parse: dict[str, Callable[[str | PathLike[str]], pd.DataFrame]] = {
         "ncu": parse_ncu,
         "rocprof": parse_rocprof,

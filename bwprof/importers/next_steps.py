@@ -17,7 +17,7 @@ from bwprof.analysis.diagnosis.memory import COMPULSORY_BYTES
 from bwprof.importers.ncu.command import ncu_command
 from bwprof.importers.rocprof.session import RocprofSession
 from bwprof.text.formatting import is_missing
-from bwprof.text.parsing import finite_number, is_truth
+from bwprof.text.parsing import finite_or_none, is_bool
 
 PROGRAM = "YOUR_PROGRAM"
 
@@ -127,7 +127,7 @@ def _arguments(row: Mapping[str, Any]) -> list[str] | None:
     for param in _operations()[str(name)]:
         value = row.get(param)
         if not is_missing(value) and not (param == "kv_len" and not is_missing(row.get("kv_lens"))):
-            number = finite_number(float(value or 0) if is_truth(value) else value)
+            number = finite_or_none(float(value or 0) if is_bool(value) else value)
             if number is None or number != int(number):
                 return None
             made += ["-p", f"{param}={int(number)}"]

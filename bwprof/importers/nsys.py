@@ -29,7 +29,7 @@ from bwprof.importers.timeline import (
     too_many,
 )
 from bwprof.results import schema
-from bwprof.text.parsing import path_of, quote_text, repr_short
+from bwprof.text.parsing import parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,10 +115,10 @@ def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) ->
 
     Examples
     --------
-    >>> from bwprof.importers import parse_nsys
+    >>> from bwprof.importers.nsys import parse_nsys
     >>> parse_nsys("report.sqlite")[["kernel", "count", "time_ms", "share_pct"]]  # doctest: +SKIP
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     with opened_raw(place) as raw:
         begins = raw.peek(64)[:64]
     if begins.startswith(b"SQLite format 3\0"):

@@ -13,7 +13,7 @@ from bwprof.analysis import values as analysis_values
 from bwprof.importers.frames import COLUMNS, beyond_peak, frame_of
 from bwprof.importers.reader import short_name, wrong
 from bwprof.results import foreign, schema
-from bwprof.text.parsing import mapping
+from bwprof.text.parsing import check_mapping
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,7 +174,7 @@ def moved_columns(
     Where calls move different bytes (`recorded` has the means, and whether they vary), the rate is all bytes over all
     time, and `flags` says `bytes_vary`.
     """
-    given = mapping(bytes, "bytes")
+    given = check_mapping(bytes, "bytes")
     names = data["kernel"]
     told = foreign.named(given, dict.fromkeys(names)) if given else {}
     read, written = np.full(len(names), np.nan), np.full(len(names), np.nan)

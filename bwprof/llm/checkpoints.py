@@ -16,7 +16,7 @@ from typing import Any
 
 from bwprof.llm.architecture import Architecture, windowed_layers
 from bwprof.llm.workload import Stored
-from bwprof.text.parsing import quote_text, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, quote_text, repr_short
 
 _MOST_BYTES = 10_000_000
 
@@ -146,7 +146,7 @@ def _window(found: Mapping[str, Any], rules: Mapping[str, Any], layers: int, siz
             raise ValueError(f"layer_types is {repr_short(types)}: a list of {layers} is needed")
         for kind in types:
             if kind not in ("sliding_attention", "full_attention"):
-                raise ValueError(unknown("layer type", kind, ["sliding_attention", "full_attention"]))
+                raise ValueError(describe_unknown("layer type", kind, ["sliding_attention", "full_attention"]))
         count = types.count("sliding_attention")
     elif not found.get("sliding_window"):
         count = 0
@@ -193,7 +193,7 @@ def _family_of(config: Mapping[str, Any]) -> str:
     given = kind if kind is not None else named
     if given is None:
         raise ValueError(f"no model's config.json: it has no model_type; known are {', '.join(known)}")
-    raise ValueError(unknown("architecture", given, known))
+    raise ValueError(describe_unknown("architecture", given, known))
 
 
 @cache
@@ -257,7 +257,7 @@ def read_gguf(path: Path) -> tuple[Architecture, Stored]:
 def _architecture(reader: Any, name: str) -> Architecture:
     kind = _value(reader, "general.architecture")
     if kind not in _KNOWN:
-        raise ValueError(unknown("architecture", kind, _KNOWN))
+        raise ValueError(describe_unknown("architecture", kind, _KNOWN))
     shapes = {tensor.name: [int(size) for size in tensor.shape] for tensor in reader.tensors}
 
     def size(key: str, fallback: int | None = None) -> int:

@@ -31,8 +31,8 @@ from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs.loop import Executor, doubt
 from bwprof.runs.plan import Plan
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import mapping, measurable
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import check_mapping, measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -226,8 +226,8 @@ class PiecesExecutor:
         if fit.fits:
             return ""
         return (
-            f"the model does not fit: {bytes_text(fit.weights)} of weights and {bytes_text(fit.kv)} of KV cache, "
-            f"{bytes_text(fit.usable)} can be used"
+            f"the model does not fit: {format_bytes(fit.weights)} of weights and {format_bytes(fit.kv)} of KV cache, "
+            f"{format_bytes(fit.usable)} can be used"
         )
 
 
@@ -237,7 +237,7 @@ def card_of_run(run: Mapping[str, Any]) -> Card | None:
     """
     try:
         if run.get("roofs"):
-            roofs = Roofs.from_dict(dict(mapping(run["roofs"], "roofs")))
+            roofs = Roofs.from_dict(dict(check_mapping(run["roofs"], "roofs")))
             return card_of(roofs) if roofs.points else None
         asked = run.get("predict_device")
         streams = run.get("predict_streams")
@@ -346,8 +346,8 @@ def filled(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowDict:
 
 def _of_the_driver(found: RowDict, rows: Sequence[RowDict]) -> RowDict:
     """The theoretical bandwidth as measured rows of the device have it, which is not quite the data sheet's."""
-    peak = next((value for row in rows if (value := measurable(row.get("peak_gb_s")))), None)
-    speed = measurable(found["bandwidth_gb_s"])
+    peak = next((value for row in rows if (value := measured_or_none(row.get("peak_gb_s")))), None)
+    speed = measured_or_none(found["bandwidth_gb_s"])
     return {} if peak is None or speed is None else {"peak_gb_s": peak, "pct_peak": 100 * speed / peak}
 
 

@@ -14,14 +14,14 @@ from bwprof.llm import architecture
 from bwprof.llm.architecture import Architecture
 from bwprof.text.parsing import (
     as_list,
+    describe_unknown,
     expand_ranges,
     parse_bool,
+    parse_int,
     parse_names,
     parse_seconds,
     quote_text,
     repr_short,
-    unknown,
-    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def model_step(
         layout=layout,
         chain=parse_bool(chain, "chain"),
         reserve=reserve,
-        memory_bytes=None if memory is None else whole_number(memory, "memory"),
+        memory_bytes=None if memory is None else parse_int(memory, "memory"),
     )
     elsewhere = predicted_on(device, how.roofs, predict=parse_bool(predict, "predict"))
     if elsewhere is not None:
@@ -279,7 +279,7 @@ def ask(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored
     )
     if layout is not None and not isinstance(layout, str):
-        raise ValueError(unknown("layout", layout, LAYOUTS))
+        raise ValueError(describe_unknown("layout", layout, LAYOUTS))
     fused = stored is None or stored.is_fused
     if layout == "fused" and not fused and all(point.weights == workload.AS_STORED for point in points):
         raise ValueError("layout is 'fused': weights as the file stores them are separate; leave it out")
@@ -335,4 +335,4 @@ def _numbers(name: str, given: NumbersArgument) -> tuple[int, ...]:
         items = as_list(given, name)
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(whole_number(item, name) for item in expand_ranges(items, name))
+    return tuple(parse_int(item, name) for item in expand_ranges(items, name))

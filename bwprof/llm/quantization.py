@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bwprof.llm.architecture import Architecture
 from bwprof.llm.workload import FUSED, Stored
-from bwprof.text.parsing import parse_names, quote_text, unknown
+from bwprof.text.parsing import describe_unknown, parse_names, quote_text
 
 METHODS = ("awq", "gptq", "fp8", "compressed-tensors", "bitsandbytes", "mxfp4", "modelopt")
 
@@ -86,7 +86,7 @@ def with_weights(
 def _stored(model: Architecture, found: Any, plain: _Layout) -> Stored:
     method = found.get("quant_method") if isinstance(found, Mapping) else found
     if method not in METHODS:
-        raise ValueError(unknown("quant_method of quantization_config", method, METHODS, meant=""))
+        raise ValueError(describe_unknown("quant_method of quantization_config", method, METHODS, meant=""))
     if model.layers > _MOST_LAYERS:
         raise ValueError(f"a quantised model has {model.layers} layers: allowed are 1 to {_MOST_LAYERS}")
     try:

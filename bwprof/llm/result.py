@@ -12,8 +12,8 @@ from bwprof.llm import executor, figures, sections
 from bwprof.llm.architecture import Architecture
 from bwprof.llm.figures import Format, Room, StepFigures
 from bwprof.llm.workload import LABELS, LeftOut, Question
-from bwprof.text.formatting import pandas_frame
-from bwprof.text.parsing import mapping, parse_bytes, repr_short
+from bwprof.text.formatting import require_frame
+from bwprof.text.parsing import check_mapping, parse_bytes, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -239,22 +239,22 @@ class ModelStep:
 
     def renderables(self, screen: Any) -> list[RenderableType]:
         """The answer, the tables and the notes, for a rich console."""
-        from bwprof.text.terminal import table
+        from bwprof.text.terminal import new_table
 
         result: list[RenderableType] = ["\n".join(sections.wrapped([self.answer], screen.width)), ""]
         for title, lines in self.tables():
             headers = list(lines[0])
-            grid = table(screen, title, headers, numbers=[name for name in headers if name not in sections.WORDS])
+            grid = new_table(screen, title, headers, numbers=[name for name in headers if name not in sections.WORDS])
             for line in lines:
                 grid.add_row(*line.values())
             result += [grid, ""]
         return [*result, "\n".join(sections.wrapped(self.notes(), screen.width))]
 
     def __str__(self) -> str:
-        from bwprof.text.terminal import console
+        from bwprof.text.terminal import make_console
 
         text = io.StringIO()
-        screen = console(text)
+        screen = make_console(text)
         for renderable in self.renderables(screen):
             screen.print(renderable)
         return text.getvalue().rstrip()
@@ -264,16 +264,16 @@ class ModelStep:
     def _repr_html_(self) -> str:
         from html import escape
 
-        from bwprof.text.listing import html_table
+        from bwprof.text.listing import format_html_table
 
-        body = "".join(html_table(lines, title) for title, lines in self.tables())
+        body = "".join(format_html_table(lines, title) for title, lines in self.tables())
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
         return f"<p><b>{escape(self.answer)}</b></p>{body}<ul>{notes}</ul>"
 
     @classmethod
     def _of_several(cls, frame: pd.DataFrame, devices: list[str]) -> ModelStep:
         """The steps of several devices, whose metadata say each one's."""
-        run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
+        run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
         runs = run.get("devices")
         each = []
         for device in devices:
@@ -297,12 +297,12 @@ class ModelStep:
         ValueError
             For a frame that is no model's, or without its metadata (a CSV file has none: load the run's folder).
         """
-        frame = pandas_frame(frame)
+        frame = require_frame(frame)
         devices = list(frame["device"].unique()) if "device" in frame.columns else []
         if len(devices) > 1:
             return cls._of_several(frame, devices)
         missing = [name for name in LABELS if name not in frame.columns]
-        run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
+        run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
         if missing or "model" not in run:
             said = f"column {missing[0]} is missing" if missing else "its metadata are missing: load the run's folder"
             raise ValueError(f"no model's frame: {said}")

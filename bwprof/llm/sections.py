@@ -11,7 +11,7 @@ from bwprof.llm import figures
 from bwprof.llm.architecture import Architecture
 from bwprof.llm.figures import BOTH, Format, Layer, Offer, Room, StepFigures
 from bwprof.llm.workload import AS_STORED, DECODE, PREFILL, LeftOut, Question, StepPoint
-from bwprof.text.formatting import figure_text, short
+from bwprof.text.formatting import format_figure, format_short
 
 _BOUND = {
     "memory": "is memory-bound",
@@ -59,13 +59,17 @@ def answer(
     said = [f"{phase} {_BOUND[step.limiter]}" if step.limiter in _BOUND else f"{phase} of {name}"]
     tokens = f"{_figure(step.tokens_s)} tokens/s"
     if not step.measured_pct:
-        share = "" if step.limit_pct is None else f" at {short(step.limit_pct, '.0f')} % of what this device sustains"
+        share = (
+            ""
+            if step.limit_pct is None
+            else f" at {format_short(step.limit_pct, '.0f')} % of what this device sustains"
+        )
         said.append(f"{tokens} predicted{share}")
     else:
         if step.limit_pct is not None:
-            said[0] += f": {short(step.limit_pct, '.0f')} % of what this device sustains"
+            said[0] += f": {format_short(step.limit_pct, '.0f')} % of what this device sustains"
         elif step.mbu_pct is not None:
-            said[0] += f": {short(step.mbu_pct, '.0f')} % of the theoretical bandwidth"
+            said[0] += f": {format_short(step.mbu_pct, '.0f')} % of the theoretical bandwidth"
         said.append(tokens)
     brings = _gain(offers)
     if brings:
@@ -275,7 +279,7 @@ def format_cells(line: Format, step: StepFigures, half: float | None) -> dict[st
         "fits": "-" if line.fits is None else "yes" if line.fits else "no",
         "ms": _number(line.time_ms),
         "tokens/s": "-" if tokens is None else _figure(tokens),
-        "x FP16": f"{short(half / line.time_ms, '.2f')}" if half and line.time_ms else "-",
+        "x FP16": f"{format_short(half / line.time_ms, '.2f')}" if half and line.time_ms else "-",
         "source": line.source if line.time_ms is not None else "-",
     }
 
@@ -316,7 +320,7 @@ def layer_cells(layer: Layer) -> dict[str, str]:
         **_point_cells(layer.point),
         "us together": "-" if together is None else _number(together * 1e3),
         "us, sum": "-" if total is None else _number(total * 1e3),
-        "together / sum": f"{short(together / total, '.3f')}" if together and total else "-",
+        "together / sum": f"{format_short(together / total, '.3f')}" if together and total else "-",
         "status": layer.reason or "ok",
     }
 
@@ -357,7 +361,9 @@ def notes(question: Question, step: StepFigures, left_out: Sequence[LeftOut]) ->
     timed = [item.time_ms for item in left_out if item.time_ms is not None]
     said = f"Left out: {', '.join(item.what for item in left_out)}: {more} launches unfused"
     if timed and step.time_ms:
-        said += f", about {_number(sum(timed))} ms ({short(100 * sum(timed) / step.time_ms, '.0f')} % of the step)"
+        said += (
+            f", about {_number(sum(timed))} ms ({format_short(100 * sum(timed) / step.time_ms, '.0f')} % of the step)"
+        )
     notes.append(f"{said}; communication between devices; the {launches} launches' own gaps outside a CUDA graph.")
     notes.append(
         "MBU: bytes of weights and cache that the step reads, by its time, of the theoretical peak. % of limit: of the "
@@ -377,20 +383,20 @@ def wrapped(notes: Sequence[str], width: int) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if value < 1 else figure_text(value, whole_from=1000)
+    return "-" if value is None else f"{value:.3g}" if value < 1 else format_figure(value, whole_from=1000)
 
 
 def _percent(value: float | None, *, digits: int = 0) -> str:
-    return "-" if value is None else short(value, f".{digits}f")
+    return "-" if value is None else format_short(value, f".{digits}f")
 
 
 def _figure(value: float) -> str:
     """A number of tokens with thousands apart."""
-    return short(value, ",.0f").replace(",", " ") if value >= 100 else f"{value:.3g}"
+    return format_short(value, ",.0f").replace(",", " ") if value >= 100 else f"{value:.3g}"
 
 
 def _gb(count: float) -> str:
-    return f"{short(count / 1e9, '.3g' if count < 999.5e9 else '.0f')} GB"
+    return f"{format_short(count / 1e9, '.3g' if count < 999.5e9 else '.0f')} GB"
 
 
 def format_name(name: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bwprof import _core, registry
 from bwprof.llm.architecture import Architecture
-from bwprof.text.parsing import finite_number, parse_bytes, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, finite_or_none, parse_bytes, repr_short
 
 DECODE, PREFILL = "decode", "prefill"
 
@@ -447,7 +447,7 @@ class Question:
         known = sorted({part.role for part in self.parts(point)})
         for role in roles:
             if role not in known:
-                raise ValueError(f"column role: {unknown(f'role in a {point.phase} step', role, known)}")
+                raise ValueError(f"column role: {describe_unknown(f'role in a {point.phase} step', role, known)}")
 
     def weight_bytes(self, weights: str) -> int:
         """What the weights take in a precision, or as a file stores them."""
@@ -506,7 +506,7 @@ def _stored(found: Mapping[str, Any]) -> Stored:
     sizes = {str(name): dict(shares.items()) for name, shares in found.get("sizes", {}).items()}
     for shares, most in ((tensors, 1), (sizes, 1024)):
         for share in (share for own in shares.values() for share in own.values()):
-            known = finite_number(share)
+            known = finite_or_none(share)
             if known is None or not 0 <= known <= most:
                 raise ValueError(f"a share, or a size, of stored is {repr_short(share)}: allowed are 0 to {most}")
     return Stored(found["total_bytes"], types, tensors, sizes, str(found.get("kv", "")))
@@ -553,10 +553,10 @@ def points_of(
 def check_points(question: Question) -> None:
     """ValueError where a step cannot be expanded: a size that an operation does not take, a format that is none."""
     if question.layout not in LAYOUTS:
-        raise ValueError(unknown("layout", question.layout, LAYOUTS))
+        raise ValueError(describe_unknown("layout", question.layout, LAYOUTS))
     for point in question.points:
         if point.phase not in (DECODE, PREFILL):
-            raise ValueError(unknown("phase", point.phase, (DECODE, PREFILL)))
+            raise ValueError(describe_unknown("phase", point.phase, (DECODE, PREFILL)))
         if point.weights != AS_STORED or question.stored is None:
             check_format(point.weights, WEIGHTS)
         check_format(point.kv, KV)
@@ -568,7 +568,7 @@ def check_points(question: Question) -> None:
 
 def check_reserve(given: Any) -> float:
     """The share of the memory that weights and caches leave alone; ValueError when it is none."""
-    share = finite_number(given)
+    share = finite_or_none(given)
     if share is None or not 0 <= share < 1:
         raise ValueError(f"reserve is {repr_short(given)}: a share of the memory from 0 to below 1 is needed")
     return share

@@ -25,8 +25,9 @@ from bwprof.roofs.disturbance import References
 from bwprof.roofs.model import RoofsArgument
 from bwprof.roofs.model import check as check_given
 from bwprof.text.parsing import (
-    merged,
-    nearest,
+    describe_unknown,
+    merge_keywords,
+    nearest_name,
     parse_bool,
     parse_bytes,
     parse_fraction,
@@ -34,7 +35,6 @@ from bwprof.text.parsing import (
     parse_seconds,
     quote_text,
     repr_short,
-    unknown,
 )
 
 _GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
@@ -83,7 +83,7 @@ class Subject:
                 object.__setattr__(self, name, parse_bytes(getattr(self, name), name))
         object.__setattr__(self, "precision", registry.precision_name(self.precision))
         if self.cache not in ("cold", "hot"):
-            raise ValueError(unknown("cache", str(self.cache), ("cold", "hot")))
+            raise ValueError(describe_unknown("cache", str(self.cache), ("cold", "hot")))
         if "kv_lens" in self.labels:
             lens = registry.lengths_text(registry.lengths(self.labels["kv_lens"]))
             object.__setattr__(self, "labels", {**self.labels, "kv_lens": lens})
@@ -122,7 +122,7 @@ def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
     """ValueError for a name that is nearly an option's: it was meant for that one, and would have no effect."""
     known = list(options)
     for name in names:
-        near = nearest(name, known, likeness=0.84)
+        near = nearest_name(name, known, likeness=0.84)
         if near is not None:
             raise ValueError(
                 f"'{quote_text(name)}' is no option: did you mean '{near}'? (for a label take a name less like it)"
@@ -287,7 +287,7 @@ def measure(
         check=check,
         expected=expected(output, reference, tolerance),
         roof_threads=roof_threads,
-        labels=merged(labels, more_labels, "labels"),
+        labels=merge_keywords(labels, more_labels, "labels"),
     )
     rel_ci, max_seconds = parse_fraction(rel_ci, "rel_ci"), parse_seconds(max_seconds, "max_seconds", from_zero=True)
     check_callable(poll, "poll")

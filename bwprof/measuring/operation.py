@@ -13,8 +13,8 @@ from bwprof.measuring.row import Context, Outcome, add_method, add_time, add_wor
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.disturbance import References
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import parse_bool, parse_fraction, repr_short, unknown
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import describe_unknown, parse_bool, parse_fraction, repr_short
 
 CACHES = ("cold", "hot")
 
@@ -78,10 +78,10 @@ class Spec:
         registry.check_timer(spec.timer, backend)
         parse_bool(spec.counters, "counters")
         if spec.cache not in CACHES:
-            raise ValueError(unknown("cache", spec.cache, CACHES))
+            raise ValueError(describe_unknown("cache", spec.cache, CACHES))
         known = registry.variant_names(spec.operation, backend)
         if spec.variant is not None and spec.variant not in known:
-            raise ValueError(unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
+            raise ValueError(describe_unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
         registry.check_seed(spec.seed)
         registry.check_metrics(spec.metrics, backend)
         if spec.rel_ci is not None:
@@ -238,7 +238,7 @@ def _rotation(case: _core.Case) -> dict[str, Any]:
 
 
 def _too_big(need: dict[str, int]) -> str:
-    return f"needs {bytes_text(need['needed'])} of memory, {bytes_text(need['free'])} are free"
+    return f"needs {format_bytes(need['needed'])} of memory, {format_bytes(need['free'])} are free"
 
 
 def finished(row: RowDict, result: dict[str, Any], context: Context, waited: float = 0.0) -> Outcome:

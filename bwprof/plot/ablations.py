@@ -12,8 +12,8 @@ from bwprof.plot.data import need_columns
 from bwprof.plot.legends import legend_over_lines, make_handle, write_behind
 from bwprof.plot.styles import Ink, dress, ink, style
 from bwprof.results import reader
-from bwprof.text.formatting import gain_text, is_missing, short
-from bwprof.text.parsing import measurable
+from bwprof.text.formatting import format_gain, format_short, is_missing
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
     --------
     >>> import bwprof
     >>> found = bwprof.ablation("gemm", M=4, N=64, K=64, device="cpu", cache="hot", max_seconds=0.01, roofs=False)
-    >>> bwprof.plot.ablation(found).get_xlabel()
+    >>> bwprof.plot.ablations.ablation(found).get_xlabel()
     'times as fast as naive (and over the rung before)'
     """
     return picture(data).on(ax)
@@ -85,7 +85,7 @@ def _rows(given: pd.DataFrame | str | PathLike[str]) -> list[dict[str, Any]]:
 
 def _speed(row: Mapping[str, Any]) -> float | None:
     value = row["speedup_vs_first"]
-    return None if is_missing(value) else measurable(value)
+    return None if is_missing(value) else measured_or_none(value)
 
 
 def _predictions(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
@@ -140,14 +140,14 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
         if guess is not None:
             ax.plot(guess, place, **_mark_look(colors))
             end = max(end, guess) if speed <= guess <= near(speed) else end
-        words = f"{short(speed, '.2f' if speed < 10 else '.0f')}{_TIMES}{'*' if _flags(row) else ''}"
-        gain = measurable(row.get("measured_gain"))
-        words += "" if gain is None else f" ({gain_text(gain, times=_TIMES)})"
+        words = f"{format_short(speed, '.2f' if speed < 10 else '.0f')}{_TIMES}{'*' if _flags(row) else ''}"
+        gain = measured_or_none(row.get("measured_gain"))
+        words += "" if gain is None else f" ({format_gain(gain, times=_TIMES)})"
         write_behind(ax, words, (end, place), colors.text, fontsize=8, **look)
     names = [cut(str(row["version"]), _LONGEST_NAME) for row in rows]
     ax.set_yticks(range(len(rows)), names, fontsize=9, parse_math=False)
     first = next(name for name, speed in zip(names, speeds, strict=True) if speed)
-    gains = any(measurable(row.get("measured_gain")) is not None for row in rows)
+    gains = any(measured_or_none(row.get("measured_gain")) is not None for row in rows)
     ax.set_xlabel(f"times as fast as {first}{' (and over the rung before)' if gains else ''}", parse_math=False)
     ax.set_title(_title(rows[0], notes), loc="left", fontsize=11, parse_math=False)
     dress(ax, grid="x")

@@ -38,8 +38,8 @@ from bwprof.results import pairs, schema
 from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import graded
-from bwprof.text.formatting import figure_text, short
-from bwprof.text.parsing import measurable, to_ascii, unknown
+from bwprof.text.formatting import format_figure, format_short
+from bwprof.text.parsing import describe_unknown, escape_controls, measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +113,7 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes
     --------
     >>> import bwprof
     >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", cache="hot", roofs=False)
-    >>> bwprof.plot.comparison(frame).get_xlabel()
+    >>> bwprof.plot.bars.comparison(frame).get_xlabel()
     'effective bandwidth (GB/s)'
     """
     return picture(data, layout=layout).on(ax)
@@ -135,7 +135,7 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
 def picture(data: Any, *, layout: str = PAGE) -> Drawing:
     """The same as a picture to be drawn or written."""
     if not isinstance(layout, str) or layout not in (PAGE, SLIDE):
-        raise ValueError(unknown("layout", layout, (PAGE, SLIDE)))
+        raise ValueError(describe_unknown("layout", layout, (PAGE, SLIDE)))
     rows = rows_of(data)[0]
     groups = pairs.groups(rows)
     if not groups:
@@ -255,7 +255,7 @@ class _Canvas:
         value = row.get("bandwidth_gb_s")
         thickness = 0.8 / len(self.plan.precisions)
         points = min(_SLIDE_POINTS if self.plan.slide else _NUMBER_POINTS, 72 * self.each * thickness * 0.85)
-        if value is None or measurable(value) is None:
+        if value is None or measured_or_none(value) is None:
             said = f"{cut(str(row['precision']), _LONGEST_PRECISION).upper()} {_why_none(row)}"
             self._write(0.004 * self.longest, center, said, points, self.ink.soft, style="italic")
             return
@@ -264,7 +264,7 @@ class _Canvas:
         edges: dict[str, Any] = {"edgecolor": edge, "linewidth": 0.8 if only_predicted else 0}
         bar(self.ax, 0.0, center, value, thickness * 0.92, facecolor=color, hatch=look.hatch, **edges)
         roof = self._roof_mark(row, center, thickness)
-        said = figure_text(value, whole_from=100) + ("*" if doubted(row) else "")
+        said = format_figure(value, whole_from=100) + ("*" if doubted(row) else "")
         width = width_of(said, points) / self.inches
         gap = 0.04 / self.inches
         hidden = roof is not None and value - gap < roof < value + width + 2 * gap
@@ -281,7 +281,7 @@ class _Canvas:
     def _roof_mark(self, row: RowDict, center: float, thickness: float) -> float | None:
         """The nearer roof: a line across the bar, with a diamond where that is arithmetic's."""
         roof, arithmetic = _roof(row)
-        if roof is None or measurable(roof) is None:
+        if roof is None or measured_or_none(roof) is None:
             return None
         half, color = thickness * 0.46, self.ink.alarm if arithmetic else self.ink.text
         self.ax.plot([roof] * 2, [center - half, center + half], color=color, linewidth=1.6, solid_capstyle="butt")
@@ -315,11 +315,11 @@ class _Canvas:
                     continue
                 row, y = group.rows[precision], heights[precision]
                 value = row.get("bandwidth_gb_s")
-                if value is None or measurable(value) is None:
+                if value is None or measured_or_none(value) is None:
                     continue
                 found[hollow(row)].append((value, y))
                 roof, arithmetic = _roof(row)
-                if roof is not None and measurable(roof) is not None:
+                if roof is not None and measured_or_none(roof) is not None:
                     ways.append([(value, y), (roof, y)])
                     marks[arithmetic].append((roof, y))
             self.ax.add_collection(LineCollection(ways, colors=look.color, linewidths=0.9, alpha=0.6), autolim=False)
@@ -343,16 +343,16 @@ class _Canvas:
         """In one text which precisions of a case have no value, and why."""
         reasons: dict[str, list[str]] = {}
         for name in heights:
-            if measurable(group.rows[name].get("bandwidth_gb_s")) is None:
+            if measured_or_none(group.rows[name].get("bandwidth_gb_s")) is None:
                 shown = cut(name, _LONGEST_PRECISION).upper()
                 reasons.setdefault(_why_none(group.rows[name]), []).append(shown)
         if reasons:
             said = "; ".join(f"{', '.join(names)} {why}" for why, names in reasons.items())
             center = sum(heights.values()) / len(heights)
             points = min(6.5, 72 * self.each * 0.7)
-            drawn = [row for row in group.rows.values() if measurable(row.get("bandwidth_gb_s")) is not None]
+            drawn = [row for row in group.rows.values() if measured_or_none(row.get("bandwidth_gb_s")) is not None]
             marks = [mark for row in drawn for mark in (row["bandwidth_gb_s"], _roof(row)[0])]
-            ends = [mark for mark in marks if mark is not None and measurable(mark) is not None]
+            ends = [mark for mark in marks if mark is not None and measured_or_none(mark) is not None]
             start = 0.004 * self.longest
             if ends and min(ends) < start + (width_of(said, points) + 0.1) / self.inches:  # not over a dot
                 start = max(ends) + 0.1 / self.inches
@@ -366,7 +366,7 @@ class _Canvas:
             both = [group.rows[name] for name in PAIR if name in group.rows]
             about = "\u2248" if any(map(predicted, both)) else ""
             star = "*" if any(map(doubted, both)) and not self.plan.dots else ""
-            self._right(f"{about}{short(gain, '.2f')}\u00d7{star}", place, points, "center")
+            self._right(f"{about}{format_short(gain, '.2f')}\u00d7{star}", place, points, "center")
 
     def heading(self, text: str, points: float) -> None:
         """Of the gains."""
@@ -380,8 +380,8 @@ class _Canvas:
 
 
 def _gain(group: PrecisionGroup) -> float | None:
-    timed = all(measurable(group.rows.get(name, {}).get("time_ms")) is not None for name in PAIR)
-    found = measurable(group.rows.get("fp16", {}).get("speedup_vs_fp32"))
+    timed = all(measured_or_none(group.rows.get(name, {}).get("time_ms")) is not None for name in PAIR)
+    found = measured_or_none(group.rows.get("fp16", {}).get("speedup_vs_fp32"))
     return found if found and timed else None
 
 
@@ -395,7 +395,7 @@ def _longest(groups: Sequence[PrecisionGroup]) -> float:
     """The largest value that the axis must hold, GB/s."""
     rows = [row for group in groups for row in group.rows.values()]
     values = [value for row in rows for value in (row.get("bandwidth_gb_s"), _roof(row)[0])]
-    longest = max([value for value in values if value and measurable(value)], default=1.0)
+    longest = max([value for value in values if value and measured_or_none(value)], default=1.0)
     peaks = _peaks(groups)
     return max(longest, *peaks) if len(peaks) == 1 and max(peaks) < _FAR_PEAK * longest else longest
 
@@ -413,7 +413,7 @@ _FAR_PEAK = 1.5  # of the longest bar or roof: a peak beyond is left out, so tha
 
 def _peaks(groups: Sequence[PrecisionGroup]) -> set[float]:
     """The theoretical peaks; measured rows have the driver's, others a data sheet's."""
-    rows = [row for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))]
+    rows = [row for group in groups for row in group.rows.values() if measured_or_none(row.get("peak_gb_s"))]
     return {row["peak_gb_s"] for row in ([row for row in rows if not predicted(row)] or rows)}
 
 
@@ -431,7 +431,7 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
     from matplotlib.patches import Rectangle
 
     rows = plan.rows()
-    timed = [row for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
+    timed = [row for row in rows if measured_or_none(row.get("bandwidth_gb_s")) is not None]
     drawn = {row["precision"] for row in timed}
     handles: list[Any] = []
     looks = styles(plan.precisions)
@@ -442,7 +442,7 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
         else:
             ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
             handles.append(Rectangle((0, 0), 1, 1, facecolor=look.color, hatch=look.hatch, label=label, **ground))
-    marked = {arithmetic for roof, arithmetic in map(_roof, timed) if roof and measurable(roof)}
+    marked = {arithmetic for roof, arithmetic in map(_roof, timed) if roof and measured_or_none(roof)}
     told = {False: f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"}
     told[True] = "arithmetic roof, where it is nearer"
     handles += [
@@ -535,8 +535,8 @@ def _draw_panel(ax: Axes, case: str, means: Mapping[str, float]) -> None:
         look = style(name)
         ground: dict[str, Any] = {"edgecolor": "white", "linewidth": 0}
         ax.add_patch(Rectangle((place - 0.35, 0), 0.7, means[name], facecolor=look.color, hatch=look.hatch, **ground))
-        ax.text(place, means[name], figure_text(means[name], whole_from=100), ha="center", va="bottom", fontsize=8)
-    ax.set_xticks(range(len(names)), [to_ascii(name).upper() for name in names], fontsize=8, parse_math=False)
+        ax.text(place, means[name], format_figure(means[name], whole_from=100), ha="center", va="bottom", fontsize=8)
+    ax.set_xticks(range(len(names)), [escape_controls(name).upper() for name in names], fontsize=8, parse_math=False)
     ax.set_title(cut(case, _LONGEST), fontsize=9, parse_math=False)
     ax.set_ylabel(schema.column("bandwidth_gb_s").unit, fontsize=8)
     ax.set_xlim(-0.5, len(names) - 0.5)

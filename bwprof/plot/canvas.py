@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.styles import DARK
 from bwprof.results.atomic import atomic_write
-from bwprof.text.parsing import quote_text, repr_short, to_ascii, unknown, whole_number
+from bwprof.text.parsing import describe_unknown, escape_controls, parse_int, quote_text, repr_short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,7 +132,7 @@ def cut(text: str, most: int) -> str:
 
     Lengths, which stand at the end of a case's name and may be all that tells two apart, are kept.
     """
-    safe = to_ascii(" ".join(text.split()))
+    safe = escape_controls(" ".join(text.split()))
     if len(safe) <= most:
         return safe
     head, mark, lengths = safe.rpartition(" kv_lens=")
@@ -197,7 +197,7 @@ def endings() -> list[str]:
 
 def check_dpi(given: Any, name: str) -> int:
     """Dots per inch; ValueError with `name` where letters would be none, or the picture too large."""
-    dpi = whole_number(given, name)
+    dpi = parse_int(given, name)
     if not _DPI[0] <= dpi <= _DPI[1]:
         raise ValueError(f"{name} is {quote_text(dpi)}: allowed are {_DPI[0]} to {_DPI[1]}")
     return dpi
@@ -207,7 +207,9 @@ def check_ending(target: Path) -> None:
     """ValueError for a file whose ending says no format of a picture."""
     known = endings()
     if target.suffix.lower().removeprefix(".") not in known:
-        raise ValueError(unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known]))
+        raise ValueError(
+            describe_unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known])
+        )
 
 
 def save_one(path: str | PathLike[str], write: Callable[[Sequence[Path]], list[Path]]) -> Path:

@@ -16,8 +16,8 @@ from bwprof.plot.series import axis_label, column_of, count_formatter, varying
 from bwprof.plot.styles import dress, ink, readable
 from bwprof.results.columns import Column
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text, plural
-from bwprof.text.parsing import measurable, parse_name, quote_text, repr_short
+from bwprof.text.formatting import format_figure, plural
+from bwprof.text.parsing import measured_or_none, parse_name, quote_text, repr_short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,7 +87,7 @@ def heatmap(
     >>> import bwprof
     >>> sizes = {"N": [64, 128], "K": [64, 128]}
     >>> frame = bwprof.sweep("gemm", **sizes, backend="cpu", cache="hot", roofs=False, precision="fp32")
-    >>> bwprof.plot.heatmap(frame, x="N").get_ylabel()
+    >>> bwprof.plot.heatmaps.heatmap(frame, x="N").get_ylabel()
     'K'
     """
     return picture(data, x=x, y=y, value=value, precision=precision).on(ax)
@@ -142,7 +142,7 @@ def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | 
     without = [row for row in every if row["status"] not in ("ok", "predicted")]
     without = [row for row in without if (row["operation"], row["precision"]) == one]
     without = [row for row in without if not others or row["kv_lens"] in lists]
-    places = [tuple(measurable(row.get(name)) for name in names) for row in without]
+    places = [tuple(measured_or_none(row.get(name)) for name in names) for row in without]
     broken = {(x, y) for x, y in places if x in axes[0] and y in axes[1]} - cells.keys()
     guessed, flagged = ({key for key, row in fastest.items() if is_so(row)} for is_so in (predicted, doubted))
     if guessed == fastest.keys():  # a line through every cell would tell none apart
@@ -171,7 +171,7 @@ def _explain_marks(marks: tuple[object, object], broken: object, rows: Sequence[
 
 
 def _time(row: RowDict) -> float:
-    return measurable(row.get("time_ms")) or float("inf")
+    return measured_or_none(row.get("time_ms")) or float("inf")
 
 
 def _of_one(rows: Sequence[RowDict], precision: str | None) -> list[RowDict]:
@@ -262,7 +262,7 @@ def _marks(ax: Axes, plan: _Plan, room: Inches, color: Any) -> None:
 def _numbers(ax: Axes, grid: Any, room: Inches, color: Any, crossed: Collection[tuple[int, int]]) -> None:
     """Each cell's value, in letters that fit it, if they can be read; where a line crosses the cell, in a gap of it."""
     numbers = grid.tolist()
-    texts = [["" if math.isnan(found) else figure_text(found, whole_from=100) for found in line] for line in numbers]
+    texts = [["" if math.isnan(found) else format_figure(found, whole_from=100) for found in line] for line in numbers]
     width, height = room[0] / grid.shape[1], room[1] / grid.shape[0]
     widest = max(width_of(text, 10.0) for line in texts for text in line)
     points = min(_POINTS, 10.0 * 0.85 * width / widest, 72 * height * 0.6)

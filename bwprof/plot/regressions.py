@@ -17,7 +17,7 @@ from bwprof.plot.styles import Ink, dress, ink
 from bwprof.results import schema
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import measurable
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     --------
     >>> import bwprof
     >>> frame = bwprof.load_example("h200")
-    >>> bwprof.plot.ratios(bwprof.compare(frame, frame)).get_xlabel()
+    >>> bwprof.plot.regressions.ratios(bwprof.compare(frame, frame)).get_xlabel()
     'change of the time (%)'
     """
     return picture(data).on(ax)
@@ -116,7 +116,7 @@ def _lines(data: pd.DataFrame, wanted: int | None) -> tuple[list[_Line], str]:
     """What is drawn, the largest ratio first, and what is said of those for which there is no room."""
     found = []
     for record in data.to_dict(orient="records"):
-        ratio = measurable(record["ratio"])
+        ratio = measured_or_none(record["ratio"])
         if ratio is not None and ratio > 0 and record["verdict"] in _LOOKS:
             told = (record["case"], record["precision"], record.get("parameters"))
             name = " ".join(str(word) for word in told if not formatting.is_missing(word) and word)
@@ -272,7 +272,7 @@ def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> (folder / "monday").mkdir()
     >>> _ = bwprof.save(bwprof.load_example("h200"), folder / "monday" / "results.json")
-    >>> bwprof.plot.trend(bwprof.history(folder, "decode_gemm_8b")).get_ylabel()
+    >>> bwprof.plot.regressions.trend(bwprof.history(folder, "decode_gemm_8b")).get_ylabel()
     'time (us)'
     """
     panels = _panels(data)
@@ -336,7 +336,7 @@ def _panels(data: pd.DataFrame) -> list[pd.DataFrame]:
 
 def _times(values: Sequence[Any]) -> list[float]:
     """Numbers that may have been measured; NaN for anything else."""
-    return [math.nan if (found := measurable(value)) is None else found for value in values]
+    return [math.nan if (found := measured_or_none(value)) is None else found for value in values]
 
 
 def _texts(values: Sequence[Any]) -> list[str]:

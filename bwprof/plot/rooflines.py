@@ -19,8 +19,8 @@ from bwprof.plot.styles import Style, dress, ink, styles
 from bwprof.results import pairs, schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import ridge
-from bwprof.text.formatting import figure_text
-from bwprof.text.parsing import measurable
+from bwprof.text.formatting import format_figure
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,7 +110,7 @@ def roofline(data: Any, ax: Axes | None = None) -> Axes:
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.roofline(bwprof.load_example("h200")).get_xlabel()
+    >>> bwprof.plot.rooflines.roofline(bwprof.load_example("h200")).get_xlabel()
     'arithmetic intensity (FLOP/B)'
     """
     return picture(data).on(ax)
@@ -128,7 +128,7 @@ def _plan(rows: Sequence[RowDict]) -> _Plan:
         raise ValueError("there are no rows to draw")
     devices = pairs.by_device(rows)
     for own in devices:
-        timed = [row for row in own if measurable(row.get("time_ms")) and row["status"] in ("ok", "predicted")]
+        timed = [row for row in own if measured_or_none(row.get("time_ms")) and row["status"] in ("ok", "predicted")]
         shared, names = distinguish_names(_names(timed))
         points = [point for row, name in zip(timed, names, strict=True) if (point := _point(row, name)) is not None]
         if points:
@@ -168,14 +168,14 @@ def _names(rows: Sequence[RowDict]) -> list[str]:
 
 def _point(row: RowDict, name: str) -> _Point | None:
     """None for a row without FLOPs, and for numbers that cannot be."""
-    flops, time_ms = measurable(row.get("flops")), measurable(row.get("time_ms"))
+    flops, time_ms = measured_or_none(row.get("flops")), measured_or_none(row.get("time_ms"))
     moved = pairs.moved_bytes(row) or 0
-    rate = measurable(row.get("tflops"))
+    rate = measured_or_none(row.get("tflops"))
     if not flops and rate and time_ms:
         flops = rate * time_ms * 1e9
     if not flops or not time_ms or flops < 0 or time_ms < 0:
         return None
-    intensity = measurable(row.get("arithmetic_intensity")) or (flops / moved if moved > 0 else 0.0)
+    intensity = measured_or_none(row.get("arithmetic_intensity")) or (flops / moved if moved > 0 else 0.0)
     rate = rate or flops / time_ms / 1e9
     if not (intensity > 0 and rate > 0):
         return None
@@ -184,7 +184,7 @@ def _point(row: RowDict, name: str) -> _Point | None:
 
 
 def _middle(rows: Sequence[RowDict], name: str) -> float | None:
-    found = [value for row in rows if (value := measurable(row.get(name))) and value > 0]
+    found = [value for row in rows if (value := measured_or_none(row.get(name))) and value > 0]
     return median(found) if found else None
 
 
@@ -372,7 +372,7 @@ def _ridge_names(
         color = looks[which[0]].color
         ax.plot(bend, rate, marker="o", markersize=7, color="none", markeredgecolor=color, linewidth=0, zorder=2.5)
         said = ", ".join(cut(name, _LONGEST_PRECISION).upper() for name in which)
-        names.append((f"ridge {said}: {figure_text(bend, whole_from=100)} FLOP/B", (bend, rate), colors.text))
+        names.append((f"ridge {said}: {format_figure(bend, whole_from=100)} FLOP/B", (bend, rate), colors.text))
     return names
 
 
@@ -395,7 +395,7 @@ def _precision_handles(plan: _Plan, looks: Mapping[str, Style]) -> list[Any]:
         said = [cut(name, _LONGEST_PRECISION).upper()]
         rates = ((plan.measured, plan.word(name)), (plan.theory, plan.theory_word))
         told = [
-            f"{figure_text(roof.tflops[name], whole_from=100)} {word}" for roof, word in rates if name in roof.tflops
+            f"{format_figure(roof.tflops[name], whole_from=100)} {word}" for roof, word in rates if name in roof.tflops
         ]
         said += [f"{', '.join(told)} (TFLOP/s)"] if told else []
         look = looks[name]
@@ -407,7 +407,7 @@ def _roof_handles(plan: _Plan, color: str) -> list[Any]:
     handles = []
     for roof, word, look in ((plan.measured, plan.word(), _MEASURED), (plan.theory, plan.theory_word, _THEORY)):
         if roof.gb_s or roof.tflops:
-            memory = f": memory {figure_text(roof.gb_s, whole_from=100)} GB/s" if roof.gb_s else ""
+            memory = f": memory {format_figure(roof.gb_s, whole_from=100)} GB/s" if roof.gb_s else ""
             handles.append(make_handle(f"roof {word}{memory}", color=color, **look))
     if plan.why_hollow:
         handles.append(make_ring(plan.why_hollow, color))

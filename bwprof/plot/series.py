@@ -20,8 +20,8 @@ from bwprof.results import schema
 from bwprof.results.columns import Column
 from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import measurable, parse_name, quote_text
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import measured_or_none, parse_name, quote_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +101,7 @@ def lines(data: Any, ax: Axes | None = None, *, x: str | None = None, y: str = "
     --------
     >>> import bwprof
     >>> frame = bwprof.sweep("gemm", N=[64, 128], K=64, backend="cpu", cache="hot", roofs=False, precision="fp32")
-    >>> bwprof.plot.lines(frame).get_xlabel()
+    >>> bwprof.plot.series.lines(frame).get_xlabel()
     'N'
     """
     return picture(data, x=x, y=y).on(ax)
@@ -123,7 +123,7 @@ def varying(rows: Sequence[RowDict]) -> dict[str, int]:
 def _own_counts(rows: Sequence[RowDict]) -> dict[str, int]:
     """Of labels that are the caller's own and hold numbers; where a shape stands in a model's steps is none."""
     found = {name: {row.get(name) for row in rows} - {None} for name in _own_names(rows)}
-    return {name: len(values) for name, values in found.items() if all(measurable(v) is not None for v in values)}
+    return {name: len(values) for name, values in found.items() if all(measured_or_none(v) is not None for v in values)}
 
 
 def _own_names(rows: Sequence[RowDict]) -> list[str]:
@@ -155,7 +155,7 @@ def _plan(data: Any, x: str | None, y: str) -> _Plan:
     operations = list(dict.fromkeys(str(row["operation"]) for row in drawn))
     words = [cut(found, _LONGEST) for found in (operations if len(operations) == 1 else [])]
     words += [cut(devices[0], _LONGEST)] if len(devices) == 1 else []
-    cache = measurable(facts_of(frame).get("cache_bytes")) if len(devices) < 2 else None
+    cache = measured_or_none(facts_of(frame).get("cache_bytes")) if len(devices) < 2 else None
     return _Plan(column_of(name), column, found[:_MOST_LINES], ", ".join(words), notes, cache or None)
 
 
@@ -297,7 +297,7 @@ def _attainable(ax: Axes, plan: _Plan, looks: Mapping[str, Any], color: str) -> 
 
 
 def _stream(row: RowDict, plan: _Plan) -> tuple[float, float] | None:
-    attainable = measurable(row.get("attainable_gb_s"))
+    attainable = measured_or_none(row.get("attainable_gb_s"))
     if not attainable or attainable < 0:
         return None
     moved = moved_bytes(row) or 0
@@ -367,7 +367,7 @@ def _capacity(ax: Axes, plan: _Plan, looks: Mapping[str, Any], color: str) -> li
             drawn.append(at)
             own = looks[line.precision].color
             ax.axvline(at, color=own, linewidth=1.0, linestyle=(0, (1, 1.5)), alpha=0.9, zorder=1)
-    label = f"bytes fill the cache ({bytes_text(plan.cache_bytes)})"
+    label = f"bytes fill the cache ({format_bytes(plan.cache_bytes)})"
     return [make_handle(label, color=color, linewidth=1.0, linestyle=(0, (1, 1.5)))] if drawn else []
 
 
@@ -382,5 +382,5 @@ def _crossing(line: _Line, x: str, capacity: float) -> float | None:
 
 
 def _touched(row: RowDict) -> float:
-    own = measurable(row.get("footprint_bytes"))
+    own = measured_or_none(row.get("footprint_bytes"))
     return own if own else float(moved_bytes(row) or 0)

@@ -24,8 +24,8 @@ from bwprof.plot.legends import add_title, legend_over_lines, make_handle, write
 from bwprof.plot.styles import Ink, dress, ink, part_look, readable, style
 from bwprof.results.frame import to_rows
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text, plural, seconds_text, short
-from bwprof.text.parsing import measurable, parse_name, unknown
+from bwprof.text.formatting import format_figure, format_seconds, format_short, plural
+from bwprof.text.parsing import describe_unknown, measured_or_none, parse_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,7 +84,7 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.speedup(bwprof.load_example("h200")).get_xlabel()
+    >>> bwprof.plot.stacked.speedup(bwprof.load_example("h200")).get_xlabel()
     'time gain of FP16 over FP32 (x)'
     """
     return speedup_picture(data, from_=from_, to=to).on(ax)
@@ -94,7 +94,7 @@ def speedup_picture(data: Any, *, from_: str | None = None, to: str | None = Non
     """The same as a picture to be drawn or written."""
     frame = frame_of(data)
     wide, narrow = _precisions(frame, from_, to)
-    found = [pair for pair in pairs(frame, wide, narrow) if pair.byte_ratio > 0 and measurable(pair.time_ratio)]
+    found = [pair for pair in pairs(frame, wide, narrow) if pair.byte_ratio > 0 and measured_or_none(pair.time_ratio)]
     if not found:
         there = ", ".join(precisions_of(frame)) or "none"
         raise ValueError(f"there is nothing to draw: no case has a time in {wide} and in {narrow} (there are: {there})")
@@ -162,9 +162,9 @@ def _draw_gains(
     ends = [[(total, place - 0.4), (total, place + 0.4)] for place, total in enumerate(totals)]
     ax.add_collection(LineCollection(ends, colors=colors.text, linewidths=1.8), autolim=False)
     for place, (pair, total, promised) in enumerate(zip(found, totals, promises, strict=True)):
-        parts = f" = {short(promised, '.2f')} \u00d7 {short(pair.bandwidth_ratio, '.2f')}"
+        parts = f" = {format_short(promised, '.2f')} \u00d7 {format_short(pair.bandwidth_ratio, '.2f')}"
         parts += "*" if doubted(pair.wide) or doubted(pair.narrow) else ""
-        text, end = f"{short(total, '.2f')}\u00d7{parts}", (max(total, promised, 1.0), place)
+        text, end = f"{format_short(total, '.2f')}\u00d7{parts}", (max(total, promised, 1.0), place)
         write_behind(ax, text, end, colors.text, fontsize=points, annotation_clip=True)
     _gain_axis(ax, low, high, room[0])
     ax.axvline(1, color=colors.soft, linewidth=0.9)
@@ -277,7 +277,7 @@ def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> Axe
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.model(bwprof.load_example("h200_llama")).get_xlabel()
+    >>> bwprof.plot.stacked.model(bwprof.load_example("h200_llama")).get_xlabel()
     'time per token (ms)'
     """
     return model_picture(data, phase=phase).on(ax)
@@ -292,7 +292,7 @@ def model_picture(data: Any, *, phase: str | None = None) -> Drawing:
     known = [step for step in steps if step.total > 0 and not step.missing]
     phases = list(dict.fromkeys(step.phase for step in known))
     if phase is not None and phase not in phases:
-        raise ValueError(unknown("phase", phase, phases))
+        raise ValueError(describe_unknown("phase", phase, phases))
     if not known:
         raise ValueError("there is nothing to draw: no step of the model has a time")
     chosen = phase or phases[0]
@@ -315,16 +315,16 @@ def _steps(rows: Sequence[RowDict]) -> list[_Step]:
     varying = {name for name in _STEP if len({row[name] for row in rows}) > 1}
     found: dict[tuple[object, ...], _Step] = {}
     for row in rows:
-        count = measurable(row["count"])
+        count = measured_or_none(row["count"])
         if not count or count < 0:
             continue
         key = tuple(row[name] for name in _STEP)
         if key not in found:
-            batch, context = (int(measurable(row[name]) or 1) for name in ("step_batch", "context"))
+            batch, context = (int(measured_or_none(row[name]) or 1) for name in ("step_batch", "context"))
             phase = str(row["phase"])
             tokens = batch if phase == _ONE_TOKEN else batch * context
             found[key] = _Step(_step_name(row, varying), phase, batch, tokens)
-        step, time = found[key], measurable(row["time_ms"])
+        step, time = found[key], measured_or_none(row["time_ms"])
         if time is None or time < 0:
             step.missing = step.missing or str(row["reason"] or row["status"])
             continue
@@ -372,7 +372,7 @@ def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[st
             color, hatch = looks[role]
             look = _guessed(_rows_of(step, role, roles), color, colors.ground)
             bar(ax, left, place, time, 0.72, hatch=hatch, **look | {"linewidth": 0.6})
-            said = figure_text(time, whole_from=100)
+            said = format_figure(time, whole_from=100)
             if time / reach * room[0] > width_of(said, points * 0.85) * 1.5:
                 tag = {"facecolor": look["facecolor"], "edgecolor": "none", "pad": 0.6}
                 how: dict[str, Any] = {"fontsize": points * 0.85, "color": readable(look["facecolor"]), "bbox": tag}
@@ -415,7 +415,7 @@ def _rows_of(step: _Step, role: str, roles: Sequence[str]) -> list[RowDict]:
 
 def _end_text(step: _Step) -> str:
     share = step.predicted / step.total
-    rate = f"{figure_text(1e3 * step.tokens / step.total, whole_from=100)} tokens/s"
-    words = [seconds_text(step.total / 1e3), rate]
+    rate = f"{format_figure(1e3 * step.tokens / step.total, whole_from=100)} tokens/s"
+    words = [format_seconds(step.total / 1e3), rate]
     words += [f"{100 * share:.0f} % predicted" if share < 0.995 else "predicted"] if share > 0.005 else []
     return ", ".join(words) + ("*" if any(doubted(row) for rows in step.rows.values() for row in rows) else "")

@@ -18,8 +18,8 @@ from bwprof.results.reader import load
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import ridge as ridge_of
 from bwprof.roofs.model import RoofPoint, Roofs
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import measurable, parse_names, path_of
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import measured_or_none, parse_names, parse_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ def roofs(data: Any, ax: Axes | None = None) -> Axes:
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.roofs(bwprof.load_example("h200")).get_ylabel()
+    >>> bwprof.plot.stream_curves.roofs(bwprof.load_example("h200")).get_ylabel()
     'bandwidth (GB/s)'
     """
     return picture(data).on(ax)
@@ -77,7 +77,7 @@ def _roofs_and_facts(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
     if isinstance(data, Roofs):
         return data, {}
     if isinstance(data, (str, os.PathLike)):
-        path = path_of(data, "data")
+        path = parse_path(data, "data")
         read = store.read(path)
         try:
             return read, facts_of(load(path))
@@ -133,7 +133,7 @@ def _axes(ax: Axes, found: Roofs) -> None:
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_locator(LogLocator(base=2, numticks=11))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: bytes_text(value)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_bytes(value)))
     cold = max((point.gb_s for point in found.points), default=0.0)
     hot = max((point.gb_s for point in found.hot_points), default=0.0)
     if cold and hot > _HOT_IS_FAR * cold:
@@ -146,7 +146,7 @@ def _lines(ax: Axes, facts: Mapping[str, Any], color: str) -> list[Any]:
     """The theoretical peak, and the size of the cache."""
     handles = []
     left, right = ax.get_xlim()
-    peak, cache = measurable(facts.get("peak_gb_s")), measurable(facts.get("cache_bytes"))
+    peak, cache = measured_or_none(facts.get("peak_gb_s")), measured_or_none(facts.get("cache_bytes"))
     if peak:
         dash: dict[str, Any] = {"color": color, "linewidth": 1, "linestyle": (0, (5, 3))}
         ax.axhline(peak, zorder=1, **dash)
@@ -154,7 +154,7 @@ def _lines(ax: Axes, facts: Mapping[str, Any], color: str) -> list[Any]:
     if cache and left < cache < right:
         dots: dict[str, Any] = {"color": color, "linewidth": 1, "linestyle": (0, (1, 1.5))}
         ax.axvline(cache, zorder=1, **dots)
-        handles.append(make_handle(f"size of the cache ({bytes_text(cache)})", **dots))
+        handles.append(make_handle(f"size of the cache ({format_bytes(cache)})", **dots))
     return handles
 
 
@@ -202,7 +202,7 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.ridge().get_ylabel()
+    >>> bwprof.plot.stream_curves.ridge().get_ylabel()
     'ridge (FLOP/B)'
     """
     return picture_ridges(data, precisions=precisions).on(ax)
@@ -233,7 +233,7 @@ def _measured(rows: Sequence[RowDict], precisions: Sequence[str]) -> dict[str, d
     others: dict[str, None] = {}
     for row in rows:
         entry = catalogue.find(str(row["device"])) if row.get("device") else None
-        bend = measurable(row.get("ridge"))
+        bend = measured_or_none(row.get("ridge"))
         if predicted(row):
             continue
         if entry is None:

@@ -21,15 +21,15 @@ from bwprof.profiler.schedule import ScheduleArgument, Scheduled, make_schedule
 from bwprof.results.atomic import atomic_write
 from bwprof.results.export import Slice, TraceDocument, pulses
 from bwprof.text.parsing import (
-    finite_number,
+    describe_unknown,
+    escape_controls,
+    finite_or_none,
     parse_bool,
     parse_bytes,
-    path_of,
+    parse_int,
+    parse_path,
     quote_text,
     repr_short,
-    to_ascii,
-    unknown,
-    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class Profiler(hardware.Holder, Scheduled):
         self._device: _core.Device | None = None
         self._where = (backend, device)
         self._stream = stream
-        self._capacity = whole_number(capacity, "capacity")
+        self._capacity = parse_int(capacity, "capacity")
         self._nvtx = None if nvtx is None else parse_bool(nvtx, "nvtx")
         self._bytes: dict[str, RangeBytes] = {}
         self._first_bytes: dict[str, RangeBytes] = {}
@@ -378,7 +378,7 @@ class Profiler(hardware.Holder, Scheduled):
         <BLANKLINE>
         """
         if style not in ("table", "classic"):
-            raise ValueError(unknown("style", style, ["table", "classic"]))
+            raise ValueError(describe_unknown("style", style, ["table", "classic"]))
         rows: list[Any] = self.frame().to_dict("records")
         return "".join(map(_block, rows)) if style == "classic" else _table(rows)
 
@@ -414,8 +414,8 @@ class Profiler(hardware.Holder, Scheduled):
         >>> [event["name"] for event in events if event["ph"] == "X"]
         ['sum']
         """
-        target = path_of(path, "path")
-        count = whole_number(most, "most")
+        target = parse_path(path, "path")
+        count = parse_int(most, "most")
         if count < 1:
             raise ValueError(f"most is {repr_short(most)}: at least 1 is needed")
         atomic_write(target, trace_text(self._where_it_runs(), self._events(), count))
@@ -468,7 +468,7 @@ class Profiler(hardware.Holder, Scheduled):
     def _runs(self, name: str) -> Runs:
         found = self._events()
         if _checked(name) not in found:
-            raise ValueError(unknown("range", name, found))
+            raise ValueError(describe_unknown("range", name, found))
         return Runs.of(found[name], self._bytes.get(name))
 
 
@@ -506,21 +506,21 @@ def _median(times: list[float]) -> float:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from bwprof.text.terminal import plain_table
+    from bwprof.text.terminal import format_ascii_table
 
     numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
     lines = []
     for row in rows:
         cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
         lines.append([quote_text(row["range"]), str(row["count"]), *cells, row["flags"]])
-    return plain_table(["range", *numbers, "flags"], lines, numbers=numbers)
+    return format_ascii_table(["range", *numbers, "flags"], lines, numbers=numbers)
 
 
 def _block(row: dict[str, Any]) -> str:
     """A range in the classic style, which csrc/api/readings.c has as well."""
     times = f" (median of {row['count']})" if row["count"] > 1 else ""
-    name = to_ascii(row["range"]).replace("\n", "\\x0a").replace("\t", "\\x09")
-    time, fast = (finite_number(row[figure]) for figure in ("time_ms", "bandwidth_gb_s"))
+    name = escape_controls(row["range"]).replace("\n", "\\x0a").replace("\t", "\\x09")
+    time, fast = (finite_or_none(row[figure]) for figure in ("time_ms", "bandwidth_gb_s"))
     lines = [
         f"=== Bandwidth Profile: {name} ===",
         f"Elapsed time: {'unknown' if time is None else f'{time:.3f}'} ms{times}",

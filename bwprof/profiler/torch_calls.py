@@ -25,7 +25,7 @@ from bwprof.results import schema
 from bwprof.results.row import Row
 from bwprof.roofs.limiter import ABOVE_ROOF
 from bwprof.roofs.model import NOISE_LIMIT
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import repr_short
 
 
@@ -101,7 +101,7 @@ def _doubt(row: schema.RowDict, context: Context, flags: list[str], notes: list[
     if 0 < moved < cache:
         flags.append("not_cold")
         notes.append(
-            f"its {bytes_text(moved)} fit into the cache of {bytes_text(cache)}, where they may have been left"
+            f"its {format_bytes(moved)} fit into the cache of {format_bytes(cache)}, where they may have been left"
         )
     if (row["noise"] or 0) > NOISE_LIMIT:
         flags.append("noisy")

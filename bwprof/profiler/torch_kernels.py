@@ -15,7 +15,7 @@ from bwprof.results import foreign
 from bwprof.results.row import Row
 from bwprof.roofs.model import RoofsArgument
 from bwprof.roofs.model import check as check_roofs
-from bwprof.text.parsing import mapping, repr_short
+from bwprof.text.parsing import check_mapping, repr_short
 
 _TIMER = "torch.profiler"
 
@@ -75,7 +75,7 @@ def torch_profiler_rows(
     >>> rows = bwprof.torch_profiler_rows(prof, {"aten::mm": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
     """
     held_against = check_roofs(roofs)
-    given = mapping(bytes, "bytes")
+    given = check_mapping(bytes, "bytes")
     found, whole_ms = _gathered(_events(prof), given)
     names = foreign.named(given, found)
     context = _context(found, held_against)

@@ -32,7 +32,7 @@ from bwprof.profiler.torch_calls import (
 )
 from bwprof.roofs.model import RoofsArgument
 from bwprof.roofs.model import check as check_roofs
-from bwprof.text.parsing import as_sequence, merged, quote_text, repr_short, whole_number
+from bwprof.text.parsing import list_items, merge_keywords, parse_int, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -231,7 +231,7 @@ def watched_in(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[Watc
         For `units` that are no types.
     """
     wanted = "types of modules are needed, as [Attention]"
-    whole = tuple(as_sequence(units, "units", wanted))
+    whole = tuple(list_items(units, "units", wanted))
     for kind in whole:
         if not isinstance(kind, type):
             raise TypeError(f"units has {repr_short(kind)}: {wanted}")
@@ -358,7 +358,7 @@ def profile(
     --------
     >>> import bwprof, torch  # doctest: +SKIP
     >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU())  # doctest: +SKIP
-    >>> rows = bwprof.torch.profile(model, torch.ones(8, 64), roofs=False)  # doctest: +SKIP
+    >>> rows = bwprof.profiler.torch_modules.profile(model, torch.ones(8, 64), roofs=False)  # doctest: +SKIP
     >>> rows[["case", "calls", "bytes_read", "bytes_written"]].values.tolist()  # doctest: +SKIP
     [['0', 1, 68608, 8192], ['1', 1, 8192, 8192], ['(outside modules)', <NA>, <NA>, <NA>]]
     """
@@ -369,7 +369,7 @@ def profile(
         how = "compiled" if _is_compiled(model) else "scripted, or traced,"
         raise ValueError(f"a {how} model runs as one, without its modules: pass what it was made of")
     held_against = check_roofs(roofs)
-    keywords = merged(kwargs, more_kwargs, "kwargs")
+    keywords = merge_keywords(kwargs, more_kwargs, "kwargs")
     runs, warmup = _at_least(runs, "runs", 1), _at_least(warmup, "warmup", 0)
     place = place_of(model, tensors_in((inputs, keywords)))
     watched, closed = watched_in(torch, model, units)
@@ -403,7 +403,7 @@ def profile(
 
 
 def _at_least(given: Any, name: str, least: int) -> int:
-    number = whole_number(given, name)
+    number = parse_int(given, name)
     if number < least:
         raise ValueError(f"{name} is {repr_short(given)}: at least {least} is needed")
     return number

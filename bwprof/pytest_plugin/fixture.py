@@ -29,7 +29,7 @@ from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Unasked
 from bwprof.runs.progress import SilentProgress
 from bwprof.runs.remeasure import measure_again
-from bwprof.text.parsing import finite_number, parse_fraction, quote_text, read_number, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, finite_or_none, number_or_nan, parse_fraction, quote_text, repr_short
 
 SHARES = ("attainable", "ceiling", "limit", "peak", "roofline")
 
@@ -48,7 +48,7 @@ class Threshold:
 
     def measured(self, row: Mapping[str, Any]) -> float | None:
         """The row's value; None where it is not known."""
-        return finite_number(row.get(self.column))
+        return finite_or_none(row.get(self.column))
 
     def reached(self, row: Mapping[str, Any]) -> bool:
         """Whether the row has as much."""
@@ -57,7 +57,7 @@ class Threshold:
 
     def told(self, row: Mapping[str, Any]) -> str:
         """The row's value in the words that it was asked in."""
-        found, speed = self.measured(row), finite_number(row.get("bandwidth_gb_s"))
+        found, speed = self.measured(row), finite_or_none(row.get("bandwidth_gb_s"))
         gb_s = "no bandwidth" if speed is None else f"{speed:.4g} GB/s"
         if self.column == "bandwidth_gb_s":
             return gb_s
@@ -79,13 +79,13 @@ def parsed(at_least: object) -> Threshold:
     ('pct_attainable', 1500.0)
     """
     match = _FORM.fullmatch(at_least) if isinstance(at_least, str) else None
-    number = finite_number(read_number(match[1])) if match else None
+    number = finite_or_none(number_or_nan(match[1])) if match else None
     if match is None or number is None or number <= 0:
         raise ValueError(_allowed(at_least))
     unit, share = match[2].lower(), match[3].lower()
     if unit == "%":
         if share not in SHARES:
-            raise ValueError(unknown("share in at_least", share, SHARES) if share else _allowed(at_least))
+            raise ValueError(describe_unknown("share in at_least", share, SHARES) if share else _allowed(at_least))
         return Threshold(f"pct_{share}", number, f"{number:g} % {share}")
     if unit not in _UNITS or share:
         raise ValueError(_allowed(at_least))

@@ -19,8 +19,8 @@ from bwprof.records.regression.verdicts import FASTER, SAME, SLOWER
 from bwprof.records.save_baseline import note_disturbed, save_baseline
 from bwprof.records.source import Source, side
 from bwprof.results.row import Row
-from bwprof.text.formatting import path_text, plural
-from bwprof.text.terminal import console, table
+from bwprof.text.formatting import format_path, plural
+from bwprof.text.terminal import make_console, new_table
 
 _COLUMNS = ("test", "precision", "time ms", "GB/s", "% attainable", "baseline", "flags")
 
@@ -162,7 +162,7 @@ class Session:
         except (OSError, ValueError) as error:
             self._notes.append(f"baseline '{name}' was not saved: {error}")
             return False
-        self._notes.append(f"baseline '{name}' ({plural(len(known), 'case')}) is in {path_text(path)}")
+        self._notes.append(f"baseline '{name}' ({plural(len(known), 'case')}) is in {format_path(path)}")
         self._notes += filter(None, [note_disturbed(name, source.rows)])
         return True
 
@@ -171,11 +171,11 @@ class Session:
         if not self._rows:
             return list(self._notes)
         text = io.StringIO()
-        screen = console(text)
+        screen = make_console(text)
         screen.width = _WIDTH
         hidden = {"baseline"} if self._base is None else set()
         shown = [name for name in _COLUMNS if name not in hidden]
-        made = table(screen, "", shown, numbers=[name for name in _NUMBERS if name not in hidden])
+        made = new_table(screen, "", shown, numbers=[name for name in _NUMBERS if name not in hidden])
         for one in self._rows.values():
             cells = _cells(one)
             made.add_row(*(cells[name] for name in shown))

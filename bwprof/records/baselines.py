@@ -18,7 +18,7 @@ from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import nearest, parse_bool, path_of, quote_text, read_number, repr_short
+from bwprof.text.parsing import nearest_name, number_or_nan, parse_bool, parse_path, quote_text, repr_short
 
 FORMAT = "bwprof-baseline"
 
@@ -348,13 +348,13 @@ _LISTED = 10  # names that a message lists
 
 def folder_of(folder: str | PathLike[str] | None) -> Path:
     """Where baselines are, unless `folder` says otherwise."""
-    return Path(FOLDER) if folder is None else path_of(folder, "folder")
+    return Path(FOLDER) if folder is None else parse_path(folder, "folder")
 
 
 def file_of(name: str, folder: str | PathLike[str] | None = None) -> Path:
     """A baseline's file; ValueError for a name that is none, and for one that tables read as a missing value."""
     plain = plain_name(name, "the name of a baseline")
-    if plain.lower() in _MISSING or plain.startswith("-") or math.isinf(read_number(plain)):
+    if plain.lower() in _MISSING or plain.startswith("-") or math.isinf(number_or_nan(plain)):
         raise ValueError(f"the name of a baseline is '{plain}': tables and shells misread it; use another name")
     return folder_of(folder) / f"{plain}.json"
 
@@ -415,7 +415,7 @@ def names(folder: str | PathLike[str] | None = None) -> list[str]:
 def missing(name: str, folder: str | PathLike[str] | None = None) -> FileNotFoundError:
     """The error for a name that no baseline has; it offers the nearest one."""
     known = names(folder)
-    near = nearest(name, known, likeness=0.5)
+    near = nearest_name(name, known, likeness=0.5)
     hint = f"did you mean '{near}'? " if near else ""
     listed = ", ".join(known[:_LISTED]) + (f" and {len(known) - _LISTED} more" if len(known) > _LISTED else "")
     there = f"there: {listed}" if known else f"'bwprof baseline save {quote_text(name)}' makes one"

@@ -13,8 +13,8 @@ from typing import Any
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.formatting import figure_text, seconds_text
-from bwprof.text.parsing import finite_number, repr_short, unknown
+from bwprof.text.formatting import format_figure, format_seconds
+from bwprof.text.parsing import describe_unknown, finite_or_none, repr_short
 
 METRICS = ("time_ms", "bandwidth_gb_s", "traffic_ratio")
 
@@ -35,7 +35,7 @@ class MetricValue:
 def check_metric(given: Any) -> str:
     """One of `METRICS`; ValueError for anything else."""
     if not isinstance(given, str) or given not in METRICS:
-        raise ValueError(unknown("metric", given, METRICS))
+        raise ValueError(describe_unknown("metric", given, METRICS))
     return str(given)
 
 
@@ -47,13 +47,13 @@ def higher_is_better(metric: str) -> bool:
 def format_metric(found: float, metric: str) -> str:
     """A value of a metric for people, with its unit."""
     if metric == "time_ms":
-        return seconds_text(found / 1e3)
-    return f"{figure_text(found, whole_from=1000)} {schema.column(metric).unit}"
+        return format_seconds(found / 1e3)
+    return f"{format_figure(found, whole_from=1000)} {schema.column(metric).unit}"
 
 
 def positive(found: Any) -> float | None:
     """A number that a time, a rate or a count of bytes can be; None for anything else."""
-    number = finite_number(found)
+    number = finite_or_none(found)
     return number if number is not None and number > 0 else None
 
 

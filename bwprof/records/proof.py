@@ -18,8 +18,16 @@ from bwprof.results import csv_file, json_file, reader, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import mapping, measurable, parse_bool, parse_bytes, path_of, quote_text, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import (
+    check_mapping,
+    measured_or_none,
+    parse_bool,
+    parse_bytes,
+    parse_path,
+    quote_text,
+    repr_short,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +162,7 @@ def _checked(report: BandwidthReport) -> dict[str, Any]:
 def _check_figures(values: Mapping[str, Any]) -> None:
     """Raise ValueError for a time or a bandwidth that nothing has; a report made by hand may have a bandwidth of 0."""
     for name, least in _FIGURES.items():
-        found = measurable(values[name])
+        found = measured_or_none(values[name])
         if found is None or found < 0 or (found == 0 and name == "time_ms"):
             raise ValueError(f"{name} is {repr_short(values[name])}: {least} is needed")
 
@@ -224,9 +232,9 @@ def write_bundle(
     from bwprof.results import frame as frames
 
     parse_bool(force, "force")
-    data = as_pandas(data)
+    data = to_pandas(data)
     rows = frames.to_rows(data)
-    run = mapping(data.attrs.get("run"), "the frame's attrs['run']")
+    run = check_mapping(data.attrs.get("run"), "the frame's attrs['run']")
     given = run_id if run_id is not None else _run_id_of(rows, run)
     folder = _folder_of(given, root)
     with lock(folder / reader.NAME):
@@ -249,12 +257,12 @@ def write_bundle(
 
 def check_root(root: str | PathLike[str]) -> None:
     """OSError where bundles cannot be made: said before anything is measured."""
-    path_of(root, "root").mkdir(parents=True, exist_ok=True)
+    parse_path(root, "root").mkdir(parents=True, exist_ok=True)
 
 
 def _folder_of(run_id: object, root: str | PathLike[str]) -> Path:
     """A run's folder, made where there is none; ValueError for a name, or a link, that leads out of the root."""
-    folder = path_of(root, "root") / plain_name(run_id, "run_id")
+    folder = parse_path(root, "root") / plain_name(run_id, "run_id")
     for path in (folder, *(folder / name for name in (reader.NAME, reader.METADATA_NAME, ARTIFACTS))):
         refuse_foreign(path)
     folder.mkdir(parents=True, exist_ok=True)

@@ -15,8 +15,8 @@ from bwprof.records import baselines
 from bwprof.records.baselines import Baseline, BaselineCase
 from bwprof.results import reader
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import as_pandas, plural
-from bwprof.text.parsing import mapping, quote_text, repr_short
+from bwprof.text.formatting import plural, to_pandas
+from bwprof.text.parsing import check_mapping, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +106,7 @@ def _found(source: Any, folder: str | PathLike[str] | None, name: str) -> Source
         return _of_baseline(source, name or source.name)
     if isinstance(source, (str, PathLike)):
         return _of_text(source, folder, name)
-    source = as_pandas(source)
+    source = to_pandas(source)
     if type(source).__name__ == "DataFrame":
         return _of_frame(source, name)
     if isinstance(source, Iterable):
@@ -174,6 +174,6 @@ def _of_frame(data: pd.DataFrame, name: str) -> Source:
     from bwprof.results import frame
 
     rows = frame.to_rows(data)
-    run = dict(mapping(data.attrs.get("run"), "the frame's attrs['run']"))
+    run = dict(check_mapping(data.attrs.get("run"), "the frame's attrs['run']"))
     samples = [None if values is None else list(values) for values in frame.samples_of(data, rows)]
     return Source(name or str(run.get("run_id") or "frame"), rows, samples, run, [()] * len(rows))

@@ -20,14 +20,14 @@ from bwprof.text.document import (
     FactList,
     Paragraph,
     Section,
-    items,
-    of_frame,
-    section,
-    table,
-    words,
+    make_frame_table,
+    make_list,
+    make_paragraph,
+    make_section,
+    make_table,
 )
-from bwprof.text.formatting import figure_text, plural, short
-from bwprof.text.parsing import finite_number
+from bwprof.text.formatting import format_figure, format_short, plural
+from bwprof.text.parsing import finite_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def answer(run: ReportRun) -> Section | None:
     if run.told.get("model") is not None:
         lines = [*answer_model(run), *lines]
     told = [Paragraph(sentence(line), lead=True) for line in lines]
-    return section("answer", "The answer", *told, _figures(run, timed))
+    return make_section("answer", "The answer", *told, _figures(run, timed))
 
 
 def _timed(run: ReportRun) -> list[RowDict]:
@@ -93,7 +93,7 @@ def _figures(run: ReportRun, timed: Sequence[RowDict]) -> FactList | None:
     ]
     if best is not None:
         name = f"GB/s at most: {best['case']} {best['precision']}"
-        pairs.insert(1, (name, figure_text(_speed(best), whole_from=100)))
+        pairs.insert(1, (name, format_figure(_speed(best), whole_from=100)))
     return FactList(tuple(pairs), lead=True)
 
 
@@ -128,10 +128,10 @@ def narrower(run: ReportRun) -> Section | None:
             found.append(pictures.of_kind("speedup", run.answer.usable, text))
             both = " and ".join(name.upper() for name in pair)
             caption = f"{both}: Improvement is of the GB/s; time speed-up = Improvement x Bytes ratio"
-            found.append(of_frame(data, numbers=numbers, caption=caption, tools=len(data) > 20))
-            found.append(words(why_the_same(run.data, from_=pair[0], to=pair[1])))
+            found.append(make_frame_table(data, numbers=numbers, caption=caption, tools=len(data) > 20))
+            found.append(make_paragraph(why_the_same(run.data, from_=pair[0], to=pair[1])))
     title = "What a narrower precision brings" if len(found) > 1 else "How fast"
-    return section("precisions", title, *found)
+    return make_section("precisions", title, *found)
 
 
 def _known(names: Sequence[str]) -> bool:
@@ -146,7 +146,7 @@ def _known(names: Sequence[str]) -> bool:
 def roofline(run: ReportRun) -> Section | None:
     """Where the rows stand below the roofs."""
     text = "Roofline: the arithmetic rate of each row over its intensity, below the roofs of memory and arithmetic"
-    return section("roofline", "Roofline", pictures.of_kind("roofline", run.answer.usable, text))
+    return make_section("roofline", "Roofline", pictures.of_kind("roofline", run.answer.usable, text))
 
 
 def losses(run: ReportRun) -> Section | None:
@@ -154,16 +154,16 @@ def losses(run: ReportRun) -> Section | None:
     from bwprof.analysis.answer import grouped_strengths
 
     data = run.answer.bottlenecks()
-    lost = of_frame(data, wordy=True)
-    strong = items(
+    lost = make_frame_table(data, wordy=True)
+    strong = make_list(
         line if len(line) <= _LONGEST_LIST else f"{line[:_LONGEST_LIST].rpartition(', ')[0]} and more"
         for line in grouped_strengths(run.answer.measured)
     )
     none = "Not known: no roofs are beside the rows."
     if (run.answer.limits.limiter > 0).any():
         none = "No row falls short of its roof by a twentieth or more."
-    strengths = section("strengths", "What needs no work", strong)
-    return section("bottlenecks", "Where time is lost, and what helps", lost or words(none), strengths)
+    strengths = make_section("strengths", "What needs no work", strong)
+    return make_section("bottlenecks", "Where time is lost, and what helps", lost or make_paragraph(none), strengths)
 
 
 def every_row(run: ReportRun) -> Section | None:
@@ -182,10 +182,10 @@ def every_row(run: ReportRun) -> Section | None:
         line += [
             _time(row["time_ms"]),
             number_text(row["bandwidth_gb_s"]),
-            None if grade is None else short(grade[0], ".0f"),
+            None if grade is None else format_short(grade[0], ".0f"),
         ]
         lines.append([*line, row["limiter"], *(row[name] for name in (*counted, *state)), _remarks(row)])
-    return section("rows", "All rows", table(headings, lines, numbers=_NUMBERS, tools=True))
+    return make_section("rows", "All rows", make_table(headings, lines, numbers=_NUMBERS, tools=True))
 
 
 def _remarks(row: RowDict) -> str:
@@ -201,7 +201,7 @@ def _time(value: float | None) -> str | None:
 
 def number_text(value: float | None) -> str | None:
     """A number in a table; None where there is none."""
-    return None if value is None else figure_text(value, whole_from=100)
+    return None if value is None else format_figure(value, whole_from=100)
 
 
 def answer_model(run: ReportRun) -> list[str]:
@@ -217,7 +217,7 @@ def of_model(run: ReportRun) -> Section | None:
         return None
     picture = pictures.of_kind("model", run.data, "The time per token, or of a step, by operation")
     title = f"Model: {found.model.name}"
-    return section("model", title, picture, *map(_table, found.tables()), items(found.notes()))
+    return make_section("model", title, picture, *map(_table, found.tables()), make_list(found.notes()))
 
 
 def _table(found: tuple[str, list[dict[str, str]]]) -> DocumentTable | None:
@@ -226,7 +226,7 @@ def _table(found: tuple[str, list[dict[str, str]]]) -> DocumentTable | None:
     title, lines = found
     headings = [name.replace("\n", " ") for name in lines[0]] if lines else []
     numbers = [name for name in headings if name not in WORDS]
-    return table(headings, [list(line.values()) for line in lines], numbers=numbers, caption=title)
+    return make_table(headings, [list(line.values()) for line in lines], numbers=numbers, caption=title)
 
 
 _MOST_DRAWN = 20  # changes, the largest; the table below has all. So many leave room on a page for what is said of them
@@ -239,7 +239,7 @@ def in_short(runs: Sequence[ReportRun]) -> Section | None:
     lines = [
         (run.name, ", ".join(run.each("device")), str(len(run.rows)), "; ".join(run.answer.lines()[:1])) for run in runs
     ]
-    return section("runs", "The runs", table(("run", "device", "rows", "answer"), lines, wordy=True))
+    return make_section("runs", "The runs", make_table(("run", "device", "rows", "answer"), lines, wordy=True))
 
 
 def against_first(runs: Sequence[ReportRun]) -> list[Section | None]:
@@ -263,34 +263,36 @@ def against(base: ReportRun, new: ReportRun, number: int) -> Section | None:
     told = in_order(found, everything=False)
     on_both_sides = on_both(found, told)
     one_sided = [place for place in told if place not in on_both_sides]
-    return section(
+    return make_section(
         f"change{number}",
         f"{new.name} against {base.name}",
-        words(sentence(summary(found))),
-        words("The runs are of other devices: what differs is theirs, not a change of the code." if apart else ""),
-        *(words(sentence(note)) for note in found.notes),
+        make_paragraph(sentence(summary(found))),
+        make_paragraph(
+            "The runs are of other devices: what differs is theirs, not a change of the code." if apart else ""
+        ),
+        *(make_paragraph(sentence(note)) for note in found.notes),
         _ratios(data, number),
-        items(details(found, on_both_sides, causes=not apart)),  # sentences, for which no column has room
-        table(
+        make_list(details(found, on_both_sides, causes=not apart)),  # sentences, for which no column has room
+        make_table(
             ["case", "precision", "variant", "verdict", *_CHANGE_NUMBERS], lines, numbers=_CHANGE_NUMBERS, tools=True
         ),
-        items(details(found, one_sided, whole="among the rows of that run")),
+        make_list(details(found, one_sided, whole="among the rows of that run")),
     )
 
 
 def _line(row: Mapping[Hashable, Any]) -> list[object]:
-    found = {name: finite_number(row[name]) for name in ("base_ms", "new_ms", "speedup", "base_gb_s", "new_gb_s")}
+    found = {name: finite_or_none(row[name]) for name in ("base_ms", "new_ms", "speedup", "base_gb_s", "new_gb_s")}
     times = [_format_optional(found[name], ".4g") for name in ("base_ms", "new_ms")]
     speeds = [number_text(found[name]) for name in ("base_gb_s", "new_gb_s")]
-    ratio = None if found["speedup"] is None else f"{short(found['speedup'], '.2f')}x"
-    change = _format_optional(finite_number(row["change_pct"]), "+.1f")
+    ratio = None if found["speedup"] is None else f"{format_short(found['speedup'], '.2f')}x"
+    change = _format_optional(finite_or_none(row["change_pct"]), "+.1f")
     named = " ".join(str(row[name]) for name in ("case", "parameters") if isinstance(row[name], str) and row[name])
     verdict = str(row["verdict"]).replace("_", " ")
     return [named, row["precision"], row["variant"], verdict, *times, ratio, *speeds, change]
 
 
 def _format_optional(value: float | None, spec: str) -> str | None:
-    return None if value is None else short(value, spec)
+    return None if value is None else format_short(value, spec)
 
 
 def _ratios(data: pd.DataFrame, number: int) -> Block | None:

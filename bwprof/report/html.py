@@ -25,7 +25,7 @@ from bwprof.text.document import (
     Paragraph,
     Section,
     SvgPicture,
-    printable,
+    to_printable,
 )
 
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -211,7 +211,7 @@ def _part(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(printable(text))
+    return escape(to_printable(text))
 
 
 def _links(document: Document) -> str:

@@ -24,17 +24,17 @@ from bwprof.report.run import ReportRun
 from bwprof.results import columns, schema
 from bwprof.results.atomic import read_text
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text, short
+from bwprof.text.formatting import format_figure, format_short
 from bwprof.text.parsing import (
-    finite_number,
-    is_truth,
-    measurable,
+    describe_unknown,
+    finite_or_none,
+    is_bool,
     measured_or_nan,
-    path_of,
+    measured_or_none,
+    number_or_nan,
+    parse_path,
     quote_text,
-    read_number,
     repr_short,
-    unknown,
 )
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Goal:
 
 
 def _digits(value: float) -> str:
-    return figure_text(value, whole_from=1000) if 0.1 <= value < 1e9 else short(value, ".4g")
+    return format_figure(value, whole_from=1000) if 0.1 <= value < 1e9 else format_short(value, ".4g")
 
 
 def read_goals(given: str | PathLike[str] | Mapping[str, Any] | None) -> list[Goal]:
@@ -131,9 +131,9 @@ def read_goals(given: str | PathLike[str] | Mapping[str, Any] | None) -> list[Go
     if isinstance(given, Mapping):
         wanted, where = given, "goals"
     else:
-        where = str(path_of(given, "goals"))
+        where = str(parse_path(given, "goals"))
         try:
-            wanted = tomllib.loads(read_text(path_of(given, "goals")))
+            wanted = tomllib.loads(read_text(parse_path(given, "goals")))
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise ValueError(f"{quote_text(where)} is not a TOML file: {error}") from None
     inner = wanted.get("goals")
@@ -151,13 +151,15 @@ def read_goals(given: str | PathLike[str] | Mapping[str, Any] | None) -> list[Go
 def _goal(name: str, wanted: Any, where: str) -> Goal:
     figures = [*OWN, *(column.name for column in columns.columns() if column.kind in ("number", "integer"))]
     if name not in figures:
-        raise ValueError(unknown("goal", name, figures, where=where, see="bwprof columns, and " + ", ".join(OWN)))
+        raise ValueError(
+            describe_unknown("goal", name, figures, where=where, see="bwprof columns, and " + ", ".join(OWN))
+        )
     if name == VERIFIED:
-        if not is_truth(wanted):
+        if not is_bool(wanted):
             raise ValueError(f"{where}: {name} is {repr_short(wanted)}: true is needed")
         return Goal(name, "==", float(bool(wanted)))
     found = _WANTED.fullmatch(wanted) if isinstance(wanted, str) else None
-    value = finite_number(read_number(found[2])) if found is not None else None
+    value = finite_or_none(number_or_nan(found[2])) if found is not None else None
     if found is None or value is None:
         raise ValueError(
             f'{where}: {name} is {repr_short(wanted)}: a comparison is needed, as ">=0.5" ({", ".join(_COMPARE)})'
@@ -288,7 +290,7 @@ class OptimizationStep:
     @property
     def foretold(self) -> float:
         """The speed-up that was predicted before anything was measured: of the rows, or of the ladder; else NaN."""
-        own, rung = number_of(self.after, "predicted_gain"), finite_number(self.rung.get("predicted"))
+        own, rung = number_of(self.after, "predicted_gain"), finite_or_none(self.rung.get("predicted"))
         return own if not math.isnan(own) or rung is None else rung
 
     @property
@@ -463,7 +465,7 @@ def _about(tracks: Sequence[Track], case: str | None, precision: str | None) -> 
 
 
 def _timed(row: RowDict) -> bool:
-    time = measurable(row.get("time_ms"))
+    time = measured_or_none(row.get("time_ms"))
     return row.get("status") in ("ok", "predicted") and time is not None and time > 0
 
 
@@ -494,5 +496,5 @@ def _is_peer(other: RowDict, row: RowDict) -> bool:
 
 def _format_change(value: float) -> str:
     if value == round(value):
-        return short(value, ".0f")
-    return figure_text(value, whole_from=1000) if value > 0.01 else f"{value:.3g}"
+        return format_short(value, ".0f")
+    return format_figure(value, whole_from=1000) if value > 0.01 else f"{value:.3g}"

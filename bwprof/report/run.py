@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.results.reader import load, run_in
 from bwprof.roofs.limiter import with_limits
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import check_frame, path_of, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import check_frame, parse_path, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def runs_of(given: Any) -> list[ReportRun]:
     """
     import pandas as pd
 
-    given = as_pandas(given)
+    given = to_pandas(given)
     if isinstance(given, (str, PathLike, pd.DataFrame)):
         given = [given]
     if not isinstance(given, Sequence):
@@ -110,11 +110,11 @@ def runs_of(given: Any) -> list[ReportRun]:
 
 def _run(given: Any) -> ReportRun:
     if isinstance(given, (str, PathLike)):
-        path = run_in(path_of(given, "runs"))
+        path = run_in(parse_path(given, "runs"))
         data, source = load(path), str(path)
         name = path.name if path.is_dir() else path.stem
         return ReportRun(name or str(Path(path).resolve().name), with_limits(data), source)
-    given = as_pandas(given)
+    given = to_pandas(given)
     if type(given).__name__ == "DataFrame" or hasattr(given, "attrs"):
         run = given.attrs.get("run")
         told = run if isinstance(run, Mapping) else {}

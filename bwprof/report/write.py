@@ -15,8 +15,8 @@ from bwprof.report import conditions, findings
 from bwprof.report.html import page
 from bwprof.report.run import ReportRun, runs_of
 from bwprof.results.atomic import atomic_write, holds_something
-from bwprof.text.document import Document, Section, SvgPicture, markdown, section, there
-from bwprof.text.parsing import parse_bool, parse_name, path_of, quote_text, repr_short, unknown
+from bwprof.text.document import Document, Section, SvgPicture, make_section, present_sections, to_markdown
+from bwprof.text.parsing import describe_unknown, parse_bool, parse_name, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     from bwprof.report.optimization_steps import Goal
@@ -115,7 +115,7 @@ def write_report(
     ...     found.path.name, [picture.name for picture in found.pictures][:1]
     ('report.md', ['report-comparison.svg'])
     """
-    target = path_of(path, "path")
+    target = parse_path(path, "path")
     check_ending(target)
     if not parse_bool(force, "force"):
         check_free(target)
@@ -140,7 +140,7 @@ def write_report(
 def check_ending(target: Path) -> None:
     """ValueError for a file that is neither a page nor Markdown by its ending."""
     if target.suffix.lower() not in ENDINGS:
-        said = unknown("ending of a report", target.suffix or target.name, (".html", ".md"))
+        said = describe_unknown("ending of a report", target.suffix or target.name, (".html", ".md"))
         raise ValueError(f"{quote_text(target)}: {said}")
 
 
@@ -174,7 +174,7 @@ def check_kind(kind: str | None, target: Path) -> ReportKind:
     if not isinstance(kind, str):
         raise TypeError(f"kind is {repr_short(kind)}: allowed are {', '.join(KINDS)}")
     if kind not in (*KINDS, "optimization"):
-        raise ValueError(unknown("kind", kind, KINDS))
+        raise ValueError(describe_unknown("kind", kind, KINDS))
     return "run" if kind == "run" else "optimisation"
 
 
@@ -186,13 +186,15 @@ def document_of_runs(runs: Sequence[ReportRun], title: str | None = None) -> Doc
         run = runs[0]
         model = run.part("model").get("architecture")
         name = model.get("name") if isinstance(model, Mapping) else ""
-        return Document(title or f"{name or 'Memory bandwidth'}{on}", _subtitle(run), there(_sections(run)))
+        return Document(title or f"{name or 'Memory bandwidth'}{on}", _subtitle(run), present_sections(_sections(run)))
     sections = [findings.in_short(runs), *findings.against_first(runs)]
     for number, run in enumerate(runs, 1):
-        parts = (_renamed(part, f"run{number}-") for part in there(_sections(run)))
-        sections.append(section(f"run{number}", f"{run.name}: {', '.join(run.each('device')) or 'its rows'}", *parts))
+        parts = (_renamed(part, f"run{number}-") for part in present_sections(_sections(run)))
+        sections.append(
+            make_section(f"run{number}", f"{run.name}: {', '.join(run.each('device')) or 'its rows'}", *parts)
+        )
     names = ", ".join(run.name for run in runs)
-    return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", there(sections))
+    return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", present_sections(sections))
 
 
 def _subtitle(run: ReportRun) -> str:
@@ -236,5 +238,5 @@ def _write(document: Document, target: Path, *, force: bool) -> tuple[Path, ...]
     for path, picture in zip(files, found, strict=True):
         atomic_write(path, picture.svg)
     names = {id(picture): quote(path.name) for path, picture in zip(files, found, strict=True)}
-    atomic_write(target, markdown(document, lambda picture: names[id(picture)]))
+    atomic_write(target, to_markdown(document, lambda picture: names[id(picture)]))
     return tuple(files)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import quote_text
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def read_text(path: Path, *, damaged: bool = False) -> str:
     if content is not None and content.startswith(_GZIP):
         content = _unpacked(content, path)
     if content is None:
-        raise ValueError(f"{quote_text(path)} is no file of results: it has more than {bytes_text(_MOST_BYTES)}")
+        raise ValueError(f"{quote_text(path)} is no file of results: it has more than {format_bytes(_MOST_BYTES)}")
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # a spreadsheet's "Unicode text"
     try:
         return content.decode("utf-16" if wide else "utf-8-sig", "replace" if damaged else "strict")

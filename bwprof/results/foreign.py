@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import parse_bytes, quote_text, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, parse_bytes, quote_text, repr_short
 
 StatedBytes = tuple[int, int, int | None]
 
@@ -58,7 +58,7 @@ def named(given: Mapping[str, Any], found: Collection[str]) -> dict[str, str]:
     for pattern in given:
         matching = [name for name in found if matches(name, pattern)]
         if not matching:
-            raise ValueError(unknown("name", pattern, found, where="bytes"))
+            raise ValueError(describe_unknown("name", pattern, found, where="bytes"))
         for name in matching:
             if name in given:
                 names[name] = name
@@ -74,7 +74,7 @@ _ALSO = {"case", "status"}
 
 _THEIRS = {"Kernel Name", "KernelName", "Kernel_Name"}
 
-_READERS = "bwprof.importers.load(path), and bwprof diagnose FILE"
+_READERS = "bwprof.importers.detect.load(path), and bwprof diagnose FILE"
 
 
 def is_table(names: Sequence[str]) -> bool:

@@ -17,8 +17,8 @@ from bwprof.results.csv_file import quoted_formula
 from bwprof.results.row import Row, RunMetadata, Samples
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.formatting import as_pandas, pandas_frame
-from bwprof.text.parsing import as_sequence, repr_short
+from bwprof.text.formatting import require_frame, to_pandas
+from bwprof.text.parsing import list_items, repr_short
 
 SAMPLES = schema.SAMPLES
 
@@ -174,7 +174,7 @@ def to_rows(data: Any) -> list[RowDict]:
     ValueError
         When a classic column is missing, or two columns have one name.
     """
-    frame = pandas_frame(data)
+    frame = require_frame(data)
     missing = [name for name in results_columns.CLASSIC_NAMES if name not in frame.columns]
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
@@ -307,7 +307,7 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
     [2]
     """
 
-    given = [rows] if isinstance(rows, Mapping) else as_sequence(rows, "rows", "rows are needed")
+    given = [rows] if isinstance(rows, Mapping) else list_items(rows, "rows", "rows are needed")
     for row in given:
         if not isinstance(row, Mapping):
             raise TypeError(f"{repr_short(row)} is no row: bwprof.Row or another mapping is needed")
@@ -338,6 +338,6 @@ def rows(data: pd.DataFrame) -> list[Row]:
     ('stream_read', 'fp32')
     """
 
-    data = as_pandas(data)
+    data = to_pandas(data)
     found = to_rows(data)
     return [Row(row, values or ()) for row, values in zip(found, samples_of(data, found), strict=True)]

@@ -11,7 +11,7 @@ from typing import Any
 from bwprof.results import columns, schema
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import is_missing
-from bwprof.text.parsing import measurable
+from bwprof.text.parsing import measured_or_none
 
 BASELINE = "fp32"
 
@@ -167,7 +167,7 @@ def _compared(row: RowDict, baseline: RowDict | None) -> dict[str, float | None]
 
 def _ratio(one: float, other: float) -> float | None:
     """None for times that nobody has measured: absurd ones, which others' files hold."""
-    return None if measurable(one) is None or measurable(other) is None else one / other
+    return None if measured_or_none(one) is None or measured_or_none(other) is None else one / other
 
 
 def moved_bytes(row: RowDict) -> int | None:
@@ -183,7 +183,7 @@ def moved_bytes(row: RowDict) -> int | None:
     read, written = row.get("bytes_read"), row.get("bytes_written")
     if read is not None and written is not None:
         return int(read) + int(written)
-    rate, time = measurable(row.get("bandwidth_gb_s")), measurable(row.get("time_ms"))
+    rate, time = measured_or_none(row.get("bandwidth_gb_s")), measured_or_none(row.get("time_ms"))
     return round(rate * time * 1e6) if rate and time and read != written else None
 
 

@@ -16,8 +16,8 @@ from bwprof import registry
 from bwprof.results import csv_file, json_file, schema
 from bwprof.results.atomic import read_text
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import parse_bool, path_of, quote_text
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import parse_bool, parse_path, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     from bwprof.results import frame as frames
     from bwprof.results import pairs
 
-    found, values, run = _with_samples(path) if parse_bool(samples, "samples") else read_rows(path_of(path, "path"))
+    found, values, run = _with_samples(path) if parse_bool(samples, "samples") else read_rows(parse_path(path, "path"))
     warn_of_unfinished(path, run)
     if all(row["speedup_vs_fp32"] is None for row in found):
         pairs.fill(found)
@@ -91,7 +91,7 @@ def load_samples(path: str | PathLike[str]) -> list[list[float] | None]:
 
 def _with_samples(path: str | PathLike[str]) -> Content:
     """What `read_rows` gives; ValueError for a file that has no place for samples."""
-    found = path_of(path, "path")
+    found = parse_path(path, "path")
     if found.is_file() and found.suffix.lower() in (".csv", ".parquet"):
         raise ValueError(f"{path} keeps no raw samples: they are in the JSON file")
     return read_rows(found)
@@ -303,7 +303,7 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     from bwprof.results import frame as frames
     from bwprof.results.atomic import Claim, atomic_write, is_plain_target
 
-    target, data = path_of(path, "path"), as_pandas(data)
+    target, data = parse_path(path, "path"), to_pandas(data)
     found = frames.to_rows(data)
     parse: Callable[[str, str], object]
     if parse_bool(classic, "classic"):

@@ -21,7 +21,7 @@ from bwprof.results.columns import (
     columns,
 )
 from bwprof.text.formatting import is_missing
-from bwprof.text.parsing import is_truth, repr_short
+from bwprof.text.parsing import is_bool, repr_short
 
 SCHEMA_VERSION = 1
 
@@ -182,7 +182,7 @@ def normalise(value: Any, kind: ValueKind, limits: tuple[float, float, float] = 
     if kind == "integer":
         whole = _integer(value)
         return None if whole is None or whole < 0 < least else whole
-    if is_truth(value):
+    if is_bool(value):
         raise TypeError("a number is needed")
     number = float(value)
     return number + 0.0 if least <= number <= most or number == zero else None  # -0.0 + 0.0 is 0.0

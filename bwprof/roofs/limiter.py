@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text.formatting import pandas_frame
+from bwprof.text.formatting import require_frame
 from bwprof.text.parsing import MOST_MEASURED, measured_or_nan, repr_short
 
 if TYPE_CHECKING:
@@ -379,7 +379,7 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    frame = pandas_frame(frame)
+    frame = require_frame(frame)
     numpy = _numpy()
     found = of_frame(frame)
     faster = beaten_rows(frame)

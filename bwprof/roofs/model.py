@@ -11,8 +11,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, cast
 
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import repr_short, unknown
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import describe_unknown, repr_short
 
 # A point is in doubt when its time is known less well than this (half the width of the median's 95 % interval), or
 # when its samples lie further apart than that (interquartile range / median): somebody else was at work.
@@ -65,7 +65,7 @@ class RoofPoint:
     @property
     def doubt(self) -> str:
         """Why this point should not be relied on, in words; "" when it may be."""
-        what = f"the roof ({self.stream} of {bytes_text(self.total_bytes)})"
+        what = f"the roof ({self.stream} of {format_bytes(self.total_bytes)})"
         if self.beaten:
             return f"{what} was beaten by {100 * self.beaten:.0f} %: it was probably measured too low"
         if self.others_share > OTHERS_LIMIT:
@@ -135,7 +135,7 @@ class Check:
 
     def __str__(self) -> str:
         now = f"{100 * self.deviation:+.1f} % now"
-        return f"{self.stream} of {bytes_text(self.total_bytes)}: {self.stored_gb_s:.4g} GB/s stored, {now}"
+        return f"{self.stream} of {format_bytes(self.total_bytes)}: {self.stored_gb_s:.4g} GB/s stored, {now}"
 
 
 @dataclass(frozen=True)
@@ -435,7 +435,7 @@ def check(given: object) -> RoofsArgument:
     if not isinstance(given, str):
         raise TypeError(f"roofs is {repr_short(given)}: allowed are 'auto', 'stored', False and a bwprof.Roofs")
     if given not in WORDS:
-        raise ValueError(unknown("roofs", given, WORDS))
+        raise ValueError(describe_unknown("roofs", given, WORDS))
     return cast("RoofsArgument", given)
 
 

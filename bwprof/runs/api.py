@@ -26,7 +26,7 @@ from bwprof.runs.loop import Executor, T, TimeBudget
 from bwprof.runs.metadata import DevicePart, Settle, as_it_is
 from bwprof.runs.progress import Callback, SilentProgress, choose_progress
 from bwprof.runs.timeline import Timeline
-from bwprof.text.parsing import is_truth, parse_bool, parse_seconds, path_of, quote_text, repr_short
+from bwprof.text.parsing import is_bool, parse_bool, parse_path, parse_seconds, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,10 +61,10 @@ class RunOptions:
         parse_bool(self.force, "force")
         if self.nvtx is not None:
             parse_bool(self.nvtx, "nvtx")
-        if not (self.progress is None or is_truth(self.progress) or callable(self.progress)):
+        if not (self.progress is None or is_bool(self.progress) or callable(self.progress)):
             raise TypeError(f"progress is {repr_short(self.progress)}: allowed are True, False and a callable")
         if self.trace is not None:
-            self._check_trace(path_of(self.trace, "trace"))
+            self._check_trace(parse_path(self.trace, "trace"))
         if self.max_total_seconds is not None:
             object.__setattr__(self, "max_total_seconds", parse_seconds(self.max_total_seconds, "max_total_seconds"))
 
@@ -75,7 +75,7 @@ class RunOptions:
             raise FileExistsError(errno.EEXIST, said, str(target))
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder", str(target))
-        if self.output is not None and os.path.realpath(target) == os.path.realpath(path_of(self.output, "output")):
+        if self.output is not None and os.path.realpath(target) == os.path.realpath(parse_path(self.output, "output")):
             raise ValueError(f"trace and output are both {quote_text(target)}: name another file for one of them")
         if not target.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, "its folder is not there", str(target))
@@ -190,7 +190,7 @@ def _keeping_trace(timeline: Timeline, store: Store, target: str | PathLike[str]
         yield
     finally:
         if target is not None:
-            atomic_write(path_of(target, "trace"), timeline.text(store.run))
+            atomic_write(parse_path(target, "trace"), timeline.text(store.run))
 
 
 def _stop_when_lost(outcome: Outcome) -> None:

@@ -32,8 +32,8 @@ from bwprof.runs.interrupts import Stops
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.loop import MAX_TIME, RunTimeoutError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
-from bwprof.text.formatting import seconds_text
-from bwprof.text.terminal import spelling
+from bwprof.text.formatting import format_seconds
+from bwprof.text.terminal import escape_stream
 
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.runs.child import main; main()"
 
@@ -71,7 +71,7 @@ def serve(make: Callable[[Callable[[], None]], Answering], request_fd: int, answ
     What `make` makes answers; it gets a function to call now and then, which ends an orphan.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command decides when to stop
-    sys.stderr = spelling(sys.stderr)
+    sys.stderr = escape_stream(sys.stderr)
     logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=logging.WARNING)
     worker = make(_stop_when_orphaned(os.getppid()))
     with os.fdopen(request_fd, encoding="utf-8") as requests, os.fdopen(answer_fd, "w", encoding="utf-8") as answers:
@@ -249,7 +249,7 @@ class ChildExecutor:
             ended = "the process that ran this case was ended"
             if until is not None and time.monotonic() >= until:
                 return unmeasured(spec, self._context, "skipped", f"not finished when {MAX_TIME} was over: {ended}")
-            reason = f"not finished within {seconds_text(limit)} (--max-case-seconds allows more): {ended}"
+            reason = f"not finished within {format_seconds(limit)} (--max-case-seconds allows more): {ended}"
             return unmeasured(spec, self._context, "failed", reason)
         if "error" in answer:
             return unmeasured(spec, self._context, "failed", answer["error"])

@@ -16,7 +16,7 @@ from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
 from bwprof.runs import suites
 from bwprof.runs.suites import Suite, SuiteCase
-from bwprof.text.parsing import as_list, expand_ranges, unknown
+from bwprof.text.parsing import as_list, describe_unknown, expand_ranges
 
 MOST_CASES = 100_000  # each in its precisions: more is a slip, and would take days
 
@@ -135,7 +135,7 @@ def caches_of(asked: tuple[str, ...]) -> tuple[str, ...]:
     """
     for cache in asked:
         if cache not in (*CACHES, BOTH_CACHES):
-            raise ValueError(unknown("cache", cache, (*CACHES, BOTH_CACHES)))
+            raise ValueError(describe_unknown("cache", cache, (*CACHES, BOTH_CACHES)))
     return CACHES if BOTH_CACHES in asked else tuple(dict.fromkeys(asked)) or (DEFAULT_CACHE,)
 
 
@@ -218,7 +218,7 @@ def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequ
     known = dict.fromkeys(name for entry in entries for name in (entry.name, entry.operation))
     for pattern in only:
         if not _named(pattern, *known) and not _named(pattern, *(spec.case for spec in specs)):
-            raise ValueError(unknown("case or operation", pattern, known, where="only"))
+            raise ValueError(describe_unknown("case or operation", pattern, known, where="only"))
 
 
 def _with_cases(request: SweepRequest) -> SweepRequest:
@@ -314,7 +314,7 @@ def _check_used(request: SweepRequest, entries: Sequence[SuiteCase], backend: st
     variants = {name: None for operation in operations for name in registry.variant_names(operation, backend)}
     for name in request.variants:
         if name != EVERY_VARIANT and name not in variants:
-            raise ValueError(unknown(f"variant on {backend}", name, [*variants, EVERY_VARIANT]))
+            raise ValueError(describe_unknown(f"variant on {backend}", name, [*variants, EVERY_VARIANT]))
     if request.seq_lengths and not any(_length_param(operation) for operation in operations):
         raise ValueError(f"--seq-lengths: {', '.join(operations)} has neither seq_len nor kv_len")
     if request.kv_lens is not None and not any(registry.operation(name)["takes_kv_lens"] for name in operations):

@@ -22,7 +22,7 @@ from bwprof.runs.metadata import key_of_row, key_of_spec
 from bwprof.runs.progress import SilentProgress
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import finite_number, quote_text
+from bwprof.text.parsing import finite_or_none, quote_text
 
 MakeExecutor = Callable[[str, int], Executor[Any]]
 
@@ -82,7 +82,7 @@ def _on_device(
     if not numbers:
         return [f"{quote_text(rows[0].get('device'))} is not at hand"] * len(rows)
     planned = _planned(run, str(rows[0].get("backend")))
-    specs = [_spec_of(row, planned, finite_number(run.get("rel_ci"))) for row in rows]
+    specs = [_spec_of(row, planned, finite_or_none(run.get("rel_ci"))) for row in rows]
     if all(isinstance(spec, str) for spec in specs):
         return [str(spec) for spec in specs]
     executor, facts, why = _opened(rows[0], numbers, make)
@@ -212,7 +212,7 @@ def _from_row(row: RowDict, rel_ci: float | None) -> Spec:
 
 def _seconds(run: Mapping[str, Any]) -> float:
     """How long the run sampled each case."""
-    target, most = finite_number(run.get("target_seconds")), finite_number(run.get("max_seconds"))
+    target, most = finite_or_none(run.get("target_seconds")), finite_or_none(run.get("max_seconds"))
     plan = run.get("plan")
     count = len(plan) if isinstance(plan, list) and plan else 1
     return case_seconds(math.inf if target is None else target, count, most)

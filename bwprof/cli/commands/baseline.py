@@ -23,9 +23,9 @@ from bwprof.results.pairs import disturbances, doubts
 from bwprof.results.schema import RowDict
 from bwprof.runs.interrupts import Interrupts
 from bwprof.text import formatting
-from bwprof.text.formatting import figure_text, path_text, plural
-from bwprof.text.parsing import parse_count, quote_text, unknown
-from bwprof.text.terminal import console, print_table
+from bwprof.text.formatting import format_figure, format_path, plural
+from bwprof.text.parsing import describe_unknown, parse_count, quote_text
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     from bwprof.hardware import Choice
@@ -91,7 +91,7 @@ def _list(options: argparse.Namespace) -> int:
     if whole:
         names = ["name", "cases", "processes", "device", "driver", "saved"]
         rows = ([str(line[name]) for name in names] for line in whole)
-        print_table(console(sys.stdout), names, rows, numbers=["cases", "processes"])
+        print_table(make_console(sys.stdout), names, rows, numbers=["cases", "processes"])
     for line in found:
         if line["problem"]:
             sys.stderr.write(f"bwprof: error: {line['problem']}\n")
@@ -103,7 +103,7 @@ def _list(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     found = baselines.load_baseline(options.name, folder=options.dir)
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     for line in _head(found):
         screen.print(line, soft_wrap=True)
     doubted = [", ".join((*disturbances(row), *doubts(row))) for row in found.rows]
@@ -147,14 +147,14 @@ def _figures(row: RowDict, times: Sequence[float]) -> list[str]:
     known = [row["time_ms"], row["time_ms_lo"], row["time_ms_hi"]]
     return [
         *(end if given and math.isfinite(given) else "-" for given, end in zip(known, ends, strict=True)),
-        "-" if isinstance(speed, str) else figure_text(speed.middle, whole_from=1000),
+        "-" if isinstance(speed, str) else format_figure(speed.middle, whole_from=1000),
     ]
 
 
 def _delete(options: argparse.Namespace) -> int:
     for name in options.names:
         path = baselines.delete_baseline(name, folder=options.dir)
-        sys.stderr.write(f"bwprof: baseline {name} is gone ({path_text(path)})\n")
+        sys.stderr.write(f"bwprof: baseline {name} is gone ({format_path(path)})\n")
     return OK
 
 
@@ -234,7 +234,7 @@ def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrup
 def _write(parsed: argparse.Namespace, sources: Sequence[Source]) -> None:
     found = save_baseline.made_of(parsed.name, sources)
     path = baselines.write(found, folder=parsed.dir, force=parsed.force)
-    sys.stderr.write(f"bwprof: baseline {parsed.name} ({plural(len(found.cases), 'case')}) is in {path_text(path)}\n")
+    sys.stderr.write(f"bwprof: baseline {parsed.name} ({plural(len(found.cases), 'case')}) is in {format_path(path)}\n")
     for told in save_baseline.doubts_of(found):
         _log.warning("%s", told)
 
@@ -341,6 +341,6 @@ def main_baseline(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(_USAGE)
         return USAGE
     if given[0] not in _ACTIONS:
-        sys.stderr.write(f"bwprof: error: {unknown('action', given[0], _ACTIONS, where='bwprof baseline')}\n")
+        sys.stderr.write(f"bwprof: error: {describe_unknown('action', given[0], _ACTIONS, where='bwprof baseline')}\n")
         return USAGE
     return _ACTIONS[given[0]](given[1:])

@@ -16,8 +16,8 @@ from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.options import Parser, add_only, run, split
 from bwprof.cli.output import check_picture, choose_targets, is_step_summary
 from bwprof.results.atomic import append_text, atomic_write
-from bwprof.text.parsing import parse_fraction, quote_text, to_ascii, unknown
-from bwprof.text.terminal import console
+from bwprof.text.parsing import describe_unknown, escape_controls, parse_fraction, quote_text
+from bwprof.text.terminal import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,7 +106,7 @@ def _run(options: argparse.Namespace) -> int:
     from bwprof.records.source import side
 
     if options.format not in _FORMATS:
-        raise ValueError(unknown("--format", options.format, _FORMATS))
+        raise ValueError(describe_unknown("--format", options.format, _FORMATS))
     fail_on = read_fail_on(options.fail_on, "--fail-on")
     gate = None if options.gate is None else parse_fraction(options.gate, "--gate")
     if options.plot is not None:
@@ -144,11 +144,11 @@ def _write(options: argparse.Namespace, targets: Mapping[str, str], found: Compa
     heads = [_gate_line(found, gate)] if gate.fail_on != "never" else []
     if options.format == "table":
         piped = "-" in targets.values()
-        _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
+        _print(found, heads, make_console(sys.stderr if piped else sys.stdout), options)
     forms = {
         "csv": lambda: frame.csv_text(found.frame()),
         "json": lambda: _json(found, gate),
-        "markdown": lambda: to_ascii(report.markdown(found, heads, gate)),
+        "markdown": lambda: escape_controls(report.markdown(found, heads, gate)),
     }
     if options.format in forms:
         data_stream("--format").write(forms[options.format]())

@@ -41,7 +41,7 @@ from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import parse_count, parse_fraction, parse_names, parse_seconds, quote_text
-from bwprof.text.terminal import console, print_table
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -258,7 +258,7 @@ def _ab_text(table: ABTable, kind: str) -> str:
 
 
 def _print(table: ABTable) -> None:
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     measured = [row for row in table.rows if row["ratio"] is not None]
     if measured:
         lines = []
@@ -453,7 +453,7 @@ def _drawn(found: pd.DataFrame, target: str) -> bool:
 def _show(found: pd.DataFrame) -> None:
     from bwprof.experiments import ablation_table
 
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     show_table(screen, ablation_table.title(found), ablation_table.table(found), numbers=ablation_table.NUMBERS)
     show_table(screen, "Predicted and measured", ablation_table.gains(found), numbers=ablation_table.GAINS_NUMBERS)
     screen.print()

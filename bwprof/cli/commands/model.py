@@ -29,9 +29,9 @@ from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.metadata import still_to_do
 from bwprof.runs.plan import Plan
-from bwprof.text.formatting import path_text
+from bwprof.text.formatting import format_path
 from bwprof.text.parsing import parse_count, parse_names, quote_text
-from bwprof.text.terminal import console, print_table
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -197,7 +197,7 @@ def _measuring(parsed: argparse.Namespace, *, roofs_are_used: bool) -> dict[str,
 def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, runner.Job]:
     """The rows of a model's run that stay, and what is left to do."""
     if data.get("model") is None:
-        raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {path_text(folder)}")
+        raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {format_path(folder)}")
     plan = runner.earlier_plan(folder, data)
     try:
         asked = Question.from_dict(data["model"])
@@ -254,7 +254,7 @@ def _predict(parsed: argparse.Namespace, asked: Question, devices: Sequence[str 
     write(frame, targets, quiet=True)
     to_stdout = "-" in targets.values()
     if not parsed.quiet:
-        print_step(frame, console(sys.stderr if to_stdout else sys.stdout))
+        print_step(frame, make_console(sys.stderr if to_stdout else sys.stdout))
     return OK
 
 
@@ -268,5 +268,5 @@ def _print_models() -> None:
         sizes = [model.layers, model.hidden, model.num_heads, model.num_kv_heads]
         rare = [f"{model.experts_per_token} of {model.experts}" if model.experts else "-", str(model.window or "-")]
         rows.append((name, f"{model.parameters / 1e9:.3g}", *map(str, sizes), *rare))
-    print_table(console(sys.stdout), ["model", *numbers], rows, numbers=numbers)
+    print_table(make_console(sys.stdout), ["model", *numbers], rows, numbers=numbers)
     sys.stdout.write(f"config.json of: {', '.join(checkpoints.families())}\n")

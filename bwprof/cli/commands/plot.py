@@ -15,8 +15,8 @@ from bwprof.cli.options import MixedParser, Parser, add_only, run
 from bwprof.cli.output import check_picture
 from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.reader import load
-from bwprof.text.formatting import path_text
-from bwprof.text.parsing import nearest, parse_names, quote_text, unknown
+from bwprof.text.formatting import format_path
+from bwprof.text.parsing import describe_unknown, nearest_name, parse_names, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,7 +125,7 @@ def _draw(options: argparse.Namespace) -> int:
         if kind == COMPARISON:
             sys.stdout.write(summary(*means(data)))
     for target in targets:
-        sys.stderr.write(f"bwprof: the picture is {path_text(target)}\n")
+        sys.stderr.write(f"bwprof: the picture is {format_path(target)}\n")
     return OK
 
 
@@ -139,9 +139,9 @@ def _kind_and_files(options: argparse.Namespace) -> tuple[str | None, list[str]]
     files = [*given, *([options.input] if options.input is not None else [])]
     first = files[0] if files else ""
     if kind is None and first and not Path(first).exists() and not Path(first).suffix:
-        near = nearest(first, kinds, likeness=0.6)
+        near = nearest_name(first, kinds, likeness=0.6)
         if near is not None:
-            raise ValueError(unknown("kind of picture", first, kinds))
+            raise ValueError(describe_unknown("kind of picture", first, kinds))
     if not files and kind not in ("ridge", "trend", "roofs"):
         raise ValueError("the following arguments are required: RUN|FILE (bwprof plot --help)")
     return kind, files
@@ -267,7 +267,7 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> in
             sys.stderr.write(f"bwprof: no {name}: {picture}\n")
             continue
         picture.write(named[name], dpi=dpi, dark=options.dark)
-        sys.stdout.writelines(f"{path_text(target)}\n" for target in named[name])
+        sys.stdout.writelines(f"{format_path(target)}\n" for target in named[name])
     return OK
 
 

@@ -13,7 +13,7 @@ from bwprof.importers.detect import load
 from bwprof.importers.frames import COLUMNS as KNOWN
 from bwprof.importers.reader import simplified
 from bwprof.text.formatting import is_missing, plural
-from bwprof.text.parsing import finite_number, quote_text, repr_short
+from bwprof.text.parsing import finite_or_none, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +121,7 @@ def ncu_compare(base: str | PathLike[str] | pd.DataFrame, new: str | PathLike[st
     Examples
     --------
     >>> import pandas as pd
-    >>> from bwprof.importers import ncu_compare
+    >>> from bwprof.importers.ncu.compare import ncu_compare
     >>> before = pd.DataFrame({"kernel": ["copy"], "launch": [0], "time_ms": [0.5], "registers": [32]})
     >>> found = ncu_compare(before, before.assign(time_ms=0.4)).set_index("figure")
     >>> float(found.loc["time_ms", "ratio"]), float(found.loc["registers", "difference"])
@@ -257,7 +257,7 @@ def _figures(base: _Row, new: _Row) -> dict[str, tuple[float, float]]:
 
 
 def _number(value: Any) -> float:
-    found = finite_number(value)
+    found = finite_or_none(value)
     return math.nan if found is None else found
 
 

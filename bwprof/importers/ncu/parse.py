@@ -22,8 +22,8 @@ from bwprof.importers.ncu import ncu_report_module, pages
 from bwprof.importers.ncu.frame import frame
 from bwprof.importers.ncu.launches import PageLaunches
 from bwprof.importers.reader import FileLines, opened, opened_raw, unit, wrong
-from bwprof.text.formatting import seconds_text
-from bwprof.text.parsing import parse_seconds, path_of, quote_text
+from bwprof.text.formatting import format_seconds
+from bwprof.text.parsing import parse_path, parse_seconds, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ def run(command: Sequence[str], limit_s: float | None, output: IO[bytes]) -> End
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             if isinstance(error, subprocess.TimeoutExpired) and limit_s is not None:
-                raise UnavailableError(f"{command[0]} took longer than {seconds_text(limit_s)}: timeout_s=") from None
+                raise UnavailableError(f"{command[0]} took longer than {format_seconds(limit_s)}: timeout_s=") from None
             raise
         said = end_of(errors, _MOST_OUTPUT)
     return Ended(code, said)
@@ -247,12 +247,12 @@ def parse_ncu(path: str | PathLike[str] | Any, *, timeout_s: float = SECONDS) ->
     Examples
     --------
     >>> import bwprof.importers
-    >>> found = bwprof.importers.parse_ncu("raw.csv")  # doctest: +SKIP
+    >>> found = bwprof.importers.ncu.parse.parse_ncu("raw.csv")  # doctest: +SKIP
     >>> found[["case", "time_ms", "dram_gb_s", "pct_peak"]]  # doctest: +SKIP
       case   time_ms    dram_gb_s   pct_peak
     0  cpy  0.501504  4235.754467  88.031665
     """
-    given = path_of(path, "path")
+    given = parse_path(path, "path")
     if is_report(given):
         launches, tool = read(given, timeout_s)
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from bwprof.text.parsing import unknown
+from bwprof.text.parsing import describe_unknown
 
 # GPUs that have the same counters: gfx90a is MI200, gfx94 MI300, gfx95 MI350; from gfx10 on it is RDNA.
 FAMILIES = ("gfx9", "gfx908", "gfx90a", "gfx94", "gfx95", "gfx10", "gfx11", "gfx12")
@@ -134,7 +134,7 @@ def family(gfx: str) -> str:
     name = gfx.strip().lower().partition(":")[0] if isinstance(gfx, str) else ""
     fitting = [found for found in FAMILIES if name.startswith(found)]
     if not fitting or not re.fullmatch(r"gfx[0-9a-f]{1,5}", name):
-        raise ValueError(unknown("gfx", gfx, FAMILIES))
+        raise ValueError(describe_unknown("gfx", gfx, FAMILIES))
     return max(fitting, key=len)
 
 
@@ -171,7 +171,9 @@ def checked(asked: Sequence[str], gfx: str, also: Iterable[str] = ()) -> list[st
         elif instead is not None:
             found += instead.split()
         else:
-            said = unknown("counter", name, sorted(known), where=gfx, see="rocprofv3 --list-avail, on that GPU")
+            said = describe_unknown(
+                "counter", name, sorted(known), where=gfx, see="rocprofv3 --list-avail, on that GPU"
+            )
             raise ValueError(f"{said}; one that it lists and bwprof does not: known=[...]")
     return list(dict.fromkeys(found))
 

@@ -30,7 +30,7 @@ from bwprof.importers.frames import COLUMNS, frame_of
 from bwprof.importers.reader import csv_files, short_name, wrong
 from bwprof.importers.rocprof import table as tables
 from bwprof.importers.rocprof.table import CounterTable
-from bwprof.text.parsing import finite_number, path_of, quote_text, repr_short
+from bwprof.text.parsing import finite_or_none, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -240,11 +240,11 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
 
     Examples
     --------
-    >>> from bwprof.importers import parse_rocprof
+    >>> from bwprof.importers.rocprof.parse import parse_rocprof
     >>> frame = parse_rocprof("counted")  # doctest: +SKIP
     >>> frame[["kernel", "time_ms", "dram_gb_s", "l2_hit_pct"]]  # doctest: +SKIP
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     peak = _peak(peak_gb_s)
     listed = [place] if not place.is_dir() else _files(place)
     found = [tables.read(one) for one in listed]
@@ -261,7 +261,7 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
 
 
 def _peak(given: float | None) -> float:
-    found = finite_number(given)
+    found = finite_or_none(given)
     if given is not None and (found is None or found <= 0):
         raise ValueError(f"peak_gb_s is {repr_short(given)}: a positive, finite number is needed")
     return np.nan if found is None else found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.importers.rocprof import counters as known_counters
 from bwprof.importers.rocprof.parse import parse_rocprof
 from bwprof.results.atomic import atomic_write
-from bwprof.text.parsing import parse_names, path_of, quote_text, repr_short
+from bwprof.text.parsing import parse_names, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +69,7 @@ class RocprofSession:
     ) -> None:
         if version not in (1, 3) or isinstance(version, bool):
             raise ValueError(f"version is {repr_short(version)}: allowed are 1 (rocprof) and 3 (rocprofv3)")
-        self.output_dir = path_of(output_dir, "output_dir")
+        self.output_dir = parse_path(output_dir, "output_dir")
         self.version, self.gfx = version, gfx
         asked = memory_counters(gfx, version) if counters is None else list(parse_names("counters", counters))
         also = [_name(given) for given in parse_names("known", known)] if known else []

@@ -22,7 +22,15 @@ from bwprof.results import columns as results_columns
 from bwprof.results import schema
 from bwprof.results.pairs import DEFAULT_GATE, comparable
 from bwprof.results.reader import unfinished
-from bwprof.text.parsing import parse_fraction, parse_names, path_of, quote_text, repr_short, unknown, whole_number
+from bwprof.text.parsing import (
+    describe_unknown,
+    parse_fraction,
+    parse_int,
+    parse_names,
+    parse_path,
+    quote_text,
+    repr_short,
+)
 
 HistoryCase = dict[str, Any]
 
@@ -200,7 +208,7 @@ def history(
     >>> found[["case", "precision"]].drop_duplicates().shape[0] == found["series"].nunique()
     True
     """
-    root = path_of(folder, "folder")
+    root = parse_path(folder, "folder")
     if not root.is_dir():
         said = "it is no folder" if root.exists() else "no such folder; a sweep makes one"
         raise FileNotFoundError(f"{quote_text(folder)}: {said}")
@@ -208,7 +216,7 @@ def history(
     wanted = {name: parse_names(name, value) for name, value in asked.items() if value is not None}
     if precision is not None:
         wanted["precision"] = tuple(map(registry.precision_name, wanted["precision"]))
-    most = None if last is None else whole_number(last, "last")
+    most = None if last is None else parse_int(last, "last")
     if most is not None and most < 1:
         raise ValueError(f"last is {repr_short(last)}: a number of runs from 1 is needed")
     known = parse_fraction(gate, "gate")
@@ -251,7 +259,7 @@ def _chosen(cases: Sequence[Mapping[str, Any]], wanted: Mapping[str, Sequence[st
         for pattern in patterns if cases else ():
             if not any(fnmatchcase(value, pattern) for found in values for value in found):
                 there = sorted({found[0] for found in values if found})
-                raise ValueError(unknown(name, pattern, _near(pattern, there)))
+                raise ValueError(describe_unknown(name, pattern, _near(pattern, there)))
         for place, found in enumerate(values):
             chosen[place] &= any(fnmatchcase(value, pattern) for value in found for pattern in patterns)
     return chosen

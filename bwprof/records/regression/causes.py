@@ -10,8 +10,8 @@ from typing import Any
 from bwprof.records.keys import positive
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text
-from bwprof.text.parsing import finite_number, quote_text
+from bwprof.text.formatting import format_figure
+from bwprof.text.parsing import finite_or_none, quote_text
 
 _CLOCK, _TRAFFIC, _COUNTED, _ROOF = 0.01, 0.02, 0.05, 0.03  # the least change of a column that explains anything
 
@@ -83,14 +83,14 @@ def _traffic(fast: RowDict, slow: RowDict, new_is_slow: bool) -> str:
     change = new[0] / base[0] - 1
     if (change if new_is_slow else -change) <= _TRAFFIC:
         return ""
-    figures = [figure_text(found[0], whole_from=100) for found in (new, base)]
+    figures = [format_figure(found[0], whole_from=100) for found in (new, base)]
     said = "rose" if change > 0 else "fell"
     return f"DRAM traffic {said} by {100 * abs(change):.1f} %: {figures[0]} {new[1]}, before {figures[1]}"
 
 
 def _moved(row: RowDict) -> tuple[float, str] | None:
     """What was counted between DRAM and the device, and in what; None where nothing was."""
-    parts = [finite_number(row.get(name)) for name in ("dram_bytes_read", "dram_bytes_written")]
+    parts = [finite_or_none(row.get(name)) for name in ("dram_bytes_read", "dram_bytes_written")]
     whole = positive(math.fsum(part for part in parts if part is not None)) if None not in parts else None
     if whole is not None:
         return whole / 1e6, "MB"
@@ -132,7 +132,7 @@ def _roofs(fast: RowDict, slow: RowDict, new_is_slow: bool) -> str:
         if change is not None and change < -_ROOF:
             column = schema.column(name)
             title = column.title or column.name.replace("_", " ")
-            figures = [figure_text(row[name], whole_from=100) for row in (new, base)]
+            figures = [format_figure(row[name], whole_from=100) for row in (new, base)]
             return f"the device's roof changed: {title} {figures[0]} {column.unit}, before {figures[1]}"
     return ""
 

@@ -41,7 +41,7 @@ from bwprof.results.pairs import DEFAULT_GATE, disturbances
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import parse_fraction, quote_text, unknown
+from bwprof.text.parsing import describe_unknown, parse_fraction, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -371,7 +371,7 @@ def read_fail_on(given: str | None, name: str) -> str | float:
     if given in FAIL_ON:
         return given
     if not any(letter.isdigit() for letter in given):
-        raise ValueError(unknown(name, given, (*FAIL_ON, "5%")))
+        raise ValueError(describe_unknown(name, given, (*FAIL_ON, "5%")))
     return parse_fraction(given, name)
 
 

@@ -19,8 +19,8 @@ from bwprof.records.regression.statistics import Spread, alone, moderated, prior
 from bwprof.results import pairs
 from bwprof.results.pairs import differ
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import as_sequence, finite_number, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import finite_or_none, list_items, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,11 +95,11 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
 
     from bwprof.results import frame
 
-    least = finite_number(gate)
+    least = finite_or_none(gate)
     if least is None or not 0 < least < 1:
         raise ValueError(f"gate is {repr_short(gate)}: allowed is a fraction between 0 and 1, such as {DEFAULT_GATE:g}")
-    data = as_pandas(data)
-    frames = [data] if isinstance(data, pd.DataFrame) else as_sequence(data, "data", "a frame, or several, is needed")
+    data = to_pandas(data)
+    frames = [data] if isinstance(data, pd.DataFrame) else list_items(data, "data", "a frame, or several, is needed")
     rows = [row for one in frames for row in frame.to_rows(one)]
     kinds: dict[str | None, list[RowDict]] = {}
     for row in rows:

@@ -12,7 +12,7 @@ from bwprof.records.regression.comparison import Comparison, Gate, parameters
 from bwprof.records.regression.statistics import FAMILY_CHANCE, smallest_threshold
 from bwprof.records.regression.verdicts import FASTER, ONE_SIDED, SAME, SLOWER, UNDECIDED, VERDICTS, CaseVerdict
 from bwprof.results.pairs import DEFAULT_GATE
-from bwprof.text.parsing import quote_text, to_ascii
+from bwprof.text.parsing import escape_controls, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,7 +196,7 @@ def details(comparison: Comparison, places: Sequence[int], *, whole: str = "", c
         words = [word for word in (comparison.cause(place) if causes else "", line.reason) if word]
         if words and (line.verdict != SAME or place in comparison.again):
             change = f" {change_text(line)}" if line.test is not None else ""
-            found.setdefault((_word(line), to_ascii("; ".join(words))), []).append(f"{called[place]}{change}")
+            found.setdefault((_word(line), escape_controls("; ".join(words))), []).append(f"{called[place]}{change}")
     apart, one_sided = _spelt(verdicts.NOT_COMPARABLE), [_spelt(verdict) for verdict in ONE_SIDED]
     open_lines = [place for place in places if comparison.lines[place].verdict == UNDECIDED]
     lines = [describe_undecided(comparison, open_lines)] if open_lines else []

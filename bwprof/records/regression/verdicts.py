@@ -16,7 +16,7 @@ from bwprof.records.source import Source
 from bwprof.results import schema
 from bwprof.results.pairs import DEFAULT_GATE, disturbances, doubts, flags_of
 from bwprof.results.schema import RowDict
-from bwprof.text.parsing import finite_number, quote_text
+from bwprof.text.parsing import finite_or_none, quote_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +265,8 @@ def widening(base: RowDict, new: RowDict) -> float:
     """
     if not disturbances(new):
         return 0.0
-    taken = finite_number(new.get("disturbed_pct"))
-    share = (finite_number(new.get("noise")) or 0.0) if taken is None else taken / 100
+    taken = finite_or_none(new.get("disturbed_pct"))
+    share = (finite_or_none(new.get("noise")) or 0.0) if taken is None else taken / 100
     clocks = [
         before / now - 1
         for name in ("sm_clock_mhz", "mem_clock_mhz")
