@@ -91,9 +91,9 @@ class Case(hardware.Holder):
         **params: int | str,
     ) -> None:
         precision = registry.check_precision(precision)
-        kv_lens = registry.lengths(kv_lens)
-        whole = registry.complete(operation, precision, params, kv_lens)
-        choice = hardware.choose(backend, device)
+        kv_lens = registry.parse_lengths(kv_lens)
+        whole = registry.complete_params(operation, precision, params, kv_lens)
+        choice = hardware.choose_device(backend, device)
         if variant is not None:
             known = registry.variant_names(operation, choice.backend)
             if variant not in known:
@@ -290,7 +290,7 @@ class Case(hardware.Holder):
         """What a sweep would call this."""
         case = self._case
         lens = self._kv_lens
-        told = registry.unusual(case.operation, case.precision, case.params, lens)
+        told = registry.unusual_params(case.operation, case.precision, case.params, lens)
         named = " ".join([case.operation, *(f"{name}={case.params[name]}" for name in told)])
         return Spec(
             registry.case_name(named, lens),
@@ -345,7 +345,7 @@ class Case(hardware.Holder):
         found = self._case.count()
         device = self._device
         if device is not None:
-            hardware.count_devices(device, found)
+            hardware.note_counting(device, found)
         if groups:
             counted = self._case.count_metrics(groups)
             found |= {name: counted.pop(name) for name in ("passes", "metrics_status")}

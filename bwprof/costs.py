@@ -111,13 +111,13 @@ def cost(
     1607424
     """
     precision = registry.check_precision(precision)
-    kv_lens = registry.lengths(kv_lens)
+    kv_lens = registry.parse_lengths(kv_lens)
     if backend is not None:
         backend = registry.check_backend(backend)
     if variant is not None:
         _check_variant(operation, backend, variant)
     if all(_is_single(value) for value in params.values()):
-        whole = registry.complete(operation, precision, params, kv_lens)
+        whole = registry.complete_params(operation, precision, params, kv_lens)
         return Cost(**_core.cost(operation, precision, whole, kv_lens, backend, variant))
     if kv_lens is not None:
         raise ValueError("kv_lens goes with scalar parameters only")
@@ -142,7 +142,7 @@ def _cost_of_arrays(
 ) -> Cost:
     import numpy as np
 
-    columns = shapes(operation, params)
+    columns = param_arrays(operation, params)
     values = np.ascontiguousarray(np.stack([array.ravel() for array in columns.values()], axis=1))
     out = np.empty((values.shape[0], len(fields(Cost))), dtype=np.int64)
     _core.cost_many(operation, precision, values.data, out.data, backend, variant)
@@ -150,7 +150,7 @@ def _cost_of_arrays(
     return Cost(**{field.name: out[:, column].reshape(shape) for column, field in enumerate(fields(Cost))})
 
 
-def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
+def param_arrays(operation: str, params: dict[str, Any]) -> dict[str, Any]:
     """Every parameter of an operation as an int64 array, all of one shape: those given, and the defaults of the rest.
 
     Raises
@@ -162,10 +162,10 @@ def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
 
     arrays: dict[str, Any] = {}
     for name, value in params.items():
-        refuse_no_numbers(operation, name, value)
+        check_numbers(operation, name, value)
         array = np.asarray(value)
         if array.dtype.kind in "UO":  # "4Ki" among them
-            numbers = [registry.value_of(name, item, f"{operation}: {name}") for item in array.ravel().tolist()]
+            numbers = [registry.parse_param(name, item, f"{operation}: {name}") for item in array.ravel().tolist()]
             array = np.array(numbers, dtype=object).reshape(array.shape)
             if all(-(2**63) <= number < 2**63 for number in numbers):
                 array = array.astype(np.int64)
@@ -179,7 +179,7 @@ def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
     known = registry.param_names(operation)
     for name in arrays:
         if name not in known:
-            raise ValueError(registry.unknown_param(operation, name, known))
+            raise ValueError(registry.describe_unknown_param(operation, name, known))
     columns: dict[str, Any] = {}
     for param in registry.operation(operation)["params"]:
         source = param["default_from"]
@@ -189,7 +189,7 @@ def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(columns, broadcast, strict=True))
 
 
-def refuse_no_numbers(operation: str, name: str, value: Any) -> None:
+def check_numbers(operation: str, name: str, value: Any) -> None:
     """ValueError for what an array would take for numbers: bytes, and truth where the parameter is no flag."""
     said = f"{operation}: {name}"
     if isinstance(value, (bytes, bytearray, memoryview)):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def examples() -> tuple[str, ...]:
     """The names of the recorded runs."""
-    return tuple(reader.recorded())
+    return tuple(reader.recorded_runs())
 
 
 def load_example(name: str) -> pd.DataFrame:
@@ -56,5 +56,5 @@ def load_example(name: str) -> pd.DataFrame:
     from bwprof.results import frame
     from bwprof.roofs.limiter import with_limits
 
-    rows, samples, run = reader.read_rows(reader.recorded()[name])
+    rows, samples, run = reader.read_rows(reader.recorded_runs()[name])
     return with_limits(frame.from_rows(rows, run, samples))  # columns that are younger than some of the runs

@@ -6,7 +6,7 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bwprof.hardware import amd_gpu
+from bwprof.hardware import describe_amd_gpu
 from bwprof.roofs.model import Roofs
 from bwprof.text.formatting import format_bytes
 
@@ -21,7 +21,7 @@ class Info(dict[str, Any]):
 
     def _parts(self) -> list[tuple[str, list[dict[str, str]]]]:
 
-        parts = [(f"bwprof {self['version']}", about(self))]
+        parts = [(f"bwprof {self['version']}", build_lines(self))]
         parts += [(f"{device['backend']}:{device['index']}", device_lines(device)) for device in self["devices"]]
         return [(title, [{"what": name, "value": value} for name, value in lines]) for title, lines in parts]
 
@@ -74,13 +74,13 @@ def info(*, probe: bool = False) -> Info:
     found = {
         "version": _core.__version__,
         "build": dict(_core.build),
-        "host": environment.host(),
-        "versions": environment.versions(),
-        "environment": environment.variables(),
+        "host": environment.host_facts(),
+        "versions": environment.package_versions(),
+        "environment": environment.environment_variables(),
         "backends": backends,
         "devices": Devices(_device(row, device["index"], probe) for row in backends for device in row["devices"]),
         "packages": _packages(),
-        "profilers": environment.profilers(),
+        "profilers": environment.find_profilers(),
     }
     return Info(found)
 
@@ -91,9 +91,9 @@ def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
 
     found: dict[str, Any] = {"backend": backend["name"], "index": index}
     try:
-        with hardware.opened(backend["name"], index) as device:
+        with hardware.borrow_device(backend["name"], index) as device:
             free, total = device.memory()
-            facts = hardware.facts(device)
+            facts = hardware.device_facts(device)
             roofs = store.load(store.identity(device.backend, facts))
             return found | {
                 "facts": facts,
@@ -118,7 +118,7 @@ def _counters(device: _core.Device) -> str:
     stream = next(operation for operation in registry.operations() if operation["is_stream"])
     params = {stream["params"][0]["name"]: 1 << 16}
     with _core.Case(device, stream["name"], "fp32", params) as case:
-        return str(hardware.count_devices(device, case.count())["counters_status"])
+        return str(hardware.note_counting(device, case.count())["counters_status"])
 
 
 def _timer(device: _core.Device, name: str, probe: bool) -> str:
@@ -146,13 +146,13 @@ def _packages() -> dict[str, str]:
     return found
 
 
-def about(found: dict[str, Any]) -> list[tuple[str, str]]:
+def build_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     """The build, its libraries and the host."""
     lines = [(f"build: {name}", _format_value(value)) for name, value in found["build"].items()]
     for backend in found["backends"]:
         state = f"{len(backend['devices'])} device(s)" if backend["built"] else "not in this build"
         lines.append((f"backend {backend['name']}", f"{state}{': ' if backend['reason'] else ''}{backend['reason']}"))
-    lines += [("AMD GPU", amd_gpu())] if amd_gpu() else []
+    lines += [("AMD GPU", describe_amd_gpu())] if describe_amd_gpu() else []
     lines += [(name, str(value)) for name, value in found["versions"].items() if name == "python"]
     lines += [(name, value) for name, value in found["packages"].items()]
     for name, tool in found["profilers"].items():

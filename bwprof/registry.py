@@ -145,7 +145,7 @@ def is_predicted(operation_name: str, precision: str, backend: str) -> bool:
     return described and not variant_names(operation_name, backend, precision)
 
 
-def is_without_kernel(operation_name: str, precision: str, backend: str) -> bool:
+def lacks_kernel(operation_name: str, precision: str, backend: str) -> bool:
     """Whether nothing runs an operation in a precision on a host's processor, which has what this build has. Of other
     devices that is not said: a build without their backend knows none of their kernels.
     """
@@ -263,24 +263,24 @@ def flag_names() -> frozenset[str]:
     return frozenset(param["name"] for param in every) - wider
 
 
-def value_of(name: str, value: Any, said: str) -> int:
+def parse_param(name: str, value: Any, said: str) -> int:
     """A parameter's value as a whole number; ValueError, which calls it what is `said`, for anything else."""
     return parse_int(value, said, flag=name in flag_names())
 
 
-def predicted_at(at: str) -> tuple[str, dict[str, int]]:
+def parse_point(at: str) -> tuple[str, dict[str, int]]:
     """The precision and the parameters that a rung is predicted for.
 
     Examples
     --------
-    >>> predicted_at("fp16 M=1 N=4096")
+    >>> parse_point("fp16 M=1 N=4096")
     ('fp16', {'M': 1, 'N': 4096})
     """
     precision, *params = at.split()
     return precision, {name: int(value) for name, _, value in (param.partition("=") for param in params)}
 
 
-def lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "kv_lens") -> tuple[int, ...] | None:
+def parse_lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "kv_lens") -> tuple[int, ...] | None:
     """The lengths of a batch's entries, in their order, however they are given; None for None.
 
     One rule for all that takes kv_lens: whole numbers in anything that has an order (lists, NumPy, pandas), one alone,
@@ -294,7 +294,7 @@ def lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "kv_len
 
     Examples
     --------
-    >>> lengths("100,7Ki"), lengths("100;7000"), lengths(["8..32:x2", 5]), lengths(64)
+    >>> parse_lengths("100,7Ki"), parse_lengths("100;7000"), parse_lengths(["8..32:x2", 5]), parse_lengths(64)
     ((100, 7168), (100, 7000), (8, 16, 32, 5), (64,))
     """
     if kv_lens is None:
@@ -309,13 +309,13 @@ def lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "kv_len
     return tuple(parse_int(length, name) for length in expand_ranges(given, name))
 
 
-def lengths_of(row: Mapping[str, Any]) -> tuple[int, ...] | None:
+def row_lengths(row: Mapping[str, Any]) -> tuple[int, ...] | None:
     """A row's `kv_lens`, "100;7000", as numbers; None where it has none. ValueError for other text."""
-    return lengths(row.get("kv_lens") or None)
+    return parse_lengths(row.get("kv_lens") or None)
 
 
-def lengths_text(kv_lens: Iterable[int] | None) -> str | None:
-    """Lengths as a row's `kv_lens` has them; the inverse of `lengths_of`."""
+def format_lengths(kv_lens: Iterable[int] | None) -> str | None:
+    """Lengths as a row's `kv_lens` has them; the inverse of `row_lengths`."""
     return None if kv_lens is None else ";".join(map(str, kv_lens))
 
 
@@ -340,7 +340,7 @@ def case_name(case: str, kv_lens: str | Iterable[int] | None) -> str:
 def _lengths_name(kv_lens: str | tuple[int, ...]) -> str:
     """The lengths' part of a name; "" for a column's text that names none: a caller's own, one that was cut."""
     try:
-        found = lengths(kv_lens) or ()
+        found = parse_lengths(kv_lens) or ()
     except ValueError:
         return ""
     if len(found) <= _MOST_NAMED:
@@ -352,15 +352,15 @@ def _lengths_name(kv_lens: str | tuple[int, ...]) -> str:
     return f"kv_lens={len(found)} of {least}..{most} #{digest:08x}"
 
 
-def unknown_param(operations: str, name: str, known: Iterable[str], *, where: str = "") -> str:
+def describe_unknown_param(operations: str, name: str, known: Iterable[str], *, where: str = "") -> str:
     """One sentence for a parameter that operations do not have; lengths are none, and where they go: in a suite's file,
     which `where` names, beside the parameters.
 
     Examples
     --------
-    >>> unknown_param("gemm", "m", ["M", "N"])
+    >>> describe_unknown_param("gemm", "m", ["M", "N"])
     "unknown parameter of gemm 'm': did you mean 'M'? Allowed: M, N"
-    >>> unknown_param("attention_decode", "kv_lens", ["batch", "kv_len"])
+    >>> describe_unknown_param("attention_decode", "kv_lens", ["batch", "kv_len"])
     'kv_lens is no parameter: lengths are given by --kv-lens 100,7000 (in Python kv_lens=[100, 7000])'
     """
     if name == "kv_lens":
@@ -370,7 +370,7 @@ def unknown_param(operations: str, name: str, known: Iterable[str], *, where: st
     return describe_unknown(f"parameter of {operations}", name, known, where=where)
 
 
-def complete(
+def complete_params(
     operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
 ) -> dict[str, int]:
     """All parameters with their defaults, after every check.
@@ -384,8 +384,8 @@ def complete(
     known = param_names(operation_name)
     for name in params:
         if name not in known:
-            raise ValueError(unknown_param(operation_name, name, known))
-    whole = {name: value_of(name, value, f"{operation_name}: {name}") for name, value in params.items()}
+            raise ValueError(describe_unknown_param(operation_name, name, known))
+    whole = {name: parse_param(name, value, f"{operation_name}: {name}") for name, value in params.items()}
     for name, value in whole.items():
         if not -(2**63) <= value < 2**63:
             raise ValueError(f"{operation_name}: {name} is {repr_short(value)}, which does not fit in 64 bits")
@@ -399,22 +399,22 @@ def complete(
     return _core.complete(operation_name, check_precision(precision), whole, kv_lens)
 
 
-def unusual(
+def unusual_params(
     operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
 ) -> list[str]:
     """The parameters whose values are not what they would be if they alone were left out.
 
     Examples
     --------
-    >>> unusual("gemm", "fp32", {"M": 64, "beta": 0})
+    >>> unusual_params("gemm", "fp32", {"M": 64, "beta": 0})
     ['M']
     """
-    whole = complete(operation_name, precision, params, kv_lens)
+    whole = complete_params(operation_name, precision, params, kv_lens)
 
     def differs(name: str) -> bool:
         rest = {other: value for other, value in params.items() if other != name}
         try:
-            return complete(operation_name, precision, rest, kv_lens)[name] != whole[name]
+            return complete_params(operation_name, precision, rest, kv_lens)[name] != whole[name]
         except ValueError:  # without it the others do not fit together
             return True
 

@@ -285,7 +285,7 @@ def sweep(
     request = SweepRequest(
         operations=parse_names("operations", operations),
         params={name: whole_numbers(name, value) for name, value in params.items()},
-        kv_lens=registry.lengths(kv_lens),
+        kv_lens=registry.parse_lengths(kv_lens),
         precisions=parse_names("precision", precision),
         variants=parse_names("variant", variant),
         caches=parse_names("cache", cache),
@@ -359,7 +359,7 @@ def _check_labels(labels: Mapping[str, Any]) -> None:
     from bwprof.results import schema
 
     for name in labels:
-        if name in schema.names() or name == schema.SAMPLES:
+        if name in schema.column_names() or name == schema.SAMPLES:
             raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
 
 

@@ -198,9 +198,11 @@ def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pyte
     monkeypatch.setattr(api, "run", seen)
     with pytest.raises(KeyboardInterrupt):
         bwprof.ablation("gemm", **SMALL)
-    precision, params = registry.predicted_at(registry.operation("gemm")["variants"]["cpu"][0]["at"])
+    precision, params = registry.parse_point(registry.operation("gemm")["variants"]["cpu"][0]["at"])
     assert asked[0].precisions == (precision,)
-    assert asked[0].params == {name: (value,) for name, value in registry.complete("gemm", precision, params).items()}
+    assert asked[0].params == {
+        name: (value,) for name, value in registry.complete_params("gemm", precision, params).items()
+    }
     with pytest.raises(KeyboardInterrupt):
         bwprof.ablation("gemm", M=3, **SMALL)
     assert asked[1].precisions == ("fp32",)
@@ -210,7 +212,7 @@ def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pyte
 def test_a_prediction_does_not_count_over_a_rung_that_was_left_out() -> None:
     """`blocked` is predicted over the rung before it, not over `naive`."""
     names = registry.variant_names("gemm", "cpu")
-    at = registry.predicted_at(registry.operation("gemm")["variants"]["cpu"][-1]["at"])
+    at = registry.parse_point(registry.operation("gemm")["variants"]["cpu"][-1]["at"])
     shape = {name: value // 8 for name, value in at[1].items()}
     found = bwprof.ablation("gemm", variant=[names[0], names[-1]], **shape, **SMALL)
     assert found["predicted_here"].tolist()[1:] == [False]

@@ -173,7 +173,7 @@ def test_texts_of_every_type_may_be_missing(name: str) -> None:
 def test_what_pandas_reads_of_a_csv_file(plain: pd.DataFrame, tmp_path: Path) -> None:
     """Its texts, that is: pandas' older readers of numbers err in the last digit."""
     plain.to_csv(tmp_path / "a.csv", index=False)
-    texts = [name for name, kind in schema.kinds().items() if kind == "text"]
+    texts = [name for name, kind in schema.column_kinds().items() if kind == "text"]
     read, written = frame.to_rows(pd.read_csv(tmp_path / "a.csv")), frame.to_rows(plain)
     assert [[row[name] for name in texts] for row in read] == [[row[name] or None for name in texts] for row in written]
 

@@ -192,7 +192,7 @@ def test_a_format_without_a_kernel_is_no_better_than_the_kernels_that_were_measu
 @pytest.mark.parametrize(("limiter", "narrower"), [("memory", 0.5), ("latency", 1.0), ("kernel", 1.0)])
 def test_what_no_kernel_runs_takes_as_long_as_its_like_launches_included(limiter: str, narrower: float) -> None:
     """Of a short product a launch is a large part: it is no share of a roof, and does not shrink with the bytes."""
-    names = [column.name for column in columns.columns()]
+    names = [column.name for column in columns.all_columns()]
     wide = dict.fromkeys(names) | {"operation": "gemm", "precision": "fp16", "M": 1, "N": 512, "K": 512, "beta": 0}
     wide |= {"time_ms": 0.02, "limiter": limiter, "status": "ok"}
     row = wide | {"precision": "fp8_e4m3", "time_ms": None, "limiter": None, "status": "predicted"}
@@ -344,7 +344,7 @@ def test_a_layer_in_one_graph() -> None:
 def test_a_prediction_has_a_sweeps_columns() -> None:
     found = bwprof.model_step("llama-3.1-8b", device="A100-80GB", batch=[1, 16], prefill=True)
     assert list(found.frame.columns[-len(LABELS) :]) == list(LABELS)
-    assert set(schema.names()) <= set(found.frame.columns)
+    assert set(schema.column_names()) <= set(found.frame.columns)
     assert set(found.frame["status"]) == {"predicted"}
     # 16.1 GB less embeddings at 90 % of a stream's speed, which is below 2 039 GB/s
     assert 15.0 / 2039 * 1e3 / 0.9 < found.time_ms < 1.2 * 15.5 / 2039 * 1e3 / 0.9

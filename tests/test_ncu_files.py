@@ -452,20 +452,20 @@ def test_capturing_without_ncu() -> None:
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_installed_profilers_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bwprof.info import about
+    from bwprof.info import build_lines
 
-    assert environment.profilers() == dict.fromkeys(("ncu", "nsys", "rocprof", "rocprofv3"))
+    assert environment.find_profilers() == dict.fromkeys(("ncu", "nsys", "rocprof", "rocprofv3"))
     fake(tmp_path, "ncu", "echo 'Nsight Compute (c) 2018-2025'; echo 'Version 2025.3.1.0 (build 3)'", monkeypatch)
     fake(tmp_path, "nsys", "exit 1", monkeypatch)
     fake(tmp_path, "rocprofv3", "echo 'version: 1.0.0, git: x'", monkeypatch)
-    found = environment.profilers()
+    found = environment.find_profilers()
     assert found["ncu"] == {"path": str(tmp_path / "ncu"), "version": "2025.3.1.0"}
     assert found["nsys"] == {"path": str(tmp_path / "nsys"), "version": ""}
     assert found["rocprofv3"] == {"path": str(tmp_path / "rocprofv3"), "version": "1.0.0"}
     fake(tmp_path, "nsys", "exec sleep 30", monkeypatch)
     monkeypatch.setattr(environment, "_VERSION_SECONDS", 0.05)
-    assert environment.profilers()["nsys"] == {"path": str(tmp_path / "nsys"), "version": ""}
-    told = dict(about(bwprof.info()))
+    assert environment.find_profilers()["nsys"] == {"path": str(tmp_path / "nsys"), "version": ""}
+    told = dict(build_lines(bwprof.info()))
     assert told["profiler rocprof"] == "not found"
     assert told["profiler ncu"].endswith(str(tmp_path / "ncu"))
 

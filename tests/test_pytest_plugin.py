@@ -474,7 +474,7 @@ def test_a_test_of_a_gpu_says_why_there_is_none(inside: pytest.Pytester) -> None
 def test_nobody_times_while_another_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no other worker's session takes its turn
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    choice = hardware.choose("cpu")
+    choice = hardware.choose_device("cpu")
     with fixture.alone_on(choice):
         child = """
 import fcntl, sys

@@ -102,8 +102,8 @@ def test_python_the_shell_and_suites_read_alike() -> None:
     suite = suites.parse(SUITE + b'params = { kv_len = ["1..8:x2", 100] }\nkv_lens = "1..3:+1"', source="a.toml")
     assert suite.cases[0].params == {"kv_len": wanted}
     assert suite.cases[0].kv_lens == (1, 2, 3)
-    assert registry.lengths(["1..8:x2", 100]) == wanted
-    assert registry.lengths("1..8:x2") == (1, 2, 4, 8)
+    assert registry.parse_lengths(["1..8:x2", 100]) == wanted
+    assert registry.parse_lengths("1..8:x2") == (1, 2, 4, 8)
 
 
 def test_a_sweep_over_a_range() -> None:

@@ -32,7 +32,7 @@ def test_a_key_is_what_identifies_a_case() -> None:
     assert keys.key(one) == keys.key(same)
     for name in ("operation", "case", "precision", "variant", "cache", "timer", "backend", "device", "kv_lens"):
         assert keys.key(one) != keys.key(one | {name: "other"}), name
-    for name in schema.all_param_names():
+    for name in schema.param_names():
         assert keys.key(one) != keys.key(one | {name: 12345}), name
 
 

@@ -463,8 +463,8 @@ def test_what_the_command_cannot_use(
 
 def test_a_damaged_runs_metadata_make_a_page(no_pictures: None) -> None:
     damaged = {"argv": 7, "facts": [1], "roofs": {"points": [{"x": 1}]}, "host": "x", "versions": {"a": {}}, "build": 3}
-    text = json_file.text([row("a", "fp32")], [None], {**damaged, "started": {"a": 1}, "environment": {"A": [1]}})
-    rows, samples, run = json_file.parse(text, "t")
+    text = json_file.json_text([row("a", "fp32")], [None], {**damaged, "started": {"a": 1}, "environment": {"A": [1]}})
+    rows, samples, run = json_file.parse_results(text, "t")
     from bwprof.results import frame
 
     assert "The answer" in page(document_of_runs(runs_of(frame.from_rows(rows, run, samples))))

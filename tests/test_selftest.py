@@ -20,7 +20,7 @@ from bwprof.cli.guard import USAGE
 from bwprof.measuring import operation as specs
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context
-from bwprof.results.pairs import differ
+from bwprof.results.pairs import times_differ
 from bwprof.selftest import cache, repeat, timers
 from bwprof.selftest.bench import Bench, PartReport
 from bwprof.text import terminal
@@ -46,7 +46,7 @@ def row(low: float, median: float, high: float) -> dict[str, float]:
     ],
 )
 def test_rows_differ_by_interval_and_gate(one: dict[str, float], other: dict[str, float], expected: bool) -> None:
-    assert differ(one, other) is expected
+    assert times_differ(one, other) is expected
 
 
 @pytest.mark.parametrize(

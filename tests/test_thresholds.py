@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bwprof.records.regression import statistics
 from bwprof.records.regression.statistics import Spread
-from bwprof.results.pairs import differ
+from bwprof.results.pairs import times_differ
 
 
 # Student's t, from printed tables (Abramowitz and Stegun, table 26.10).
@@ -128,7 +128,7 @@ def test_of_single_processes_it_is_the_rule_of_before(
     test = statistics.plain_test(reaches, gate)
     difference = abs(math.log(other / one))
     if not math.isclose(difference, test.threshold, abs_tol=1e-9):  # at the very edge rounding decides
-        assert (difference > test.threshold) == differ(first, second, gate=gate)
+        assert (difference > test.threshold) == times_differ(first, second, gate=gate)
 
 
 def test_the_gate_keeps_its_promise_on_normal_noise() -> None:

@@ -183,7 +183,7 @@ class Answer:
         pairs = set(
             zip(values.words(own, "operation").astype(str), values.words(own, "backend").astype(str), strict=True)
         )
-        return bool(pairs) and all(registry.is_without_kernel(name, narrow, backend) for name, backend in pairs)
+        return bool(pairs) and all(registry.lacks_kernel(name, narrow, backend) for name, backend in pairs)
 
     def trusting(self) -> str:
         """How sure the figures are: what was checked, what is doubted, what is left out."""

@@ -121,9 +121,9 @@ def pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
     from bwprof.results import pairs as results_pairs
 
     every = results_frame.to_rows(data)
-    groups = results_pairs.groups((row for row in every if row["status"] in ("ok", "predicted")), every)
+    groups = results_pairs.group_precisions((row for row in every if row["status"] in ("ok", "predicted")), every)
     found = []
-    for label, group in zip(results_pairs.labels(groups), groups, strict=True):
+    for label, group in zip(results_pairs.label_groups(groups), groups, strict=True):
         rows = [_timed(group.rows[precision]) if precision in group.rows else None for precision in (wide, narrow)]
         if rows[0] is None or rows[1] is None:
             continue
@@ -311,7 +311,7 @@ def _line(row: RowDict, narrow: str, known: _Known) -> dict[str, Any]:
     if reach is not None:
         ratio, source = ratio * reach, f"{source}; bandwidth at these bytes {format_short(reach, '.2f')}x"
     then, reason = _at_least(row["time_ms"] / (line["byte_ratio"] * ratio), row, known.rate)
-    if registry.is_without_kernel(row["operation"], narrow, str(row["backend"])):
+    if registry.lacks_kernel(row["operation"], narrow, str(row["backend"])):
         reason = "; ".join([*([reason] if reason else []), f"no kernel takes {narrow} here yet"])
     gain = row["time_ms"] / then
     line |= {"efficiency_ratio": ratio, "efficiency_source": source}
@@ -338,7 +338,7 @@ def _bytes_in(row: RowDict, precision: str) -> tuple[tuple[int, int] | None, str
     try:
         names = registry.param_names(row["operation"])
         params = {name: row[name] for name in names if row.get(name) is not None}
-        lengths = registry.lengths_of(row)
+        lengths = registry.row_lengths(row)
         found = costs.cost(row["operation"], precision=precision, kv_lens=lengths, **params)
     except ValueError as error:
         return None, str(error)

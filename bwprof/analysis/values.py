@@ -153,7 +153,7 @@ def limits_of(data: pd.DataFrame) -> LimiterColumns:
 def _limiting() -> tuple[str, ...]:
     """The columns that may say what limits a row."""
     groups = ("time", "work", "roofs")
-    return ("cache", "status", *(column.name for column in results_columns.columns() if column.group in groups))
+    return ("cache", "status", *(column.name for column in results_columns.all_columns() if column.group in groups))
 
 
 def attained(data: pd.DataFrame) -> NDArray[np.float64]:

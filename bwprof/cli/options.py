@@ -15,7 +15,7 @@ from bwprof.analysis.prediction import DEFAULT_EFFICIENCY
 from bwprof.cli.guard import OK, USAGE, coded, data_stream, guarded
 from bwprof.records.proof import ROOT
 from bwprof.results import reader
-from bwprof.results.reader import located
+from bwprof.results.reader import find_recorded
 from bwprof.results.schema import range_of
 from bwprof.roofs import store
 from bwprof.roofs.model import WORDS, RoofsArgument, check
@@ -312,7 +312,7 @@ def roofs(options: argparse.Namespace) -> RoofsArgument | None:
         return "auto" if options.recalibrate else None
     if options.roofs in WORDS:
         return check(options.roofs)
-    if not located(Path(options.roofs)).exists():
+    if not find_recorded(Path(options.roofs)).exists():
         raise ValueError(describe_unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
     try:
         return store.read(Path(options.roofs))
@@ -378,7 +378,7 @@ def read_single(given: Sequence[str]) -> dict[str, int]:
     result: dict[str, int] = {}
     for name, values in read_params(given).items():
         if name == "kv_lens":
-            raise ValueError(registry.unknown_param("", name, ()))
+            raise ValueError(registry.describe_unknown_param("", name, ()))
         if len(values) != 1:
             raise ValueError(f"--param {quote_text(name)} has {len(values)} values: one is needed")
         result[name] = values[0]
@@ -389,7 +389,7 @@ def efficiency_of(given: str | None) -> float | pd.DataFrame:
     """What predictions take for their kernels, from an option: a share, or measured results."""
     if given is None:
         return DEFAULT_EFFICIENCY
-    if reader.located(Path(given)).exists():
+    if reader.find_recorded(Path(given)).exists():
         return reader.load(given)
     return share(given, "--efficiency", ", or a run's folder or file")
 
@@ -405,7 +405,11 @@ def write(found: pd.DataFrame, targets: Mapping[str, str], *, quiet: bool = Fals
                 sys.stderr.write(f"bwprof: predictions are in {format_path(name)}\n")
             continue
         rows = frame.to_rows(found)
-        text = csv_file.text(rows) if kind == "csv" else json_file.text(rows, [None] * len(rows), found.attrs["run"])
+        text = (
+            csv_file.csv_text(rows)
+            if kind == "csv"
+            else json_file.json_text(rows, [None] * len(rows), found.attrs["run"])
+        )
         data_stream(f"--{kind} -").write(text)
 
 
@@ -535,7 +539,7 @@ def request(options: argparse.Namespace) -> SweepRequest:
         counters=options.counters,
         metrics=split(options.metrics, "--metrics"),
         target_seconds=limit(options.target_seconds, "--target-seconds"),
-        kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
+        kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
         rel_ci=parse_fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
         max_seconds=limit(options.max_seconds, "--max-seconds", from_zero=True),
         only=split(options.only, "--only"),

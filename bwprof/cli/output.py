@@ -21,7 +21,7 @@ from bwprof import environment
 from bwprof.cli.guard import data_stream
 from bwprof.cli.options import DEFAULT_OUTPUT
 from bwprof.results import export, reader
-from bwprof.results.atomic import atomic_write, holds_something, is_open_file, is_plain_target, sync_folder
+from bwprof.results.atomic import atomic_write, has_content, is_open_stream, is_plain_target, sync_folder
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Claims, Store
 from bwprof.text.formatting import format_path
@@ -90,7 +90,7 @@ def check_picture(option: str, name: str, *, force: bool, targets: Mapping[str, 
 
 def check_free(name: str, *, force: bool) -> None:
     """ValueError for a file that would be replaced, and `--force` was not given."""
-    if not force and holds_something(Path(name)):
+    if not force and has_content(Path(name)):
         raise ValueError(f"{quote_text(name)} exists already: name another file, or replace it with --force")
 
 
@@ -298,7 +298,7 @@ def is_file(target: Path | TextIO) -> bool:
 
 def _dash(name: str | None) -> str | None:
     """'-' for every name of the standard output (/dev/stdout, ...), where the summary must not go as well."""
-    if name is None or not is_open_file(Path(name)):
+    if name is None or not is_open_stream(Path(name)):
         return name
     try:
         return "-" if os.path.samestat(os.stat(name), os.fstat(1)) else name
@@ -333,7 +333,7 @@ def _check_inputs(parsed: argparse.Namespace, targets: Targets) -> None:
 def _check_new(targets: Targets, resumed: str | None) -> None:
     """Nobody's file is replaced without a word; a run that goes on may replace its own."""
     for target in targets.every:
-        if not isinstance(target, Path) or target.parent == targets.folder or not holds_something(target):
+        if not isinstance(target, Path) or target.parent == targets.folder or not has_content(target):
             continue
         if target in targets.prometheus and _opens_with(target, export.OPENING):
             continue  # made to be replaced, again and again

@@ -46,9 +46,9 @@ def print_step(data: pd.DataFrame, screen: Console) -> None:
 def print_tables(data: pd.DataFrame, screen: Console) -> None:
     """The same of a frame; of several devices one after the other."""
     from bwprof.results import frame
-    from bwprof.results.pairs import by_device
+    from bwprof.results.pairs import group_by_device
 
-    parts = by_device(frame.to_rows(data)) if data[_DEVICE_COLUMNS].nunique().gt(1).any() else []
+    parts = group_by_device(frame.to_rows(data)) if data[_DEVICE_COLUMNS].nunique().gt(1).any() else []
     for number, rows in enumerate(parts):
         told = (rows[0][name] for name in ("hostname", "device", "device_uuid"))
         screen.print(("\n" if number else "") + " ".join(name for name in told if name))
@@ -62,7 +62,7 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
     """The summary as rich renderables, 120 columns wide at most."""
     lines, _ = summary_rows(data)
     others = [name for name in _measured(lines) if name not in PAIR]
-    gb_s, share = (schema.column(name).unit for name in ("bandwidth_gb_s", "pct_limit"))
+    gb_s, share = (schema.find_column(name).unit for name in ("bandwidth_gb_s", "pct_limit"))
     headers = ["case", "variant", *(f"{name.upper()}\n{gb_s}" for name in (*PAIR, *others))]
     ratios = [f"{gb_s}\nratio", "bytes\nratio", "time\ngain", f"{share}\nlimit"]
     result: list[RenderableType] = []
@@ -260,7 +260,7 @@ def _least_width(name: str, cells: Sequence[str], text: int, *, whole: bool) -> 
 
 
 def _is_text(name: str) -> bool:
-    return schema.kinds().get(name, "text") == "text"
+    return schema.column_kinds().get(name, "text") == "text"
 
 
 def _print_block(screen: Console, cells: dict[str, list[str]], data: pd.DataFrame) -> None:

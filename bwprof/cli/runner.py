@@ -40,7 +40,7 @@ from bwprof.records import proof
 from bwprof.results import csv_file, export, reader, schema
 from bwprof.results.atomic import atomic_write, is_plain_target
 from bwprof.results.schema import RowDict
-from bwprof.results.writer import Claims, Store, claimed, release
+from bwprof.results.writer import Claims, Store, claim_files, release_claims
 from bwprof.roofs import model
 from bwprof.roofs.model import RoofsArgument
 from bwprof.runs import metadata
@@ -105,7 +105,7 @@ def write_late(store: Store, targets: Targets, timeline: Timeline | None) -> Non
     if targets.classic:
         _write(targets.classic, csv_file.classic_text(store.rows))
     if targets.prometheus:
-        _write(targets.prometheus, export.text(store.rows))
+        _write(targets.prometheus, export.prometheus_text(store.rows))
     if targets.trace and timeline is not None:
         _write(targets.trace, timeline.text(store.run))
 
@@ -252,11 +252,11 @@ def resume(
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
     folder = _run_folder(parsed.resume, parent)
     with interrupts.at_once(), unwritable():
-        claims = claimed([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
+        claims = claim_files([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
     try:  # nobody else writes there from before it is read
         return _go_on(parsed, argv, interrupts, folder, claims, given, continued)
     finally:
-        release(claims)
+        release_claims(claims)
 
 
 def _go_on(
@@ -271,7 +271,7 @@ def _go_on(
     with interrupts.at_once():
         rows, samples, data = reader.read_rows(folder)
         kept, strangers, job = continued(folder, data, rows)
-        choice = hardware.choose(data["backend"], data["device_index"])
+        choice = hardware.choose_device(data["backend"], data["device_index"])
         chosen = _earlier_roofs(folder, data) if given.roofs is None else given.roofs
         data |= metadata.chosen_roofs(chosen)
     for now, before in [(part.choice, part.run) for part in job.parts] or [(choice, data)]:
@@ -338,7 +338,7 @@ def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]
         stay, missing, more = still_to_do(plan.specs, [rows[place] for place in own])
         kept += [own[place] for place in stay]
         strangers += more
-        choice = hardware.choose(section["backend"], section["device_index"])
+        choice = hardware.choose_device(section["backend"], section["device_index"])
         parts.append(DevicePart(choice, missing, section, plan.target_seconds))
     return sorted(kept), strangers, Job(first, parts[0].items, parts=parts if len(parts) > 1 else ())
 
@@ -371,7 +371,7 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
 def _run_folder(name: str, parent: Path) -> Path:
     for candidate in (Path(name), parent / name):
         if candidate.is_dir():
-            return reader.run_in(candidate)
+            return reader.find_run(candidate)
     known = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
     raise ValueError(describe_unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
 

@@ -115,7 +115,7 @@ def _name_case(spec: Spec) -> Spec:
     if spec.precision not in registry.operation(spec.operation)["precisions"]:
         allowed = ", ".join(registry.operation(spec.operation)["precisions"])
         raise ValueError(f"{spec.operation} has no precision {spec.precision}: allowed are {allowed}")
-    told = registry.unusual(spec.operation, spec.precision, spec.params, spec.kv_lens)
+    told = registry.unusual_params(spec.operation, spec.precision, spec.params, spec.kv_lens)
     named = " ".join([spec.operation, *(f"{name}={spec.params[name]}" for name in told)])
     return replace(spec, case=registry.case_name(named, spec.kv_lens))
 
@@ -253,7 +253,7 @@ def ab(
     )
     given_options = Options(
         params,
-        registry.lengths(kv_lens),
+        registry.parse_lengths(kv_lens),
         parse_names("precision", precision),
         parse_names("cache", cache),
         timer,
@@ -288,7 +288,7 @@ def is_same(names: tuple[str, str], wanted: PlaceRequest, commits: Sequence[str]
 def _named(
     names: tuple[str, str], options: Options, wanted: PlaceRequest, where: tuple[str | None, Device], how: StopRule
 ) -> pd.DataFrame:
-    choice = hardware.choose(*where)
+    choice = hardware.choose_device(*where)
     tasks = works(*names, options, choice.backend)
     table = ab_run.start(choice, how, None, {})
     with ExitStack() as stack:
@@ -298,10 +298,10 @@ def _named(
             pairs = ab_run.pairs_apart(tasks, make)
         else:
             commits = []
-            device = stack.enter_context(hardware.opened(choice.backend, choice.index))
+            device = stack.enter_context(hardware.borrow_device(choice.backend, choice.index))
             if wanted.threads is not None:
                 device.limit_threads(wanted.threads)
-            table.run["facts"] = hardware.facts(device)
+            table.run["facts"] = hardware.device_facts(device)
             pairs = ab_run.pairs_here(tasks, device)
         return _all(ab_run.with_note(pairs, same=is_same(names, wanted, commits)), how, table, ab_run.nothing_compared)
 
@@ -317,10 +317,10 @@ def _functions(
 ) -> pd.DataFrame:
     caches = caches_of(options.caches)
     names = (name_of(functions[0]), name_of(functions[1]))
-    with hardware.opened_chosen(*where) as (choice, device):
+    with hardware.borrow_current(*where) as (choice, device):
         if threads is not None:
             device.limit_threads(threads)
-        table = ab_run.start(choice, how, None, {"facts": hardware.facts(device)})
+        table = ab_run.start(choice, how, None, {"facts": hardware.device_facts(device)})
         pairs = []
         for cache in caches:
             one, other = (

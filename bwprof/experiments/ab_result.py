@@ -17,8 +17,8 @@ from bwprof import _core
 from bwprof.experiments import ab_session
 from bwprof.experiments.ab_session import LEAST_UNITS, LEVEL, NAMES, Found
 from bwprof.results.csv_file import quoted_formula
-from bwprof.results.json_file import plain
-from bwprof.results.schema import clean
+from bwprof.results.json_file import to_json_value
+from bwprof.results.schema import clean_text
 from bwprof.text.formatting import format_seconds, plural
 
 if TYPE_CHECKING:
@@ -90,13 +90,16 @@ class ABTable:
         made = pd.DataFrame(
             {name: pd.Series([row[name] for row in self.rows], dtype=kind) for name, kind in COLUMNS.items()}
         )
-        made.attrs = {"run": plain(self.run), "pairs": plain(self.details)}
+        made.attrs = {"run": to_json_value(self.run), "pairs": to_json_value(self.details)}
         return made
 
     def json_text(self) -> str:
         """The whole as a document."""
         rows = [row | detail for row, detail in zip(self.rows, self.details, strict=True)]
-        return json.dumps(plain({"paired": VERSION, "run": self.run, "rows": rows}), indent=1, allow_nan=False) + "\n"
+        return (
+            json.dumps(to_json_value({"paired": VERSION, "run": self.run, "rows": rows}), indent=1, allow_nan=False)
+            + "\n"
+        )
 
     def csv_text(self) -> str:
         """Header and rows."""
@@ -111,7 +114,7 @@ class ABTable:
 def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    return repr(value) if isinstance(value, (bool, int, float)) else quoted_formula(clean(str(value)))
+    return repr(value) if isinstance(value, (bool, int, float)) else quoted_formula(clean_text(str(value)))
 
 
 def row_of(

@@ -77,7 +77,7 @@ class ABWorker:
         what = ab_sides.from_dict(request["work"])
         with elsewhere(self._device):
             self._side = side_of(self._device, what, Path(request["folder"]), self._poll)
-        return {"facts": hardware.facts(self._device)}
+        return {"facts": hardware.device_facts(self._device)}
 
     def close(self) -> None:
         """Give everything back."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware, kernels, registry
-from bwprof.errors import SweepError, keeping
+from bwprof.errors import SweepError, attach_frame
 from bwprof.experiments import ablation_table, torch_peers
 from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
@@ -104,11 +104,11 @@ def ablation(
         raise ValueError(describe_unknown("vs", str(vs), [torch_peers.TORCH]))
     if cache not in CACHES:
         raise ValueError(describe_unknown("cache", str(cache), CACHES))
-    choice = hardware.choose(backend, device)
+    choice = hardware.choose_device(backend, device)
     ladder = _ladder(op, choice.backend, parse_names("variant", variant))
-    lens = registry.lengths(kv_lens)
+    lens = registry.parse_lengths(kv_lens)
     precision, given = _place(ladder, precision, merge_keywords(grid, params, "grid"), lens)
-    whole = registry.complete(op, precision, given, lens)
+    whole = registry.complete_params(op, precision, given, lens)
     known = [row["name"] for row in ladder if precision in row["precisions"]]
     registry.check_kernels((op, row["name"] if variant else None, precision, choice.backend) for row in ladder)
     place = f"{choice.backend}:{choice.index}"
@@ -204,7 +204,7 @@ def _ending(error: BaseException, kept: _LadderState, known: Sequence[str]) -> B
     )
     if getattr(error, "fatal", False):
         return SweepError(f"the device is lost, only a new process can use it again: {error}", found)
-    return keeping(error, found)
+    return attach_frame(error, found)
 
 
 def _ladder(op: str, backend: str, asked: Sequence[str]) -> list[dict[str, Any]]:
@@ -237,19 +237,19 @@ def _place(
     at = ladder[0]["at"]
     if at is None or params or kv_lens is not None:
         return registry.check_precision("fp32" if precision is None else precision), dict(params)
-    predicted_for, shape = registry.predicted_at(at)
+    predicted_for, shape = registry.parse_point(at)
     return registry.check_precision(predicted_for if precision is None else precision), dict(shape)
 
 
 def _is(op: str, precision: str, params: Mapping[str, int], at: str) -> bool:
     """Whether a ladder's name of a precision and a shape means this one."""
-    predicted_for, shape = registry.predicted_at(at)
-    return predicted_for == precision and registry.complete(op, precision, shape) == params
+    predicted_for, shape = registry.parse_point(at)
+    return predicted_for == precision and registry.complete_params(op, precision, shape) == params
 
 
 def _shape(op: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None) -> str:
     """The parameters that are not what they would be anyway."""
-    told = registry.unusual(op, precision, params, kv_lens)
+    told = registry.unusual_params(op, precision, params, kv_lens)
     named = " ".join(f"{name}={params[name]}" for name in told)
     return registry.case_name(named, kv_lens) or "default shape"
 
@@ -270,7 +270,7 @@ def _measure_peers(kept: _LadderState, choice: Choice, spec: Spec, roofs: RoofsA
     timer = next((str(row["timer"]) for row in kept.rows.values() if row["timer"]), None)
     asked = torch_peers.PeerRequest(spec, timer, "stored" if roofs == "auto" else roofs, max_seconds)
     try:
-        with hardware.opened(choice.backend, choice.index) as device:
+        with hardware.borrow_device(choice.backend, choice.index) as device:
             for peer, row in torch_peers.measured(device, asked, kept.wanted):
                 kept.beside.append((peer.name, row))
     except Exception as error:

@@ -313,7 +313,7 @@ class _Reader:
                 if self._add(self.on_host, event, kind, UNKNOWN):
                     self._span(event)
             elif category in self.categories or len(self.categories) < 100:
-                self.categories[schema.clean(category)[:80]] += 1
+                self.categories[schema.clean_text(category)[:80]] += 1
 
     def notes(self) -> list[str]:
         """What was left out."""
@@ -374,7 +374,7 @@ class _Reader:
                 known = type(major) is int and type(minor) is int and 0 < major < 1000 and 0 <= minor < 1000
                 name = one.get("name")
                 return (
-                    schema.clean(name) if isinstance(name, str) else f"GPU {number}",
+                    schema.clean_text(name) if isinstance(name, str) else f"GPU {number}",
                     f"{major}.{minor}" if known else None,
                     _count(one.get("numSms")),
                 )

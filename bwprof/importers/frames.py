@@ -22,7 +22,7 @@ from bwprof.results.atomic import read_text
 from bwprof.results.columns import ValueKind
 from bwprof.results.csv_file import quoted_formula, unquoted_formula
 from bwprof.results.foreign import FORMAT, is_document
-from bwprof.results.json_file import plain
+from bwprof.results.json_file import to_json_value
 from bwprof.text.formatting import is_missing, plural
 from bwprof.text.parsing import quote_text, repr_short
 
@@ -42,7 +42,7 @@ class ImportedColumn(NamedTuple):
 
 def _shared(*names: str) -> list[ImportedColumn]:
     """Columns that bwprof's own rows have, under the same names."""
-    found = map(schema.column, names)
+    found = map(schema.find_column, names)
     return [ImportedColumn(column.name, column.unit, column.kind, column.text) for column in found]
 
 
@@ -156,9 +156,9 @@ def begins(text: str) -> bool:
 
 def json_text(found: pd.DataFrame) -> str:
     """Rows, and what the frame's `attrs` say of them; missing values are null."""
-    told = {str(name): plain(value) for name, value in found.attrs.items()}
+    told = {str(name): to_json_value(value) for name, value in found.attrs.items()}
     rows = [
-        {str(name): None if is_missing(value) else plain(value) for name, value in row.items()}
+        {str(name): None if is_missing(value) else to_json_value(value) for name, value in row.items()}
         for row in found.to_dict(orient="records")
     ]
     return json.dumps({"format": FORMAT, **told, "rows": rows}, indent=1) + "\n"
@@ -177,7 +177,7 @@ def csv_text(found: pd.DataFrame) -> str:
 def _cell(value: Any) -> str:
     if is_missing(value):
         return ""
-    return quoted_formula(schema.clean(value)) if isinstance(value, str) else str(plain(value))
+    return quoted_formula(schema.clean_text(value)) if isinstance(value, str) else str(to_json_value(value))
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -293,7 +293,7 @@ class _Values:
             if self._kind is not None:
                 return place
             self._texts = [None if math.isnan(value) else repr(value) for value in self._numbers]
-        self._texts += [schema.clean(unquoted_formula(cell)) if cell else None for cell in cells]
+        self._texts += [schema.clean_text(unquoted_formula(cell)) if cell else None for cell in cells]
         return None
 
     def values(self) -> Sequence[Any]:
@@ -339,7 +339,7 @@ def _frame(path: Path, data: Mapping[str, Sequence[Any]], told: Mapping[str, Any
         if isinstance(values, array) and _KINDS.get(name) != "text":
             made[name] = np.frombuffer(values)
         elif _KINDS.get(name, "text" if words else "number") == "text":
-            made[name] = [schema.free(value) for value in values]
+            made[name] = [schema.clean_value(value) for value in values]
         else:
             made[name] = np.array([math.nan if value is None else value for value in values], np.float64)
     tool = told.get("tool")

@@ -272,7 +272,7 @@ class _Export:
     def _texts(self, names: list[Any]) -> dict[Any, str]:
         """What names are called: text itself, and numbers of the table of strings."""
         wanted = {name for name in names if type(name) is int}
-        found: dict[Any, str] = {name: schema.clean(name) for name in names if isinstance(name, str)}
+        found: dict[Any, str] = {name: schema.clean_text(name) for name in names if isinstance(name, str)}
         for table, key in _STRINGS:
             if table not in self._kinds or not wanted:
                 continue
@@ -281,7 +281,7 @@ class _Export:
             for batch in self._rows(table, (key, "value")):
                 for number, value in batch:
                     if number in wanted and isinstance(value, str):
-                        found[number] = schema.clean(value[:_LONGEST_TEXT])
+                        found[number] = schema.clean_text(value[:_LONGEST_TEXT])
             break
         return {name: found.get(name) or f"kernel {repr_short(name)}" for name in names}
 
@@ -323,7 +323,7 @@ class _Export:
             if type(one["id"]) is int and isinstance(one["name"], str):
                 capability = f"{major}.{minor}" if known else None
                 count = units if type(units) is int and 0 < units < 2**31 else None
-                found[one["id"]] = schema.clean(one["name"]), capability, count
+                found[one["id"]] = schema.clean_text(one["name"]), capability, count
         return found
 
     def _transfers(self, table: str, kind: str, found: TimelineLaunches) -> None:
@@ -384,7 +384,7 @@ def _of_csv(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
                 if len(cells) != len(header):
                     said = f"it has {len(cells)} cells where the header has {len(header)}: the file is not whole"
                     raise wrong(place, line, said)
-            names += [schema.clean(cells[columns["kernel"][0]]) for _, cells in batch]
+            names += [schema.clean_text(cells[columns["kernel"][0]]) for _, cells in batch]
             if len(names) > MOST_NAMES:  # each has a row
                 raise too_many(place)
             for name, values in listed.items():

@@ -20,7 +20,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from bwprof.results.csv_file import cells_of
+from bwprof.results.csv_file import split_cells
 from bwprof.text.parsing import quote_text
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def cells(path: Path, number: int, text: str) -> list[str]:
         if text.count('"') == 2 * len(found):  # every cell is quoted, and no quotation mark is within any
             return found
     try:
-        rows = cells_of(text, strict=True)
+        rows = split_cells(text, strict=True)
     except csv.Error as error:
         raise wrong(path, number, f"this is no CSV: {error}") from None
     if len(rows) != 1:

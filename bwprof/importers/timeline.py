@@ -95,7 +95,7 @@ class TimelineLaunches:
     def place(self, name: str, kind: str, setup: Setup = UNKNOWN) -> int:
         """The place of a name, with how it was launched where that is not known yet."""
         if len(name) > schema.MOST_TEXT:
-            name = schema.clean(name)
+            name = schema.clean_text(name)
         place = self._places.setdefault((name, kind), len(self._setups))
         if place == len(self._setups):
             self._setups.append(setup)
@@ -125,7 +125,7 @@ class TimelineLaunches:
         middle = (begins + (counts - 1) // 2, begins + counts // 2)
         whole = float(totals.sum()) if whole_ms is None else whole_ms
         keys = list(self._places)
-        names = {key: schema.clean(key[0]) for key in keys}
+        names = {key: schema.clean_text(key[0]) for key in keys}
         data: dict[str, Any] = {
             "kernel": [names[keys[place]] for place in ranked],
             "case": [_case(names[keys[place]], keys[place][1]) for place in ranked],
@@ -176,7 +176,7 @@ def moved_columns(
     """
     given = check_mapping(bytes, "bytes")
     names = data["kernel"]
-    told = foreign.named(given, dict.fromkeys(names)) if given else {}
+    told = foreign.match_patterns(given, dict.fromkeys(names)) if given else {}
     read, written = np.full(len(names), np.nan), np.full(len(names), np.nan)
     means, varies = (read.copy(), np.zeros(len(names), bool)) if recorded is None else recorded
     counts, over_ms = data.get("count", np.ones(len(names))), np.array(data["time_ms"], np.float64)
@@ -186,7 +186,7 @@ def moved_columns(
             if callable(value) and not hasattr(value, "bytes_read"):
                 setup = setups[place]._asdict() if setups else {}
                 value = value({column: np.asarray(values[place]).item() for column, values in data.items()} | setup)
-            (read[place], written[place], _), varies[place] = foreign.mean_work(name, value, counts[place])
+            (read[place], written[place], _), varies[place] = foreign.mean_call_bytes(name, value, counts[place])
         elif means[place] >= 0:
             share = (0, 1) if data["kind"][place] == FILL else _direction(name)
             read[place], written[place] = (means[place] * part for part in share)

@@ -366,7 +366,7 @@ def _without_kernels(question: Question, base: StepFigures, weights: str, kv: st
     """Whether nothing runs an operation of the step in other formats on its device, a CPU."""
     backend = str(base.rows[0]["backend"])
     found = _other_parts(question, base, weights, kv) or []
-    return any(registry.is_without_kernel(part.operation, part.precision, backend) for part in found)
+    return any(registry.lacks_kernel(part.operation, part.precision, backend) for part in found)
 
 
 def part_of(row: StepRow) -> StepPart:

@@ -156,7 +156,7 @@ def model_step(
     )
     elsewhere = predicted_on(device, how.roofs, predict=parse_bool(predict, "predict"))
     if elsewhere is not None:
-        from bwprof.results.atomic import holds_something
+        from bwprof.results.atomic import has_content
         from bwprof.results.reader import save
 
         used = how.roofs == "auto" or how.roofs is elsewhere[0]
@@ -173,7 +173,7 @@ def model_step(
         )
         frame = executor.predicted(asked, elsewhere, 0.9 if efficiency is None else efficiency)
         if output is not None:
-            if not force and holds_something(Path(output)):
+            if not force and has_content(Path(output)):
                 said = "exists already: name another file, or replace it with force=True"
                 raise FileExistsError(errno.EEXIST, said, str(Path(output)))
             save(frame, output)
@@ -181,7 +181,7 @@ def model_step(
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
     (here,) = each_device(device)
-    choice = hardware.choose(backend, here)
+    choice = hardware.choose_device(backend, here)
     plan = executor.plan_of(executor.pieces_of(asked), max_seconds=most)
     data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
     frame = api.into_frame(
@@ -243,7 +243,7 @@ def _is_elsewhere(device: str) -> bool:
     from bwprof.analysis.prediction.catalogue import card_of
 
     try:
-        kind, index = hardware.parse(device)
+        kind, index = hardware.parse_device(device)
         if kind is None and all(found["index"] != index for found in hardware.devices()):
             return bool(catalogue.alike(device))  # "4090" is no number of a device here
     except ValueError as error:

@@ -151,7 +151,7 @@ def parts(
         own = point.kv if entry["formats"] == KV else point.weights
         shares = (stored or {}).get(entry.get("tensor", ""), {own: 1.0})
         for precision, times in _divided(count, shares):
-            whole = registry.complete(entry["operation"], precision, params)
+            whole = registry.complete_params(entry["operation"], precision, params)
             names = entry["role"], entry["operation"], precision
             found.append(StepPart(*names, whole, times, entry["formats"], entry.get("tensor", "")))
     return found

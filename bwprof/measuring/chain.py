@@ -118,7 +118,7 @@ def _measured(
             labels={},
         )
         # The cases' own handle is in use while it launches: the one that measures is another.
-        with hardware.opened(device.backend, device.index) as handle:
+        with hardware.borrow_device(device.backend, device.index) as handle:
             roofs: RoofsArgument = context.roofs if context.roofs is not None else False
             contexts = Contexts(context.run_id, handle, roofs, (chain.cache,), poll=poll)
             outcome = measure_on(handle, subject, contexts, max_seconds=max_seconds, poll=poll)

@@ -85,7 +85,7 @@ class Subject:
         if self.cache not in ("cold", "hot"):
             raise ValueError(describe_unknown("cache", str(self.cache), ("cold", "hot")))
         if "kv_lens" in self.labels:
-            lens = registry.lengths_text(registry.lengths(self.labels["kv_lens"]))
+            lens = registry.format_lengths(registry.parse_lengths(self.labels["kv_lens"]))
             object.__setattr__(self, "labels", {**self.labels, "kv_lens": lens})
         for name, value in self.labels.items():
             check_label(name, value)
@@ -101,16 +101,16 @@ def check_label(name: str, value: Any) -> None:
     """
     if name == schema.SAMPLES:
         raise ValueError(f"'{name}' are a row's raw samples: take another name for the label")
-    if name not in schema.names():
+    if name not in schema.column_names():
         return
-    if name not in {*schema.all_param_names(), *_LABEL_COLUMNS}:
+    if name not in {*schema.param_names(), *_LABEL_COLUMNS}:
         raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
     if name == "kv_lens":
-        registry.lengths(value)
+        registry.parse_lengths(value)
         return
-    kind = schema.kinds()[name]
+    kind = schema.column_kinds()[name]
     try:
-        schema.normalise(value, kind)
+        schema.parse_value(value, kind)
     except (TypeError, ValueError):
         raise ValueError(
             f"{name} = {repr_short(value)}: the column of that name holds {schema.describe_kind(kind)}: "
@@ -291,7 +291,7 @@ def measure(
     )
     rel_ci, max_seconds = parse_fraction(rel_ci, "rel_ci"), parse_seconds(max_seconds, "max_seconds", from_zero=True)
     check_callable(poll, "poll")
-    with hardware.opened_chosen(backend, device) as (_, handle):
+    with hardware.borrow_current(backend, device) as (_, handle):
         registry.check_metrics(subject.metrics, handle.backend)
         contexts = Contexts(new_run_id(), handle, held_against, (cache,), poll=poll)
         check_threads(roof_threads, contexts.threads)
@@ -475,7 +475,7 @@ def _counted(device: _core.Device, subject: Subject) -> dict[str, Any]:
     if subject.cache != "cold":
         return {"counters_status": "not counted: counters see a cold call, this row is hot"}
     try:
-        return hardware.count_devices(device, device.count_call(subject.function, sets=subject.sets))
+        return hardware.note_counting(device, device.count_call(subject.function, sets=subject.sets))
     except _core.DeviceError as error:
         if error.fatal:
             raise

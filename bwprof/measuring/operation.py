@@ -89,7 +89,7 @@ class Spec:
         allowed = registry.operation(spec.operation)["precisions"]
         precision = registry.check_precision(spec.precision)
         usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row
-        whole = registry.complete(spec.operation, usable, spec.params, spec.kv_lens)
+        whole = registry.complete_params(spec.operation, usable, spec.params, spec.kv_lens)
         return replace(spec, precision=precision, params=whole)
 
     def blank_row(self, context: Context) -> RowDict:
@@ -100,7 +100,7 @@ class Spec:
             operation=self.operation,
             precision=self.precision,
             case=self.case,
-            kv_lens=registry.lengths_text(self.kv_lens),
+            kv_lens=registry.format_lengths(self.kv_lens),
             variant=self.variant,
             cache=self.cache,
             seed=self.seed,

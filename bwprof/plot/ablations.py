@@ -75,8 +75,8 @@ def picture(data: pd.DataFrame | str | PathLike[str]) -> Drawing:
 
 
 def _rows(given: pd.DataFrame | str | PathLike[str]) -> list[dict[str, Any]]:
-    data = reader.read(given) if isinstance(given, (str, PathLike)) else given
-    data = need_columns(data, *reader.COLUMNS, what="a ladder, which bwprof.ablation measures")
+    data = reader.read_ablation(given) if isinstance(given, (str, PathLike)) else given
+    data = need_columns(data, *reader.ABLATION_COLUMNS, what="a ladder, which bwprof.ablation measures")
     rows = [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
     if not any(_speed(row) for row in rows):
         raise ValueError("there are no rungs to draw: none ran with a right result")

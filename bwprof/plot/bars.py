@@ -137,7 +137,7 @@ def picture(data: Any, *, layout: str = PAGE) -> Drawing:
     if not isinstance(layout, str) or layout not in (PAGE, SLIDE):
         raise ValueError(describe_unknown("layout", layout, (PAGE, SLIDE)))
     rows = rows_of(data)[0]
-    groups = pairs.groups(rows)
+    groups = pairs.group_precisions(rows)
     if not groups:
         raise ValueError("there are no rows to draw")
     present = {row["precision"] for row in rows}
@@ -212,7 +212,7 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
     shared, labels = _labels(plan.lines, plan.groups)
     ax.set_yticks(range(len(plan.lines)), labels, parse_math=False)
     ax.set_xlim(0, reach)
-    ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=written + 2)
+    ax.set_xlabel(schema.find_column("bandwidth_gb_s").label, fontsize=written + 2)
     head, notes = "Effective memory bandwidth by precision", [*_devices(plan), *filter(None, (shared, *omitted))]
     notes += [note for note in remarks(plan.rows()) if not note.startswith("not drawn")]  # which stand in their lines
     add_title(ax, head, notes, room, points=14 if plan.slide else 11)
@@ -443,7 +443,7 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
             ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
             handles.append(Rectangle((0, 0), 1, 1, facecolor=look.color, hatch=look.hatch, label=label, **ground))
     marked = {arithmetic for roof, arithmetic in map(_roof, timed) if roof and measured_or_none(roof)}
-    told = {False: f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"}
+    told = {False: f"{schema.find_column('attainable_gb_s').title}: a plain stream of the same bytes"}
     told[True] = "arithmetic roof, where it is nearer"
     handles += [
         make_handle(
@@ -453,7 +453,7 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
         for arithmetic in sorted(marked)
     ]  # fmt: skip
     if _peak(plan.groups) is not None:
-        handles.append(make_handle(schema.column("peak_gb_s").title, color=colors.soft, **_PEAK_LOOK))
+        handles.append(make_handle(schema.find_column("peak_gb_s").title, color=colors.soft, **_PEAK_LOOK))
     empty = why_hollow(timed if plan.dots else [row | {"flags": "", "verified": None} for row in timed])
     if empty:
         mark: dict[str, Any] = {"marker": "o" if plan.dots else "s", "markersize": 5, "linewidth": 0}
@@ -470,7 +470,7 @@ def _labels(lines: Sequence[str | PrecisionGroup], groups: Sequence[PrecisionGro
     cases = [str(group.first["case"]) for group in groups]
     shared, rest = distinguish_names(cases)
     brief = dict(zip(cases, rest, strict=True))
-    apart = dict(zip(map(id, groups), pairs.distinctions(groups), strict=True))
+    apart = dict(zip(map(id, groups), pairs.distinguish_groups(groups), strict=True))
     labels = [
         cut(line, _LONGEST_NAME)
         if isinstance(line, str)
@@ -485,7 +485,7 @@ def _label(line: PrecisionGroup, name: str, apart: str, groups: Sequence[Precisi
     first = line.first
     same_case = [other for other in groups if other.first["case"] == first["case"]]
     alike = [other for other in same_case if other.variants == line.variants and other.rows.keys() == line.rows.keys()]
-    sizes = [name for name in schema.all_param_names() if len({other.first.get(name) for other in alike}) > 1]
+    sizes = [name for name in schema.param_names() if len({other.first.get(name) for other in alike}) > 1]
     words = [f"{name}={first[name]}" for name in sizes if first.get(name) is not None and name not in first["case"]]
     rest = cut(" ".join([*filter(None, [apart]), *words]), _LONGEST_NAME // 2)
     return f"{cut(name, _LONGEST_NAME - len(rest))} {rest}".rstrip()
@@ -538,7 +538,7 @@ def _draw_panel(ax: Axes, case: str, means: Mapping[str, float]) -> None:
         ax.text(place, means[name], format_figure(means[name], whole_from=100), ha="center", va="bottom", fontsize=8)
     ax.set_xticks(range(len(names)), [escape_controls(name).upper() for name in names], fontsize=8, parse_math=False)
     ax.set_title(cut(case, _LONGEST), fontsize=9, parse_math=False)
-    ax.set_ylabel(schema.column("bandwidth_gb_s").unit, fontsize=8)
+    ax.set_ylabel(schema.find_column("bandwidth_gb_s").unit, fontsize=8)
     ax.set_xlim(-0.5, len(names) - 0.5)
     ax.set_ylim(0, 1.15 * max(means.values()) or 1.0)
     ax.spines[["top", "right"]].set_visible(False)

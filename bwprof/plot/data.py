@@ -56,11 +56,11 @@ def rows_of(data: Any) -> tuple[list[RowDict], pd.DataFrame]:
     A shape that stands in several of a model's steps is there once.
     """
     from bwprof.analysis.values import drop_repeated_shapes
-    from bwprof.results.frame import compared_rows
+    from bwprof.results.frame import rows_with_comparisons
     from bwprof.roofs.limiter import with_limits
 
     frame = drop_repeated_shapes(frame_of(data))
-    return compared_rows(with_limits(frame)), frame
+    return rows_with_comparisons(with_limits(frame)), frame
 
 
 def predicted(row: Mapping[str, Any]) -> bool:
@@ -127,7 +127,7 @@ def number_column(name: str, given: str) -> columns.Column:
     from bwprof.text.parsing import describe_unknown, parse_name
 
     parse_name(given, name)
-    known = {column.name: column for column in columns.columns() if column.kind in ("number", "integer")}
+    known = {column.name: column for column in columns.all_columns() if column.kind in ("number", "integer")}
     if given not in known:
         raise ValueError(f"{name}: {describe_unknown('column of numbers', given, known, see='bwprof columns')}")
     return known[given]

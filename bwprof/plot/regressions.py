@@ -195,7 +195,7 @@ def _range(lines: Sequence[_Line]) -> tuple[float, float, bool]:
 def _axis(ax: Axes, attrs: Any, *, factors: bool) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-    column = schema.column(str(attrs.get("metric", "time_ms")))
+    column = schema.find_column(str(attrs.get("metric", "time_ms")))
     title = column.title or column.name.replace("_", " ")
     if factors:
         ax.set_xlabel(f"{title}, new / base")

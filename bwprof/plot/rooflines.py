@@ -126,7 +126,7 @@ def _plan(rows: Sequence[RowDict]) -> _Plan:
     """What is drawn, of the first device that has something to draw."""
     if not rows:
         raise ValueError("there are no rows to draw")
-    devices = pairs.by_device(rows)
+    devices = pairs.group_by_device(rows)
     for own in devices:
         timed = [row for row in own if measured_or_none(row.get("time_ms")) and row["status"] in ("ok", "predicted")]
         shared, names = distinguish_names(_names(timed))
@@ -179,7 +179,7 @@ def _point(row: RowDict, name: str) -> _Point | None:
     rate = rate or flops / time_ms / 1e9
     if not (intensity > 0 and rate > 0):
         return None
-    shape = tuple(row.get(param) for param in schema.all_param_names())
+    shape = tuple(row.get(param) for param in schema.param_names())
     return _Point(name, shape, row["precision"], intensity, rate, time_ms, hollow(row))
 
 
@@ -221,8 +221,8 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     counts = _counts(spots, colors.text)
     names = [*_ridge_names(ax, plan, looks, colors), *counts, *_case_names(plan, colors.text)]
     name_points(ax, names, at, lines_at, fontsize=points - 0.5)
-    ax.set_xlabel(schema.column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic "))
-    ax.set_ylabel(schema.column("tflops").label)
+    ax.set_xlabel(schema.find_column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic "))
+    ax.set_ylabel(schema.find_column("tflops").label)
     notes = [plan.device, *plan.notes] if plan.device else plan.notes
     add_title(ax, "Predicted roofline" if plan.word() == "predicted" else "Roofline", notes, room)
     dress(ax, grid="both")

@@ -115,7 +115,7 @@ def picture(data: Any, *, x: str | None = None, y: str = "bandwidth_gb_s") -> Dr
 
 def varying(rows: Sequence[RowDict]) -> dict[str, int]:
     """The parameters with several values, and how many, those with the most first."""
-    counts = {name: len({row.get(name) for row in rows} - {None}) for name in schema.all_param_names()}
+    counts = {name: len({row.get(name) for row in rows} - {None}) for name in schema.param_names()}
     counts |= {name: count for name, count in _own_counts(rows).items() if name not in counts}
     return dict(sorted(((name, count) for name, count in counts.items() if count > 1), key=lambda found: -found[1]))
 
@@ -127,7 +127,7 @@ def _own_counts(rows: Sequence[RowDict]) -> dict[str, int]:
 
 
 def _own_names(rows: Sequence[RowDict]) -> list[str]:
-    return [name for name in schema.more_names(rows) if name not in ("count", "role", *STEP) or "model" not in rows[0]]
+    return [name for name in schema.extra_names(rows) if name not in ("count", "role", *STEP) or "model" not in rows[0]]
 
 
 def _tells_apart(rows: Sequence[RowDict], label: str, where: Sequence[str], x: str) -> bool:
@@ -173,7 +173,7 @@ def _chosen(rows: Sequence[RowDict], x: str | None, choice: Mapping[str, int]) -
 def column_of(name: str) -> Column:
     """A column of the schema, or a caller's own."""
     try:
-        return schema.column(name)
+        return schema.find_column(name)
     except KeyError:
         return Column(name, "number", "")
 
@@ -185,7 +185,7 @@ def axis_label(column: Column) -> str:
 
 def _lines(rows: Sequence[RowDict], x: str, choice: Mapping[str, int]) -> list[_Line]:
     """Rows by precision, and by what else tells them apart, each along the parameter."""
-    names = dict.fromkeys((*choice, *schema.all_param_names(), *_APART))
+    names = dict.fromkeys((*choice, *schema.param_names(), *_APART))
     apart = [name for name in names if name != x and len({row.get(name) for row in rows}) > 1]
     where = [name for name in apart if name not in _SELDOM]
     for name in (name for name in apart if name in _SELDOM):  # a variant changes along a line: it is no line's own
@@ -292,7 +292,7 @@ def _attainable(ax: Axes, plan: _Plan, looks: Mapping[str, Any], color: str) -> 
             curves.add(key)
             ax.plot(*_split(points), color=looks[line.precision].color, linewidth=1.0, linestyle=":", zorder=2.5)
             drawn = True
-    label = f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"
+    label = f"{schema.find_column('attainable_gb_s').title}: a plain stream of the same bytes"
     return [make_handle(label, color=color, linewidth=1.0, linestyle=":")] if drawn else []
 
 
@@ -309,7 +309,7 @@ def _cliffs(ax: Axes, plan: _Plan, color: str) -> list[Any]:
     """Rings around rows that take more time than their neighbours' work explains."""
     from matplotlib.lines import Line2D
 
-    swept = plan.x.name in schema.all_param_names() or not plan.x.group
+    swept = plan.x.name in schema.param_names() or not plan.x.group
     rows = [cliff.slow for line in plan.lines if swept for cliff in along(line.rows, plan.x.name)]
     look: dict[str, Any] = {"marker": "o", "markersize": 10, "color": "none", "markeredgecolor": color, "linewidth": 0}
     ax.plot([float(row[plan.x.name]) for row in rows], [float(row[plan.y.name]) for row in rows], zorder=3.3, **look)

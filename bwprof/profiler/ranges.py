@@ -19,7 +19,7 @@ from bwprof.hardware import Device
 from bwprof.measuring.callables import check_callable, name_of, only_makes
 from bwprof.profiler.schedule import ScheduleArgument, Scheduled, make_schedule
 from bwprof.results.atomic import atomic_write
-from bwprof.results.export import Slice, TraceDocument, pulses
+from bwprof.results.export import Slice, TraceDocument, counter_points
 from bwprof.text.parsing import (
     describe_unknown,
     escape_controls,
@@ -68,7 +68,7 @@ def trace_text(where: Where, events: Mapping[str, Sequence[Event]], most: int) -
                 figures["bandwidth_gb_s"] = _core.bandwidth_gb_s(read + written, ns / 1e9)
             own.append(Slice(name, (begin - zero) / 1e3, ns / 1e3, figures))
         slices += own
-        trace.counter(process, f"GB/s {name}", pulses(own, "bandwidth_gb_s"))
+        trace.counter(process, f"GB/s {name}", counter_points(own, "bandwidth_gb_s"))
     trace.track(process, where.track, slices, slack_us=0.0 if where.exact else _SLACK_US)
     return trace.text()
 
@@ -228,7 +228,7 @@ class Profiler(hardware.Holder, Scheduled):
         self._core.switch(value)
 
     def _open(self) -> None:
-        choice = hardware.chosen(*self._where)
+        choice = hardware.choose_current(*self._where)
         with hardware.preserve_current_device(choice.backend):
             device = hardware.open_device(choice.backend, choice.index)
             try:
@@ -307,7 +307,7 @@ class Profiler(hardware.Holder, Scheduled):
             "timer": "" if device is None else _core.backend_facts(device.backend)["range_clock"],
             "floor_us": floor_ms * 1e3,
             "backend": "" if device is None else device.backend,
-            "device": "" if device is None else hardware.facts(device)["name"],
+            "device": "" if device is None else hardware.device_facts(device)["name"],
         }
         return frame
 
@@ -425,7 +425,7 @@ class Profiler(hardware.Holder, Scheduled):
         if device is None:
             return Where("no device", "ranges", exact=True)
         facts = _core.backend_facts(device.backend)
-        name = f"{device.backend}:{device.index} {hardware.facts(device)['name']}"
+        name = f"{device.backend}:{device.index} {hardware.device_facts(device)['name']}"
         stream = hardware.stream_handle(self._stream, device.index) if facts["has_streams"] else None
         return Where(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
 

@@ -77,7 +77,7 @@ def torch_profiler_rows(
     held_against = check_roofs(roofs)
     given = check_mapping(bytes, "bytes")
     found, whole_ms = _gathered(_events(prof), given)
-    names = foreign.named(given, found)
+    names = foreign.match_patterns(given, found)
     context = _context(found, held_against)
     rows = []
     for name, one in sorted(found.items(), key=lambda item: -sum(item[1].times_ms)):
@@ -86,7 +86,7 @@ def torch_profiler_rows(
         labels = {"calls": len(one.times_ms), "total_ms": total, "share_pct": share}
         ran = Ran(name, one.kind, one.times_ms, timer=_TIMER, labels=labels)
         if name in names:
-            work, varies = foreign.mean_work(name, given[names[name]], len(one.times_ms))
+            work, varies = foreign.mean_call_bytes(name, given[names[name]], len(one.times_ms))
             ran.bytes_read, ran.bytes_written, ran.flops = work
             if not varies and len(one.shapes) > 1:
                 ran.notes = ["its calls have different shapes: give a list of the bytes of each"]
@@ -121,7 +121,7 @@ def _gathered(events: Iterable[Any], given: Mapping[str, Any]) -> tuple[dict[str
     whole_ms = sum(sum(one.times_ms) for one in found.values())
     more: dict[str, _Found] = {}
     for event in all_events:
-        named = any(foreign.matches(event.name, pattern) for pattern in given)
+        named = any(foreign.matches_pattern(event.name, pattern) for pattern in given)
         if named and event.name not in found and _kind(event) == _HOST and event.device_time_total:
             _add(more, event, "operator", event.device_time_total / 1e3, _place(on_device[0]))
     return found | more, whole_ms
@@ -156,7 +156,7 @@ def _context(found: Mapping[str, _Found], held_against: RoofsArgument) -> Contex
         return Context(new_run_id(), backend, {}, None)
     if len(places) > 1:
         raise ValueError(f"the profile is of several devices ({', '.join(places)}): roofs are one's, pass roofs=False")
-    choice = hardware.choose(None, places[0])
-    with hardware.opened(choice.backend, choice.index) as device:
-        facts = hardware.facts(device)
+    choice = hardware.choose_device(None, places[0])
+    with hardware.borrow_device(choice.backend, choice.index) as device:
+        facts = hardware.device_facts(device)
         return Context(new_run_id(), choice.backend, facts, roofs_of(device, facts, held_against, ("cold",)))

@@ -382,9 +382,9 @@ def profile(
             _count(hooks, call)
         context = Context(new_run_id(), _NOWHERE, {}, None)
         return _frame([_ran(one, [], {}) for one in watched if one.calls], context, watched, None, 0)
-    choice = hardware.chosen(*((_host(), None) if place is None else (None, place)))
-    with _preserve_random_state(torch, choice), hardware.opened(choice.backend, choice.index) as device:
-        facts = hardware.facts(device)
+    choice = hardware.choose_current(*((_host(), None) if place is None else (None, place)))
+    with _preserve_random_state(torch, choice), hardware.borrow_device(choice.backend, choice.index) as device:
+        facts = hardware.device_facts(device)
         kept = roofs_of(device, facts, held_against, ("cold",))
         context = Context(new_run_id(), choice.backend, facts, kept)
         for _ in range(warmup):

@@ -112,7 +112,7 @@ def device_of(marks: Sequence[Any]) -> Any:
                 f"pytest.mark.bandwidth has {repr_short(given)}: allowed is device= alone, such as 'cuda:0'"
             )
         if given.get("device") is not None:
-            hardware.parse(given["device"])
+            hardware.parse_device(given["device"])
             return given["device"]
     return None
 
@@ -121,7 +121,7 @@ def why_absent(marks: Sequence[Any]) -> str:
     """Why the marks' device cannot be used here; "" where it can."""
     device = device_of(marks)
     try:
-        hardware.choose(None, device)
+        hardware.choose_device(None, device)
     except (_core.UnavailableError, ValueError) as error:
         return f"no device {device}: {error}" if device is not None else str(error)
     return ""
@@ -130,7 +130,7 @@ def why_absent(marks: Sequence[Any]) -> str:
 @cache
 def _name(backend: str, index: int) -> str:
     """A device's, whatever number it has in this process."""
-    with hardware.opened(backend, index) as device:
+    with hardware.borrow_device(backend, index) as device:
         known = device.facts().get("uuid") or index
     return re.sub(r"[^A-Za-z0-9-]+", "-", f"{backend}-{known}")
 
@@ -257,7 +257,7 @@ class Bandwidth:
         self._again.clear()
 
     def _once(self, what: str | Callable[..., object], name: str, options: Mapping[str, Any]) -> Row:
-        choose = hardware.choose if isinstance(what, str) else hardware.chosen
+        choose = hardware.choose_device if isinstance(what, str) else hardware.choose_current
         choice = choose(options.get("backend"), options.get("device"))
         with alone_on(choice):
             roofs = self._session.roofs(choice, str(options.get("cache", "cold")))
@@ -278,7 +278,7 @@ class Bandwidth:
         """A second measurement, and where: processes wander, and a new one is no fault of the case's."""
         if not isinstance(what, str):
             return self._once(what, name, options), "measured again in this process, where the function is"
-        with alone_on(hardware.choose(options.get("backend"), options.get("device"))):
+        with alone_on(hardware.choose_device(options.get("backend"), options.get("device"))):
             found = _fresh(row, options)
         if isinstance(found, str):
             return self._once(what, name, options), f"measured again in this process ({found})"

@@ -86,7 +86,7 @@ class BaselineCase:
         timed = [
             n for n, row in enumerate(self.rows) if row["status"] == "ok" and not formatting.is_missing(row["time_ms"])
         ]
-        return [place for place in timed if pairs.comparable(self.rows[place])] or timed
+        return [place for place in timed if pairs.is_comparable(self.rows[place])] or timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +206,14 @@ def text(baseline: Baseline) -> str:
         "processes": [dict(process) for process in baseline.processes],
         "run": dict(baseline.run),
     }
-    shared = {*key_names(), *_SHARED, *(column.name for column in columns.columns() if column.group == "work")}
+    shared = {*key_names(), *_SHARED, *(column.name for column in columns.all_columns() if column.group == "work")}
     cases = [_case_document(kept, shared) for kept in baseline.cases]
-    return _written({**json_file.plain(document), "cases": cases}, 0) + "\n"
+    return _written({**json_file.to_json_value(document), "cases": cases}, 0) + "\n"
 
 
 def _case_document(kept: BaselineCase, shared: Collection[str]) -> dict[str, Any]:
     """What is the same in all processes, once; if it is one of the `shared` columns; the rest for each of them."""
-    whole = [json_file.to_json_types(row, values) for row, values in zip(kept.rows, kept.samples, strict=True)]
+    whole = [json_file.to_json_row(row, values) for row, values in zip(kept.rows, kept.samples, strict=True)]
     several = len(whole) > 1
     same = {name for name in shared if not several or len({_encoded(row.get(name)) for row in whole}) == 1}
     first = {name: value for name, value in whole[0].items() if name in same}
@@ -314,7 +314,7 @@ def _read_case(found: Any, source: str) -> BaselineCase:
         raise ValueError(f"{repr_short(found)} is no case with its processes")
     if not found["processes"]:
         raise ValueError("it has no processes")
-    rows = [json_file.parsed_row({**found["case"], **process}, source) for process in found["processes"]]
+    rows = [json_file.parse_row({**found["case"], **process}, source) for process in found["processes"]]
     return BaselineCase(*zip(*rows, strict=True))
 
 

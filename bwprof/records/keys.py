@@ -41,14 +41,14 @@ def check_metric(given: Any) -> str:
 
 def higher_is_better(metric: str) -> bool:
     """Which way a metric should go."""
-    return schema.column(metric).better == "higher"
+    return schema.find_column(metric).better == "higher"
 
 
 def format_metric(found: float, metric: str) -> str:
     """A value of a metric for people, with its unit."""
     if metric == "time_ms":
         return format_seconds(found / 1e3)
-    return f"{format_figure(found, whole_from=1000)} {schema.column(metric).unit}"
+    return f"{format_figure(found, whole_from=1000)} {schema.find_column(metric).unit}"
 
 
 def positive(found: Any) -> float | None:
@@ -108,7 +108,7 @@ GROUND = {
 @cache
 def bare_names() -> tuple[str, ...]:
     """What a case is, wherever and however it ran."""
-    return ("operation", *schema.all_param_names(), "kv_lens", "case", "precision", "cache")
+    return ("operation", *schema.param_names(), "kv_lens", "case", "precision", "cache")
 
 
 @cache
@@ -215,12 +215,12 @@ def unlike(one: RowDict, other: RowDict) -> list[str]:
 
 def _values(row: RowDict, names: Sequence[str]) -> CaseKey:
     """The same of a CSV file, where an empty text is a missing one."""
-    return tuple(None if (value := schema.free(row.get(name))) == "" else value for name in names)
+    return tuple(None if (value := schema.clean_value(row.get(name))) == "" else value for name in names)
 
 
 def _labels(sides: Sequence[Sequence[RowDict]]) -> tuple[str, ...]:
     """The columns that are not the schema's and that every side has."""
-    each = [set(schema.more_names(rows)) for rows in sides]
+    each = [set(schema.extra_names(rows)) for rows in sides]
     return tuple(sorted(set.intersection(*each))) if each else ()
 
 

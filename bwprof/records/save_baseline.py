@@ -13,7 +13,7 @@ from typing import Any
 from bwprof.records import baselines
 from bwprof.records.baselines import Baseline, BaselineRun, gathered
 from bwprof.records.source import Source, side
-from bwprof.results.pairs import disturbances
+from bwprof.results.pairs import find_disturbances
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
@@ -88,7 +88,7 @@ def doubts_of(made: Baseline) -> list[str]:
 
 def note_disturbed(name: str, rows: Sequence[RowDict]) -> str:
     """How many of a baseline's rows are disturbed, for want of others, in words; "" for none."""
-    flags = [words for row in rows if (words := disturbances(row))]
+    flags = [words for row in rows if (words := find_disturbances(row))]
     if not flags:
         return ""
     said = ", ".join(dict.fromkeys(word for words in flags for word in words))

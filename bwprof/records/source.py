@@ -149,7 +149,7 @@ def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Source
     try:
         return _of_baseline(baselines.load_baseline(text, folder=folder), name or text)
     except FileNotFoundError as error:
-        if reader.located(Path(text)).exists():
+        if reader.find_recorded(Path(text)).exists():
             return _of_run(Path(text), name or text)
         raise FileNotFoundError(f"no such file or folder: {quote_text(text)}; {error}") from None
 

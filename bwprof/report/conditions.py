@@ -12,7 +12,7 @@ from typing import Any
 from bwprof.analysis.gains import roofs_of
 from bwprof.report.run import ReportRun
 from bwprof.results.columns import FLAGS
-from bwprof.results.reader import unfinished
+from bwprof.results.reader import describe_unfinished
 from bwprof.text.document import Block, Code, Section, make_facts, make_list, make_paragraph, make_section, make_table
 from bwprof.text.formatting import format_bytes, format_figure, format_seconds, is_missing, plural
 from bwprof.text.parsing import measured_or_none
@@ -41,7 +41,7 @@ def measured(run: ReportRun) -> Section | None:
                 ("Driver", ", ".join(run.each("driver"))),
                 ("Host", _host(run)),
                 ("Rows", f"{plural(len(rows), 'row')} of {plural(cases, 'case')}: {told}"),
-                ("Status", unfinished(run.told)),
+                ("Status", describe_unfinished(run.told)),
                 ("Operations", _few(run.each("operation"))),
                 ("Precisions", ", ".join(run.each("precision"))),
                 ("Suite", run.told.get("suite")),

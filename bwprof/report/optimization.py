@@ -111,7 +111,7 @@ def _found(name: str, story: Story) -> tuple[float, str]:
         known = [one for one in checked if one is not None]
         return (float(all(checked)) if known else math.nan), "no row of the last run says whether it was verified"
     value = measured_or_none(story.last.get(name))
-    return (math.nan if value is None else value), _NEEDS.get(schema.column(name).group, "")
+    return (math.nan if value is None else value), _NEEDS.get(schema.find_column(name).group, "")
 
 
 def _goals(goals: Sequence[Goal], *, judged: bool) -> Block | None:
@@ -384,7 +384,7 @@ def _short_shape(row: RowDict) -> str:
 
 
 def _shape(row: RowDict) -> str:
-    names = [*schema.all_param_names()]
+    names = [*schema.param_names()]
     return " ".join(f"{name}={row[name]}" for name in names if row.get(name) is not None) or str(row.get("case"))
 
 

@@ -105,7 +105,7 @@ class Goal:
     def _unit(self) -> str:
         if self.name in OWN:
             return "x" if self.name in (SPEEDUP, VS_TORCH) else ""
-        unit = schema.column(self.name).unit
+        unit = schema.find_column(self.name).unit
         return f" {unit}" if unit else ""
 
 
@@ -149,7 +149,7 @@ def read_goals(given: str | PathLike[str] | Mapping[str, Any] | None) -> list[Go
 
 
 def _goal(name: str, wanted: Any, where: str) -> Goal:
-    figures = [*OWN, *(column.name for column in columns.columns() if column.kind in ("number", "integer"))]
+    figures = [*OWN, *(column.name for column in columns.all_columns() if column.kind in ("number", "integer"))]
     if name not in figures:
         raise ValueError(
             describe_unknown("goal", name, figures, where=where, see="bwprof columns, and " + ", ".join(OWN))

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.results.reader import load, run_in
+from bwprof.results.reader import find_run, load
 from bwprof.roofs.limiter import with_limits
 from bwprof.text.formatting import to_pandas
 from bwprof.text.parsing import check_frame, parse_path, repr_short
@@ -56,7 +56,7 @@ class ReportRun:
         """Its rows as dicts."""
         from bwprof.results import frame
 
-        return frame.compared_rows(self.data)
+        return frame.rows_with_comparisons(self.data)
 
     @property
     def told(self) -> Mapping[str, Any]:
@@ -110,7 +110,7 @@ def runs_of(given: Any) -> list[ReportRun]:
 
 def _run(given: Any) -> ReportRun:
     if isinstance(given, (str, PathLike)):
-        path = run_in(parse_path(given, "runs"))
+        path = find_run(parse_path(given, "runs"))
         data, source = load(path), str(path)
         name = path.name if path.is_dir() else path.stem
         return ReportRun(name or str(Path(path).resolve().name), with_limits(data), source)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from bwprof.report import conditions, findings
 from bwprof.report.html import page
 from bwprof.report.run import ReportRun, runs_of
-from bwprof.results.atomic import atomic_write, holds_something
+from bwprof.results.atomic import atomic_write, has_content
 from bwprof.text.document import Document, Section, SvgPicture, make_section, present_sections, to_markdown
 from bwprof.text.parsing import describe_unknown, parse_bool, parse_name, parse_path, quote_text, repr_short
 
@@ -146,7 +146,7 @@ def check_ending(target: Path) -> None:
 
 def check_free(target: Path) -> None:
     """FileExistsError for a file that is there."""
-    if holds_something(target):
+    if has_content(target):
         raise FileExistsError(
             f"{quote_text(target)} exists already: name another file, or replace it (force=True, --force in a shell)"
         )

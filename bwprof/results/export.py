@@ -25,14 +25,14 @@ OPENING = "# HELP bwprof_"  # of such a file
 _LABELS = ("case", "operation", "precision", "variant", "cache", "timer", "backend", "device", "device_uuid")
 
 
-def text(rows: Iterable[RowDict]) -> str:
+def prometheus_text(rows: Iterable[RowDict]) -> str:
     """The document: of rows that no label tells apart the last one; NaN for a figure that a case does not have.
 
     Units are Prometheus' own: bytes, seconds, ratios.
 
     Examples
     --------
-    >>> print(text([{"case": "decode", "status": "ok", "bandwidth_gb_s": 3747.0}]).splitlines()[2])
+    >>> print(prometheus_text([{"case": "decode", "status": "ok", "bandwidth_gb_s": 3747.0}]).splitlines()[2])
     bwprof_bandwidth_bytes_per_second{case="decode"} 3747000000000.0
     """
     series = {_labels(row): row for row in rows}
@@ -93,7 +93,7 @@ def _known(row: Mapping[str, object], name: str) -> object:
 
 
 def _labels(row: RowDict) -> tuple[tuple[str, str], ...]:
-    found = [(name, _known(row, name)) for name in (*_LABELS, *schema.all_param_names())]
+    found = [(name, _known(row, name)) for name in (*_LABELS, *schema.param_names())]
     return tuple((name, _utf8(value)) for name, value in found if value not in (None, ""))
 
 
@@ -196,7 +196,7 @@ class TraceDocument:
         self._events.append(json.dumps(event | {"args": _plain(figures)}, separators=(",", ":"), allow_nan=False))
 
 
-def pulses(slices: Iterable[Slice], figure: str) -> list[tuple[float, float]]:
+def counter_points(slices: Iterable[Slice], figure: str) -> list[tuple[float, float]]:
     """A counter's points: a figure of the slices while they last, the latest of several, and 0 between them."""
     known = [(one, value) for one in slices if (value := finite_or_none(one.figures.get(figure))) is not None]
     known.sort(key=lambda one: one[0].begin_us)

@@ -84,7 +84,7 @@ class RunMetadata(FrozenDict):
         found: dict[tuple[object, ...], list[Sequence[float] | None]] = {}
         for row, values in zip(rows, samples, strict=True):
             if values is not None:
-                found.setdefault(pairs.identity(row), []).append(values)
+                found.setdefault(pairs.row_identity(row), []).append(values)
         return cls(metadata, found)
 
     def samples_of(self, rows: Iterable[RowDict]) -> list[Sequence[float] | None]:
@@ -93,7 +93,7 @@ class RunMetadata(FrozenDict):
         Nothing but their order tells apart rows that are the same in all: where some of them are gone, nobody knows
         which.
         """
-        keys = [pairs.identity(row) for row in rows]
+        keys = [pairs.row_identity(row) for row in rows]
         count = Counter(keys)
         left = {key: list(values) for key, values in self._samples.items() if len(values) <= count[key]}
         return [left[key].pop(0) if left.get(key) else None for key in keys]
@@ -198,7 +198,7 @@ class Row(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         """The columns that are known, with their units, as a notebook shows them."""
-        units = {column.name: column.unit for column in columns.columns()}
+        units = {column.name: column.unit for column in columns.all_columns()}
         lines = [
             {"column": name, "value": _format_field(value), "unit": units.get(name, "")}
             for name, value in ((str(name), value) for name, value in self.items())

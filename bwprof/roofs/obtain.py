@@ -74,7 +74,7 @@ def obtain(
         Called between batches; what it raises ends the measurement.
     """
     wanted = wanted or RoofRequest()
-    identity = store.identity(device.backend, hardware.facts(device))
+    identity = store.identity(device.backend, hardware.device_facts(device))
     stored = store.load(identity)
     if wanted.stored:
         return stored

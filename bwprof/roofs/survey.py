@@ -144,7 +144,7 @@ def _rest(device: _core.Device, poll: Poll) -> None:
 
 
 def _blank(device: _core.Device) -> Roofs:
-    facts = hardware.facts(device)
+    facts = hardware.device_facts(device)
     return Roofs(
         device=facts["name"],
         device_uuid=facts["uuid"],

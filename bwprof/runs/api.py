@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import environment, hardware
-from bwprof.errors import SweepError, keeping
+from bwprof.errors import SweepError, attach_frame
 from bwprof.hardware import Choice
 from bwprof.measuring.row import Outcome
-from bwprof.results.atomic import atomic_write, holds_something
+from bwprof.results.atomic import atomic_write, has_content
 from bwprof.results.row import Row
 from bwprof.results.writer import Store
 from bwprof.roofs.model import RoofsArgument
@@ -70,7 +70,7 @@ class RunOptions:
 
     def _check_trace(self, target: Path) -> None:
         """What would keep it from being written, before anything is measured."""
-        if holds_something(target) and not self.force:
+        if has_content(target) and not self.force:
             said = "exists already: name another file, or replace it with force=True"
             raise FileExistsError(errno.EEXIST, said, str(target))
         if target.is_dir():
@@ -88,7 +88,7 @@ class DeviceLostError(Exception):
 def run(request: plan.SweepRequest, how: RunOptions) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
     started = time.monotonic()
-    choices = hardware.choose_several(request.backend, request.device)
+    choices = hardware.choose_devices(request.backend, request.device)
     made = plan.for_each(request, choices)
     choice, first = made[0]
     run_data = metadata.describe_run(environment.new_run_id(), first, choice, None, how.roofs)
@@ -177,7 +177,7 @@ def _keeping_rows(store: Store, progress: SilentProgress) -> Iterator[None]:
         raise SweepError(str(ending), _frame_of(store)) from None
     if ending is None:
         return
-    kept = keeping(ending, _frame_of(store))
+    kept = attach_frame(ending, _frame_of(store))
     if kept is ending:
         raise ending
     raise kept from ending
@@ -212,7 +212,7 @@ def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, f
     ending = path.suffix.lower()
     if ending not in (".csv", ".json"):
         raise ValueError(f"output is {repr_short(str(output))}: a file ending in .csv or .json is needed")
-    if not force and holds_something(path):
+    if not force and has_content(path):
         said = "exists already: name another file, or replace it with force=True"
         raise FileExistsError(errno.EEXIST, said, str(path))
     return Store(run_data, csv_targets=[path]) if ending == ".csv" else Store(run_data, json_targets=[path])

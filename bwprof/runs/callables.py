@@ -59,7 +59,7 @@ def run(request: CallRequest, how: RunOptions) -> pd.DataFrame:
     )
     _check_axes(request, how.labels)
     _check_options(request)
-    choice = hardware.chosen(request.backend, request.device)
+    choice = hardware.choose_current(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
     registry.check_metrics(request.options.get("metrics", ()), choice.backend)
     run_data = metadata.describe(environment.new_run_id(), choice, None)
@@ -163,11 +163,11 @@ class CallExecutor:
 
     def open(self, deadline: float | None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
         """The device's facts."""
-        where = hardware.opened_chosen(self._choice.backend, self._choice.index)
+        where = hardware.borrow_current(self._choice.backend, self._choice.index)
         _, self._device = self._opened.enter_context(where)
         self._contexts = self._made(False)
         check_threads(self._threads, self._contexts.threads)
-        return hardware.facts(self._device)
+        return hardware.device_facts(self._device)
 
     def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - asked for anew
         """The roofs of as many threads as rows are held against; those of one may follow when a call asks for it."""

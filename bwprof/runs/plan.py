@@ -77,7 +77,7 @@ def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
     items = as_list(value, name)
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(registry.value_of(name, item, name) for item in expand_ranges(items, name))
+    return tuple(registry.parse_param(name, item, name) for item in expand_ranges(items, name))
 
 
 _log = logging.getLogger("bwprof.sweep")
@@ -308,7 +308,7 @@ def _check_used(request: SweepRequest, entries: Sequence[SuiteCase], backend: st
     params = {name: None for operation in operations for name in registry.param_names(operation)}
     for name, values in request.params.items():
         if name not in params:
-            raise ValueError(registry.unknown_param(", ".join(operations), name, params))
+            raise ValueError(registry.describe_unknown_param(", ".join(operations), name, params))
         if not values:
             raise ValueError(f"parameter {name} has no values")
     variants = {name: None for operation in operations for name in registry.variant_names(operation, backend)}
@@ -329,7 +329,7 @@ def _name_parameters(own: SuiteCase, entry: SuiteCase, precision: str) -> list[s
     fixed = {name: values[0] for name, values in entry.params.items() if len(set(values)) == 1}
     asked = [name for name, value in fixed.items() if set(own.params.get(name, ())) != {value}]
     try:
-        unusual = registry.unusual(entry.operation, precision, fixed, entry.kv_lens) if asked else []
+        unusual = registry.unusual_params(entry.operation, precision, fixed, entry.kv_lens) if asked else []
     except ValueError:  # these alone do not fit together
         unusual = asked
     told = {name for name in asked if name in own.params or name in unusual}
@@ -365,7 +365,7 @@ def _expanded(
         whole: dict[str, dict[str, int]] = {}
         for precision in precisions:
             usable = precision if precision in allowed else allowed[0]
-            found = registry.complete(entry.operation, usable, params, entry.kv_lens)
+            found = registry.complete_params(entry.operation, usable, params, entry.kv_lens)
             whole[precision] = next((same for same in whole.values() if same == found), found)
         specs += [
             Spec(

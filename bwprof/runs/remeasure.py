@@ -193,7 +193,7 @@ def _pinned(spec: Spec, row: RowDict) -> Spec:
 def _from_row(row: RowDict, rel_ci: float | None) -> Spec:
     names = registry.param_names(str(row["operation"]))
     params = {name: int(row[name]) for name in names if not formatting.is_missing(row.get(name))}
-    found = registry.lengths_of(row)
+    found = registry.row_lengths(row)
     lens = None if found is None else tuple(found)
     seed = row.get("seed")
     spec = Spec(

@@ -169,9 +169,9 @@ def _case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
     params: dict[str, tuple[int, ...]] = {}
     for key, value in _table(entry, "params", where).items():
         if key not in allowed:
-            raise ValueError(registry.unknown_param(operation, key, allowed, where=where))
+            raise ValueError(registry.describe_unknown_param(operation, key, allowed, where=where))
         params[key] = _counts(value, key, where)
-    kv_lens = registry.lengths(entry.get("kv_lens"), f"{where}: kv_lens")
+    kv_lens = registry.parse_lengths(entry.get("kv_lens"), f"{where}: kv_lens")
     if kv_lens is not None and not registry.operation(operation)["takes_kv_lens"]:
         raise ValueError(f"{where}: {operation} takes no kv_lens")
     known = {row["name"] for rows in registry.operation(operation)["variants"].values() for row in rows}

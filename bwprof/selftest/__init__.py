@@ -88,10 +88,10 @@ def run(
     for name in parts:
         if name not in PARTS:
             raise ValueError(describe_unknown("part of the self-test", name, PARTS))
-    choice = hardware.choose(backend, device)
+    choice = hardware.choose_device(backend, device)
     reports: list[PartReport] = []
-    with hardware.opened(choice.backend, choice.index) as opened:
-        facts = hardware.facts(opened)
+    with hardware.borrow_device(choice.backend, choice.index) as opened:
+        facts = hardware.device_facts(opened)
         bench = Bench(
             device=opened,
             backend=choice.backend,

@@ -134,7 +134,7 @@ def main() -> None:
     given = parser.parse_args()
     sys.stdout.write(f"{HEAD}\n")
     with ExitStack() as stack:
-        device = stack.enter_context(hardware.opened("cpu", 0))
+        device = stack.enter_context(hardware.borrow_device("cpu", 0))
         device.limit_threads(1)
         bench = Bench(device, stack)
         for name in given.cases.split(","):

@@ -67,7 +67,7 @@ def main() -> None:
     wanted = sizes(
         parse_count(options.smallest, "--smallest"), parse_count(options.largest, "--largest"), options.per_octave
     )
-    choice = hardware.choose(options.backend)
+    choice = hardware.choose_device(options.backend)
     with _core.Device(choice.backend, choice.index) as device:
         show(machine(device))
         started = time.perf_counter()

@@ -351,7 +351,7 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame.reset_index(drop=True)  # whose levels may be called as columns are
     rows.attrs = {}
     texts = ("operation", "precision", "variant", "kv_lens", "status", "cache", "flags", "device")
-    for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.all_param_names()):
+    for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.param_names()):
         if name not in rows.columns:
             rows[name] = pd.NA
     for name in ("time_ms", "bytes_read"):

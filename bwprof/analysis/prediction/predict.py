@@ -114,7 +114,7 @@ def predict(
     takes = {name: registry.operation(name)["takes_kv_lens"] for name in names}
     if kv_lens is not None and names and not any(takes.values()):
         raise ValueError(f"kv_lens: {', '.join(names)} takes none")
-    lengths = registry.lengths(kv_lens)
+    lengths = registry.parse_lengths(kv_lens)
     works = []
     for name in names:
         columns, cases = combined(name, params)
@@ -248,12 +248,12 @@ def _cases(frame: pd.DataFrame, precision: str | Sequence[str] | None) -> list[P
     from bwprof.results.frame import to_rows
 
     if precision is not None and "precision" in frame.columns:
-        frame = frame.drop_duplicates([name for name in frame.columns if name in (*_SHAPE, *schema.all_param_names())])
+        frame = frame.drop_duplicates([name for name in frame.columns if name in (*_SHAPE, *schema.param_names())])
     made = []
     for row in to_rows(frame):
         operation = row["operation"]
         params = {name: row[name] for name in registry.param_names(operation) if row[name] is not None}
-        lengths = registry.lengths_of(row)
+        lengths = registry.row_lengths(row)
         for name in [row["precision"]] if precision is None else _precisions(operation, precision):
             made.append(PredictedCase(operation, params, name, row["case"] or "", lengths))
     return made
@@ -273,7 +273,7 @@ def _joined(frames: list[pd.DataFrame], card: Card) -> pd.DataFrame:
     run = {"predicted_for": card.name, "source": card.source, "bwprof_version": _core.__version__}
     if len(frames) > 1 and len(whole) <= MOST_COMPARED:
         rows = results_frame.to_rows(whole)
-        pairs.fill(rows)
+        pairs.fill_comparisons(rows)
         for name in results_columns.COMPARISON_NAMES:
             whole[name] = [math.nan if row[name] is None else row[name] for row in rows]
         # Of a lower bound no ratio is known; where FP32 has no rate, all that is calculated is held against bounds.

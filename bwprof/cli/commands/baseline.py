@@ -19,7 +19,7 @@ from bwprof.records import baselines, save_baseline
 from bwprof.records.baselines import Baseline, BaselineCase
 from bwprof.records.keys import value
 from bwprof.records.source import Source, side
-from bwprof.results.pairs import disturbances, doubts
+from bwprof.results.pairs import find_disturbances, find_doubts
 from bwprof.results.schema import RowDict
 from bwprof.runs.interrupts import Interrupts
 from bwprof.text import formatting
@@ -106,7 +106,7 @@ def _show(options: argparse.Namespace) -> int:
     screen = make_console(sys.stdout)
     for line in _head(found):
         screen.print(line, soft_wrap=True)
-    doubted = [", ".join((*disturbances(row), *doubts(row))) for row in found.rows]
+    doubted = [", ".join((*find_disturbances(row), *find_doubts(row))) for row in found.rows]
     more = ["doubts"] if any(doubted) else []
     lines = [_cells(kept) + ([words] if more else []) for kept, words in zip(found.cases, doubted, strict=True)]
     print_table(screen, [*_WORDS, *_NUMBERS, *more], lines, numbers=_NUMBERS)
@@ -299,7 +299,7 @@ def _planned(parsed: argparse.Namespace, *, runs: bool = True) -> list[tuple[Cho
     from bwprof.runs import plan
 
     request = sweeps.request(parsed)
-    return plan.for_each(request, hardware.choose_several(request.backend, request.device), runs=runs)
+    return plan.for_each(request, hardware.choose_devices(request.backend, request.device), runs=runs)
 
 
 def _tell_finished(parsed: argparse.Namespace, stores: Sequence[Store]) -> None:

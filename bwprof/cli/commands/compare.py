@@ -146,7 +146,7 @@ def _write(options: argparse.Namespace, targets: Mapping[str, str], found: Compa
         piped = "-" in targets.values()
         _print(found, heads, make_console(sys.stderr if piped else sys.stdout), options)
     forms = {
-        "csv": lambda: frame.csv_text(found.frame()),
+        "csv": lambda: frame.format_csv(found.frame()),
         "json": lambda: _json(found, gate),
         "markdown": lambda: escape_controls(report.markdown(found, heads, gate)),
     }
@@ -196,11 +196,11 @@ def _gate_line(found: Comparison, gate: Gate) -> str:
 def _quieter(found: Comparison) -> str:
     """What to do about disturbed cases: which side to measure anew."""
     from bwprof.records.regression.verdicts import DISTURBED_WORD
-    from bwprof.results.pairs import disturbances
+    from bwprof.results.pairs import find_disturbances
 
     pairs = [line.pair for line in found.lines if line.verdict == DISTURBED_WORD]
     sides = {"BASE": [pair.base for pair in pairs], "NEW": [pair.new for pair in pairs]}
-    which = [name for name, rows in sides.items() if any(row is not None and disturbances(row) for row in rows)]
+    which = [name for name, rows in sides.items() if any(row is not None and find_disturbances(row) for row in rows)]
     said = " and ".join(which) or "NEW"  # the second try alone was
     return f"measure {said} again when nothing else uses the device, or both turn by turn (bwprof ab)"
 

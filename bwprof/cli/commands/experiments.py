@@ -177,7 +177,7 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
         registry.check_seed(parse_count(options.seed, "--seed")),
     )
     names = (options.a, complete(options.b, options.a, wanted))
-    choice = hardware.choose(options.backend, options.device)
+    choice = hardware.choose_device(options.backend, options.device)
     works = ab.works(*names, _options(options, how.seed), choice.backend)
     table = ab_run.start(choice, how, given, {})
 
@@ -245,7 +245,7 @@ def _missing(row: dict[str, Any], options: argparse.Namespace) -> str:
 def _options(options: argparse.Namespace, seed: int) -> Options:
     return Options(
         params=read_params(options.param),
-        kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
+        kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
         precisions=parse_names("--precision", options.precision),
         caches=parse_names("--cache", options.cache),
         timer=options.timer,
@@ -340,7 +340,7 @@ def _run(options: argparse.Namespace) -> int:
         check_picture("-o", options.output, force=options.force, targets=targets)
     seconds = limit(options.max_seconds, "--max-seconds", from_zero=True)
     held_against = roofs(options)
-    lengths = registry.lengths(options.kv_lens, "--kv-lens")
+    lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
     ending: BaseException | None = None
     try:
         found = ablation(
@@ -431,7 +431,7 @@ def _ablation_text(found: pd.DataFrame, kind: str) -> str:
     from bwprof.results import frame
 
     if kind == "csv":
-        return frame.csv_text(found)
+        return frame.format_csv(found)
     return _json(found) if kind == "json" else ablation_table.markdown(found)
 
 
@@ -462,14 +462,14 @@ def _show(found: pd.DataFrame) -> None:
 
 
 def _json(found: pd.DataFrame) -> str:
-    from bwprof.results.json_file import plain
-    from bwprof.results.reader import FORMAT
+    from bwprof.results.json_file import to_json_value
+    from bwprof.results.reader import ABLATION_FORMAT
 
     document: dict[str, Any] = {
-        "format": FORMAT,
+        "format": ABLATION_FORMAT,
         "torch": found.attrs["torch"],
         "missing": found.attrs["missing"],
-        "run": plain(dict(found.attrs["run"])),
+        "run": to_json_value(dict(found.attrs["run"])),
         "rows": json.loads(found.to_json(orient="records", double_precision=15)),
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

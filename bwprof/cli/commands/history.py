@@ -14,7 +14,7 @@ from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.inputs import add_results, loaded
 from bwprof.cli.options import Parser, run
 from bwprof.cli.output import check_picture
-from bwprof.results.pairs import DEFAULT_GATE, disturbances, doubts
+from bwprof.results.pairs import DEFAULT_GATE, find_disturbances, find_doubts
 from bwprof.text.formatting import format_short
 from bwprof.text.parsing import parse_count, parse_fraction, quote_text
 from bwprof.text.terminal import make_console, new_table, print_fitted
@@ -88,7 +88,7 @@ def _print(options: argparse.Namespace) -> int:
     if options.csv:
         from bwprof.results import frame
 
-        data_stream("--csv").write(frame.csv_text(found))
+        data_stream("--csv").write(frame.format_csv(found))
     elif options.json:
         data_stream("--json").write(found.to_json(orient="records", date_format="iso", indent=1) + "\n")
     elif options.plot is None or options.cases:
@@ -183,7 +183,7 @@ def _doubts(row: Any) -> str:
     """Why the time that stands for a case is not to be taken for a good one."""
     if row["status"] != "ok":
         return _word(row["status"]) if row["time_ms"] == row["time_ms"] else ""
-    return ", ".join((*disturbances(row), *doubts(row)))
+    return ", ".join((*find_disturbances(row), *find_doubts(row)))
 
 
 def _changes(rows: pd.DataFrame) -> str:
@@ -302,7 +302,7 @@ def _print_outliers(options: argparse.Namespace) -> int:
     if options.csv:
         from bwprof.results import frame
 
-        data_stream("--csv").write(frame.csv_text(found))
+        data_stream("--csv").write(frame.format_csv(found))
         return _code(found, least)
     screen = make_console(sys.stdout)
     for line in _answer(found, gate):

@@ -142,7 +142,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
             return _predict(parsed, asked, elsewhere)
         if parsed.efficiency is not None:
             raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
-        choice = hardware.choose(parsed.backend, parsed.device)
+        choice = hardware.choose_device(parsed.backend, parsed.device)
     if choice.warning:
         _log.warning("%s", choice.warning)
     plan = llm_executor.plan_of(llm_executor.pieces_of(asked), max_seconds=most)

@@ -232,7 +232,7 @@ def _loaded(name: str) -> pd.DataFrame:
     except ValueError:
         from bwprof.results import reader
 
-        if reader.is_one(name):
+        if reader.is_ablation(name):
             raise ValueError(
                 f"{quote_text(name)} is a ladder: bwprof plot ablation {quote_text(name)} draws it"
             ) from None
@@ -243,8 +243,8 @@ def _stored_roofs() -> Any:
     from bwprof import hardware
     from bwprof.roofs import store
 
-    with hardware.opened_chosen(None, None) as (choice, device):
-        found = store.load(store.identity(choice.backend, hardware.facts(device)))
+    with hardware.borrow_current(None, None) as (choice, device):
+        found = store.load(store.identity(choice.backend, hardware.device_facts(device)))
     if found is None:
         raise ValueError(f"no roofs are stored for {choice.name}: bwprof sweep measures them, or name a RUN|FILE")
     return found
@@ -305,7 +305,7 @@ def means(data: pd.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str, di
 
     every = frame.to_rows(data)
     rows = [row for row in every if row["status"] == "ok" and row["bandwidth_gb_s"] is not None]
-    groups = pairs.groups(rows, every)
+    groups = pairs.group_precisions(rows, every)
     return _means(groups, "bandwidth_gb_s"), _means(groups, "time_ms")
 
 
@@ -314,7 +314,7 @@ def _means(groups: Sequence[PrecisionGroup], column: str) -> dict[str, dict[str,
     found: dict[str, dict[str, list[float]]] = {}
     from bwprof.results import pairs
 
-    for name, group in zip(pairs.labels(groups), groups, strict=True):
+    for name, group in zip(pairs.label_groups(groups), groups, strict=True):
         for precision, row in group.rows.items():
             if row[column] is not None:
                 found.setdefault(name, {}).setdefault(precision, []).append(row[column])

@@ -233,21 +233,21 @@ def _run_roofs(options: argparse.Namespace) -> int:
 
 def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
     """What stored roofs of the chosen device are known by, and the device's name."""
-    with hardware.opened_chosen(options.backend, options.device) as (choice, device):
-        return store.identity(choice.backend, hardware.facts(device)), choice.name
+    with hardware.borrow_current(options.backend, options.device) as (choice, device):
+        return store.identity(choice.backend, hardware.device_facts(device)), choice.name
 
 
 def _list(options: argparse.Namespace) -> int:
-    backend, index = hardware.parse(options.device, options.backend)
+    backend, index = hardware.parse_device(options.device, options.backend)
     if backend is not None or index is not None:
-        hardware.choose(options.backend, options.device)  # which says why there is none
+        hardware.choose_device(options.backend, options.device)  # which says why there is none
     rows = []
     for found in hardware.devices():
         where = f"{found['backend']}:{found['index']}"
         if backend not in (None, found["backend"]) or index not in (None, found["index"]):
             continue
-        with hardware.opened_chosen(None, where) as (choice, device):
-            roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
+        with hardware.borrow_current(None, where) as (choice, device):
+            roofs = store.load(store.identity(choice.backend, hardware.device_facts(device)))
         if roofs is None:
             rows.append((where, found["name"], "none stored: a sweep measures them", "", ""))
         else:

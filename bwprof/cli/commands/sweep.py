@@ -48,11 +48,11 @@ def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
                 kinds = ", ".join(variant["precisions"])
                 stream.write(f"  {backend} variant {variant['name']} ({kinds}): {variant['text']}\n")
                 if verbose:
-                    stream.write(f"    {kernels.variant_line(variant)}\n")
+                    stream.write(f"    {kernels.format_variant(variant)}\n")
                 where = (operation["name"], backend, variant["name"])
                 for row in known:
                     if (row["operation"], row["backend"], row["variant"]) == where:
-                        stream.write(f"    {kernels.line(row)}\n")
+                        stream.write(f"    {kernels.format_kernel(row)}\n")
         stream.write("\n")
     for name in suites.built_in():
         stream.write(f"suite {name}: {suites.load(name).text}\n")
@@ -62,7 +62,7 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
     """The cases with their work, the memory they need, and an estimate of the time, roofs and second tries included."""
     widths: list[int] = []
     with _core.Device(choice.backend, choice.index) as device:
-        facts = hardware.facts(device)
+        facts = hardware.device_facts(device)
         for start in range(0, len(plan.specs), _LINES):
             specs = plan.specs[start : start + _LINES]
             lines = [_estimated(device, facts, spec, plan, choice.backend) for spec in specs]
@@ -164,7 +164,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
         request = options.request(parsed)
         made = runs_plan.for_each(
-            request, hardware.choose_several(request.backend, request.device), runs=not parsed.dry_run
+            request, hardware.choose_devices(request.backend, request.device), runs=not parsed.dry_run
         )
     if parsed.dry_run:
         _say_unused(parsed, "--dry-run")

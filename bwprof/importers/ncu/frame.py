@@ -12,7 +12,7 @@ from bwprof.importers.ncu import metrics
 from bwprof.importers.ncu.launches import KERNEL_NAMES, PageLaunches
 from bwprof.importers.ncu.metrics import Of
 from bwprof.importers.reader import number, short_name, simplified
-from bwprof.results.schema import free
+from bwprof.results.schema import clean_value
 from bwprof.text.formatting import plural
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ def _others(launches: PageLaunches) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, told in launches.identity.items():
         if name not in _USED:
-            result[name] = [free(text) if text else None for text in told]
+            result[name] = [clean_value(text) if text else None for text in told]
     for name, metric in launches.metrics.items():
         values = launches.numbers_of(name)
         assert values is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bwprof.importers.reader import Unit, is_missing, number, numbers, wrong
-from bwprof.results.schema import clean
+from bwprof.results.schema import clean_text
 from bwprof.text.formatting import plural
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class PageLaunches:
         """One object for texts that are the same."""
         found = self._same.get(text)
         if found is None:
-            found = self._same[text] = clean(text)
+            found = self._same[text] = clean_text(text)
         return found
 
     def _identify(self, name: str, written: Sequence[str], first: int) -> None:

@@ -40,7 +40,7 @@ class Ended(NamedTuple):
 
 def find(name: str) -> str | None:
     """The path of a profiler's program; None where there is none."""
-    return environment.profiler_path(name)
+    return environment.find_profiler(name)
 
 
 def run(command: Sequence[str], limit_s: float | None, output: IO[bytes]) -> Ended:

@@ -156,7 +156,7 @@ def _read_agents(table: CounterTable, header: list[str], found: list[list[str]])
         cell = {name: cells[place] for name, place in places.items() if place < len(cells)}
         if cell.get("agenttype", "").strip().upper() != "GPU":
             continue
-        product, gfx = (schema.clean(cell.get(name, "").strip()) for name in ("productname", "name"))
+        product, gfx = (schema.clean_text(cell.get(name, "").strip()) for name in ("productname", "name"))
         name = " ".join(word for word in (product, f"({gfx})" if product and gfx else gfx) if word)
         units = cell.get("cucount", "")
         number = float(units) if units.isascii() and units.isdigit() and len(units) < 7 else np.nan
@@ -242,7 +242,7 @@ def _parts(table: CounterTable, header: list[str], codes: dict[str, dict[str, in
         elif role is not None:
             parts.setdefault(role, _Part(role, place, _floats, "a number"))
         elif table.kind == "wide" and plain not in _PASSED_OVER and title.strip():
-            name = schema.clean(title.strip())
+            name = schema.clean_text(title.strip())
             if name in _ROLES.values():
                 raise wrong(table.path, 1, f"column {repr_short(title)} is none of AMD's: {_NEEDED}")
             parts.setdefault(name, _Part(name, place, _floats, "a number"))
@@ -282,7 +282,7 @@ def _cell_error(path: Path, header: list[str], part: _Part, batch: list[list[str
 
 def _kernel(text: str) -> str:
     """A name without what the loader adds to it: `f(int) [clone .kd]` and `f.kd` are kernel descriptors of f."""
-    name = schema.clean(text.strip())
+    name = schema.clean_text(text.strip())
     return name.removesuffix(" [clone .kd]").removesuffix(".kd")
 
 

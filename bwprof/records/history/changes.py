@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bwprof.records.keys import bare_names, loose_names
-from bwprof.results.pairs import differ
+from bwprof.results.pairs import times_differ
 
 SLOWER, FASTER, UNDECIDED = "slower", "faster", "undecided"
 
@@ -106,7 +106,7 @@ def compared(rows: Rows, series: Any, gate: float) -> tuple[Any, Any]:
     with np.errstate(over="ignore"):
         apart = np.maximum(ratio[now], 1 / ratio[now]) - 1
     for one, other in zip(*(found[apart >= gate * _SLACK].tolist() for found in (before, now)), strict=True):
-        if differ(_row(rows, one), _row(rows, other), gate=gate):
+        if times_differ(_row(rows, one), _row(rows, other), gate=gate):
             change[other] = 1 if rows.time[other] > rows.time[one] else -1
         elif abs(rows.time[other] - rows.time[one]) > gate * min(rows.time[one], rows.time[other]):
             change[other] = 2

@@ -20,8 +20,8 @@ from bwprof.records.history import changes
 from bwprof.records.history.scan import FIGURES, LABELS, REMARK, HistoryRun, RunReader, case_names, run_folders
 from bwprof.results import columns as results_columns
 from bwprof.results import schema
-from bwprof.results.pairs import DEFAULT_GATE, comparable
-from bwprof.results.reader import unfinished
+from bwprof.results.pairs import DEFAULT_GATE, is_comparable
+from bwprof.results.reader import describe_unfinished
 from bwprof.text.parsing import (
     describe_unknown,
     parse_fraction,
@@ -46,7 +46,7 @@ _CHANGES = ("", changes.SLOWER, changes.UNDECIDED, changes.FASTER)  # by 0, 1, 2
 def names() -> tuple[str, ...]:
     """The columns of a history, in order; the caller's own columns follow."""
     return (
-        *("run_id", "started", "case", *_OF_CASE, *schema.all_param_names(), "kv_lens"),
+        *("run_id", "started", "case", *_OF_CASE, *schema.param_names(), "kv_lens"),
         *("status", *FIGURES[:3], "ratio", "change", "marks", *FIGURES[3:]),
         *("bytes_read", "bytes_written", "flops", *REMARK[1:]),
         *(*_GROUND, "git_commit", "suite", "run_status", "finished", "timestamp", "folder", "series"),
@@ -73,7 +73,7 @@ def _frame(
     reader: RunReader, runs: Sequence[HistoryRun], run: Any, keys: Any, figures: Any, gate: float, last: int | None
 ) -> pd.DataFrame:
     data: dict[str, Any] = dict(zip(FIGURES, figures, strict=True))
-    kinds = schema.kinds()
+    kinds = schema.column_kinds()
     used, case = np.unique(keys[:, 0], return_inverse=True)
     cases = [reader.cases[place] for place in used.tolist()]
     for name in case_names():
@@ -84,7 +84,7 @@ def _frame(
         data[name] = _column([one[name] for one in remarks], remark, kinds[name])
     data |= _of_runs(runs, run)
     data["timestamp"] = _times(keys[:, 2])
-    counts = np.array([comparable(one) for one in remarks], dtype=bool)[remark]
+    counts = np.array([is_comparable(one) for one in remarks], dtype=bool)[remark]
     rows = changes.Rows(cases, case, run, data["time_ms"], data["time_ms_lo"], data["time_ms_hi"], counts)
     data["series"] = series = changes.series_of(rows)
     data["ratio"], change = changes.compared(rows, series, gate)
@@ -176,7 +176,7 @@ def history(
         Only the last so many runs of those that have such rows; they are compared with the runs before them all the
         same.
     gate : float or str
-        The smallest difference worth a word, as a fraction or as "3%": see `bwprof.results.pairs.differ`.
+        The smallest difference worth a word, as a fraction or as "3%": see `bwprof.results.pairs.times_differ`.
     progress : callable, optional
         Gets (done, total) while runs are read.
 
@@ -239,7 +239,9 @@ def _warn(root: Path, unread: Mapping[str, str], runs: Sequence[HistoryRun]) -> 
     """Log which folders have no rows here, and which runs may lack cases."""
     states = {run.path: run.about["run_status"] for run in runs}
     partial = [
-        f"{quote_text(path)} ({quote_text(state)})" for path, state in states.items() if unfinished({"status": state})
+        f"{quote_text(path)} ({quote_text(state)})"
+        for path, state in states.items()
+        if describe_unfinished({"status": state})
     ]
     if partial:
         more = f" and {len(partial) - _LISTED} more" if len(partial) > _LISTED else ""

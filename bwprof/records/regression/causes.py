@@ -130,7 +130,7 @@ def _roofs(fast: RowDict, slow: RowDict, new_is_slow: bool) -> str:
     for name in names:
         change = _change(fast, slow, name)
         if change is not None and change < -_ROOF:
-            column = schema.column(name)
+            column = schema.find_column(name)
             title = column.title or column.name.replace("_", " ")
             figures = [format_figure(row[name], whole_from=100) for row in (new, base)]
             return f"the device's roof changed: {title} {figures[0]} {column.unit}, before {figures[1]}"

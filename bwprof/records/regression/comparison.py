@@ -37,7 +37,7 @@ from bwprof.records.regression.verdicts import (
 )
 from bwprof.records.source import Source
 from bwprof.results import schema
-from bwprof.results.pairs import DEFAULT_GATE, disturbances
+from bwprof.results.pairs import DEFAULT_GATE, find_disturbances
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
@@ -281,7 +281,7 @@ class Comparison:
             said = f"measured again: {'nothing to hold it against' if second is None else second.reason}"
             return replace(line, reason=_join_reasons(line.reason, said)), said
         said = f"measured again: {format_metric(second.new.middle, self.metric)}, {100 * self.change(second):+.1f} %"
-        disturbed = disturbances(row)
+        disturbed = find_disturbances(row)
         if disturbed:
             said = f"{said}, {', '.join(disturbed)}"
         if line.suspect:
@@ -311,7 +311,7 @@ class Comparison:
         wider = widening(second.pair.base, second.pair.new)
         if is_slower(second, self.metric, wider):
             verdict, more = SLOWER, ": slower as well"
-        elif disturbances(second.pair.new):
+        elif find_disturbances(second.pair.new):
             verdict, more = DISTURBED_WORD, ": no more than that explains"
         else:
             verdict, more = (UNDECIDED, f": {UNDECIDED}") if second.verdict == UNDECIDED else (SAME, "")
@@ -424,7 +424,7 @@ def _notes(base: Source, new: Source, lines: Sequence[CaseVerdict]) -> list[str]
 def parameters(lines: Sequence[CaseVerdict]) -> list[str]:
     """What tells lines of one name apart: the parameters in which they differ."""
     rows = [line.pair.row for line in lines]
-    names = (*schema.all_param_names(), "kv_lens", "cache", "variant", "device", *schema.more_names(rows))
+    names = (*schema.param_names(), "kv_lens", "cache", "variant", "device", *schema.extra_names(rows))
     named: dict[tuple[object, ...], list[int]] = {}
     for place, row in enumerate(rows):
         named.setdefault((row.get("case"), row.get("precision")), []).append(place)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.records.regression.statistics import Spread, alone, moderated, prior, standard_error, student
 from bwprof.results import pairs
-from bwprof.results.pairs import differ
+from bwprof.results.pairs import times_differ
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import to_pandas
 from bwprof.text.parsing import finite_or_none, list_items, repr_short
@@ -136,7 +136,7 @@ class _Tally:
         self.ratios[name] = math.log(row["time_ms"] / middle["time_ms"])
         if None not in (row["time_ms_lo"], row["time_ms_hi"]):
             self.errors.append(standard_error(row["time_ms_lo"], row["time_ms_hi"]))
-        if differ(row, middle, gate=gate):
+        if times_differ(row, middle, gate=gate):
             self.apart.add(name)
         for word in (row["throttle"] or "").split(";"):
             if word not in ("", "none"):
@@ -267,7 +267,7 @@ def _device_of(row: RowDict) -> _Device:
 
 def _case_of(row: RowDict) -> tuple[object, ...]:
     """What is the same on every device. The variant is: another kernel's time says nothing of the device."""
-    return (*pairs.configuration(row, without=(*_DEVICE, "run_id")), row["precision"], row["variant"])
+    return (*pairs.configuration_key(row, without=(*_DEVICE, "run_id")), row["precision"], row["variant"])
 
 
 def _line(device: _Device, operation: str, tally: _Tally, devices: int, gate: float) -> dict[str, Any]:

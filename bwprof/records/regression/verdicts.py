@@ -14,7 +14,7 @@ from bwprof.records.regression.distributions import fits_time, measure_shift
 from bwprof.records.regression.statistics import Spread, Test
 from bwprof.records.source import Source
 from bwprof.results import schema
-from bwprof.results.pairs import DEFAULT_GATE, disturbances, doubts, flags_of
+from bwprof.results.pairs import DEFAULT_GATE, find_disturbances, find_doubts, split_flags
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import finite_or_none, quote_text
 
@@ -96,7 +96,7 @@ def _join_rest(
     told = [[key(row) for row in one.rows] for one in (base, new)]
     # A function that was swept has rows that its arguments tell apart, which are the caller's own columns.
     unclear = {found for keys in told for found, count in Counter(keys).items() if count > 1}
-    own = sorted(set(schema.more_names(base.rows)) & set(schema.more_names(new.rows)))
+    own = sorted(set(schema.extra_names(base.rows)) & set(schema.extra_names(new.rows)))
 
     def grouped(side: Source, keys: list[CaseKey], places: list[int]) -> dict[CaseKey, list[int]]:
         found: dict[CaseKey, list[int]] = {}
@@ -235,7 +235,7 @@ def weigh_values(one: CaseVerdict, terms: Terms, metric: str) -> CaseVerdict:
             test = replace(test, noise=noise)
         if shift.reach < test.threshold:
             test = replace(test, threshold=max(least, shift.reach), scatter=noise)
-    elif any(word in _DOUBTED_INTERVALS for row in (pair.base, pair.new) if row for word in flags_of(row)):
+    elif any(word in _DOUBTED_INTERVALS for row in (pair.base, pair.new) if row for word in split_flags(row)):
         verdict, sure, high = SAME, False, math.inf
     if verdict == SAME and not sure:
         verdict = UNDECIDED
@@ -263,7 +263,7 @@ def widening(base: RowDict, new: RowDict) -> float:
     what the flags stand for: samples, or reference streams, a tenth apart. Where nobody measured what others took, it
     is the spread of the samples.
     """
-    if not disturbances(new):
+    if not find_disturbances(new):
         return 0.0
     taken = finite_or_none(new.get("disturbed_pct"))
     share = (finite_or_none(new.get("noise")) or 0.0) if taken is None else taken / 100
@@ -385,8 +385,8 @@ def _decided(one: CaseVerdict, metric: str) -> CaseVerdict:
     assert base is not None
     assert new is not None
     assert one.test is not None
-    verdict, reason = one.verdict, _describe_change(base, new, doubts)
-    disturbed = _describe_change(base, new, disturbances)
+    verdict, reason = one.verdict, _describe_change(base, new, find_doubts)
+    disturbed = _describe_change(base, new, find_disturbances)
     if disturbed:
         wider = widening(base, new)
         suspect = is_slower(one, metric, wider)
@@ -396,7 +396,7 @@ def _decided(one: CaseVerdict, metric: str) -> CaseVerdict:
                 more = f"by more than the {100 * math.expm1(wider):.0f} % that this may explain"
             disturbed = f"{disturbed}; slower {more}"
         return replace(one, verdict=DISTURBED_WORD, reason=disturbed, suspect=suspect, hidden=one.hidden - wider)
-    if verdict != SLOWER and base.get("verified") and "unverified" in flags_of(new):
+    if verdict != SLOWER and base.get("verified") and "unverified" in split_flags(new):
         verdict, reason = NOT_COMPARABLE, _with_reason("verified in the base, unverified in the new run", new)
     elif math.isinf(one.test.threshold):
         reason = "too few samples to tell"
