@@ -31,7 +31,7 @@ QUICK = settings(
 TEXT = st.text(st.characters(exclude_categories=()), max_size=20)  # lone surrogates and line breaks among them
 NUMBER = st.floats(allow_nan=False)
 WHOLE = st.integers(-(2**63), 2**63 - 1)
-KINDS: dict[str, st.SearchStrategy[Any]] = {"text": TEXT, "number": NUMBER, "integer": WHOLE, "truth": st.booleans()}
+KINDS: dict[str, st.SearchStrategy[Any]] = {"text": TEXT, "number": NUMBER, "integer": WHOLE, "boolean": st.booleans()}
 # What a reader checks, or works out from other columns.
 CHECKED = {
     "operation",

@@ -25,7 +25,7 @@ SAMPLES = "samples_ns"  # the column of raw samples that a frame may have beside
 
 RowDict = dict[str, Any]
 
-DTYPES: dict[ValueKind, str] = {"text": "string", "integer": "Int64", "number": "float64", "truth": "boolean"}
+DTYPES: dict[ValueKind, str] = {"text": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
 
 STATUSES = ("ok", "skipped", "failed", "predicted")
 
@@ -170,7 +170,7 @@ def parse_value(value: Any, kind: ValueKind, limits: tuple[float, float, float] 
         if isinstance(value, (dict, list, tuple)):
             raise TypeError("text is needed")
         return clean_text(str(value))
-    if kind == "truth":
+    if kind == "boolean":
         return _truth(value)
     if isinstance(value, str) and not value.strip():
         return None
@@ -242,7 +242,7 @@ def extra_names(rows: Iterable[RowDict]) -> list[str]:
 
 def describe_kind(kind: ValueKind) -> str:
     """What a column of a kind holds, in words."""
-    return {"text": "text", "integer": "a whole number", "number": "a number", "truth": "True or False"}[kind]
+    return {"text": "text", "integer": "a whole number", "number": "a number", "boolean": "True or False"}[kind]
 
 
 def check_version(version: Any, source: str) -> None:

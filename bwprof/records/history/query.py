@@ -114,7 +114,7 @@ def _column(values: Sequence[Any], place: Any, kind: results_columns.ValueKind) 
         return _texts(values, place)
     missing = np.array([value is None for value in values], dtype=bool)[place]
     known = [value or 0 for value in values]
-    if kind == "truth":
+    if kind == "boolean":
         return pd.arrays.BooleanArray(np.array(known, dtype=bool)[place], missing)
     return pd.arrays.IntegerArray(np.array(known, dtype=np.int64)[place], missing)
 
