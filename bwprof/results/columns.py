@@ -19,7 +19,7 @@ Better = Literal["higher", "lower", ""]
 
 # Words of the column `flags`.
 FLAGS = {
-    "above_attainable": "faster than a stream of the same bytes or than a peak: bytes, time or roof are wrong",
+    "above_attainable": "faster than a stream of the same bytes or a peak: bytes, time or roof are wrong",
     "near_timer_floor": "within three times an empty launch",
     "not_cold": "inputs may have been in the cache",
     "not_converged": "the confidence interval is wider than requested",
