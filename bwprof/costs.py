@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.text.parsing import as_list, describe_unknown, is_bool, repr_short
+from bwprof.text.parsing import as_list, is_bool, repr_short
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +114,15 @@ def cost(
     if backend is not None:
         backend = registry.check_backend(backend)
     if variant is not None:
-        _check_variant(operation, backend, variant)
+        if backend is None:
+            raise ValueError(f"variant is {repr_short(variant)}: it needs a backend, whose variants differ")
+        registry.check_variant(operation, backend, variant)
     if all(_is_single(value) for value in params.values()):
         values = registry.complete_params(operation, precision, params, kv_lens)
         return Cost(**_core.cost(operation, precision, values, kv_lens, backend, variant))
     if kv_lens is not None:
         raise ValueError("kv_lens goes with scalar parameters only")
     return _cost_of_arrays(operation, precision, params, backend, variant)
-
-
-def _check_variant(operation: str, backend: str | None, variant: Any) -> None:
-    if backend is None:
-        raise ValueError(f"variant is {repr_short(variant)}: it needs a backend, whose variants differ")
-    known = registry.variant_names(operation, backend)
-    if not isinstance(variant, str) or variant not in known:
-        raise ValueError(describe_unknown(f"variant of {operation} on {backend}", variant, known))
 
 
 def _is_single(value: Any) -> bool:

@@ -231,6 +231,13 @@ def variant_names(operation_name: str, backend: str, precision: str | None = Non
     return [row["name"] for row in rows if precision is None or precision in row["precisions"]]
 
 
+def check_variant(operation_name: str, backend: str, variant: Any) -> None:
+    """Raise ValueError, with the nearest name, for an unknown variant."""
+    known = variant_names(operation_name, backend)
+    if variant not in known:
+        raise ValueError(describe_unknown(f"variant of {operation_name} on {backend}", variant, known))
+
+
 def check_kernels(cases: Iterable[tuple[str, str | None, str, str]]) -> None:
     """Raise ValueError if no case (operation, variant or None, precision, backend) has a kernel."""
 
