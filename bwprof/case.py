@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 _P = ParamSpec("_P")
-
 _R = TypeVar("_R")
 
 
@@ -332,15 +331,15 @@ class Case(hardware.Holder):
         """
         none = isinstance(metrics, (list, tuple)) and not metrics
         groups = registry.check_metrics(() if none else parse_names("metrics", metrics), self.backend)
-        found = self._case.count()
+        counts = self._case.count()
         device = self._device
         if device is not None:
-            hardware.note_counting(device, found)
+            hardware.note_counting(device, counts)
         if groups:
             counted = self._case.count_metrics(groups)
-            found |= {name: counted.pop(name) for name in ("passes", "metrics_status")}
-            found["metrics"] = counted
-        return found
+            counts |= {name: counted.pop(name) for name in ("passes", "metrics_status")}
+            counts["metrics"] = counted
+        return counts
 
     @_keeps_current
     def close(self) -> None:

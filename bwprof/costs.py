@@ -145,10 +145,7 @@ def _cost_of_arrays(
 def param_arrays(operation: str, params: dict[str, Any]) -> dict[str, Any]:
     """Return every parameter of an operation as an int64 array of one shape, defaults included.
 
-    Raises
-    ------
-    ValueError
-        For unknown names (with the nearest one), and anything but whole numbers of 64 bits.
+    Raise ValueError for unknown names (with the nearest one), and anything but whole numbers of 64 bits.
     """
     import numpy as np
 

@@ -15,7 +15,6 @@ from typing import Any
 from bwprof import _core
 
 _GIT_SECONDS = 5.0
-
 _VERSION_SECONDS = 3.0
 
 # Profilers whose files bwprof reads, and their folders beside PATH.
@@ -66,12 +65,12 @@ def host_facts() -> dict[str, Any]:
 
 def package_versions() -> dict[str, str]:
     """Return the versions of bwprof, Python and the loaded packages."""
-    found = {"bwprof": _core.__version__, "python": platform.python_version()}
+    versions = {"bwprof": _core.__version__, "python": platform.python_version()}
     for name in ("numpy", "pandas", "matplotlib"):
         version = getattr(sys.modules.get(name), "__version__", None)
         if isinstance(version, str):
-            found[name] = version
-    return found
+            versions[name] = version
+    return versions
 
 
 def git_commit() -> str | None:
@@ -79,12 +78,12 @@ def git_commit() -> str | None:
     import subprocess  # slow to import
 
     try:
-        found = subprocess.run(
+        process = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=_GIT_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired, ValueError):  # ValueError: output that is not text
         return None
-    return found.stdout.strip() or None if found.returncode == 0 else None
+    return process.stdout.strip() or None if process.returncode == 0 else None
 
 
 def environment_variables() -> dict[str, str | None]:
@@ -101,11 +100,11 @@ def find_profiler(name: str) -> str | None:
 
 def find_profilers() -> dict[str, dict[str, str] | None]:
     """Return each profiler's path and version ("" if unknown); None for a missing one."""
-    found: dict[str, dict[str, str] | None] = {}
+    profilers: dict[str, dict[str, str] | None] = {}
     for name in PROFILERS:
         path = find_profiler(name)
-        found[name] = None if path is None else {"path": path, "version": _version_of(path)}
-    return found
+        profilers[name] = None if path is None else {"path": path, "version": _version_of(path)}
+    return profilers
 
 
 def _version_of(program: str) -> str:

@@ -18,11 +18,8 @@ from bwprof.text.listing import Listing
 from bwprof.text.parsing import is_bool, repr_short
 
 _log = logging.getLogger("bwprof.measure")
-
 _NAME = re.compile(r"(?P<backend>[a-z]+)(:(?P<index>[0-9]{1,9}))?|(?P<alone>[0-9]{1,9})")
-
 _DRM, _AMD_DRIVER, _AMD_VENDOR = "/sys/class/drm", "/dev/kfd", "0x1002"
-
 _GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/nvidiactl")
 
 
@@ -105,22 +102,18 @@ class NamedDevice(Protocol):
 
 
 Device = int | str | NamedDevice | None
-
 EVERY_DEVICE = "all"
 
 
 def parse_device(device: Device, backend: str | None = None) -> tuple[str | None, int | None]:
     """Return backend and number of `device=`, each None if open; `backend="cpu"` is the same as `device="cpu"`.
 
+    Raise ValueError for anything else, an unknown backend, and a backend that contradicts the device.
+
     Parameters
     ----------
     device : int, str or torch.device, optional
         "cpu", "cuda", "cuda:1", a number on the backend (1, "1"), or None.
-
-    Raises
-    ------
-    ValueError
-        For anything else, an unknown backend, and a backend that contradicts the device.
 
     Examples
     --------
@@ -154,12 +147,8 @@ def _parsed(device: Any) -> tuple[str | None, int | None]:
 def choose_device(backend: str | None = None, device: Device = None) -> Choice:
     """Choose the device to measure: the named one, else the first of the preferred backend.
 
-    Raises
-    ------
-    ValueError
-        For an unknown backend or device (see `parse_device`).
-    bwprof.errors.UnavailableError
-        For a backend without a device; the message has the reason.
+    Raise ValueError for an unknown backend or device (see `parse_device`); UnavailableError for a backend without a
+    device; the message has the reason.
     """
     backend, index = parse_device(device, backend)
     rows = {row["name"]: row for row in _core.backends()}
@@ -177,12 +166,8 @@ def choose_device(backend: str | None = None, device: Device = None) -> Choice:
 def choose_devices(backend: str | None = None, device: Device | Sequence[Device] = None) -> tuple[Choice, ...]:
     """Choose the devices to measure, each once: a list, or text with commas ("0,1", "cuda:0,cpu").
 
-    "all" means every device of the named backend, else of the preferred one that has any.
-
-    Raises
-    ------
-    ValueError, bwprof.errors.UnavailableError
-        As `choose_device` does, and for an empty list.
+    "all" means every device of the named backend, else of the preferred one that has any. Raise ValueError,
+    UnavailableError as `choose_device` does, and for an empty list.
 
     Examples
     --------
@@ -303,10 +288,7 @@ def borrow_current(backend: str | None, device: Device) -> Iterator[tuple[Choice
 def stream_handle(stream: Any, device: int) -> int:
     """Return a stream as an int; see `bwprof.measure`.
 
-    Raises
-    ------
-    TypeError
-        For anything but a stream.
+    Raise TypeError for anything but a stream.
     """
     if stream is None:
         cuda = torch_cuda()

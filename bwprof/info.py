@@ -69,7 +69,7 @@ def info(*, probe: bool = False) -> Info:
 
     parse_bool(probe, "probe")
     backends = _core.backends()
-    found = {
+    facts = {
         "version": _core.__version__,
         "build": dict(_core.build),
         "host": environment.host_facts(),
@@ -80,20 +80,20 @@ def info(*, probe: bool = False) -> Info:
         "packages": _packages(),
         "profilers": environment.find_profilers(),
     }
-    return Info(found)
+    return Info(facts)
 
 
 def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
     from bwprof import _core, hardware
     from bwprof.roofs import store
 
-    found: dict[str, Any] = {"backend": backend["name"], "index": index}
+    description: dict[str, Any] = {"backend": backend["name"], "index": index}
     try:
         with hardware.borrow_device(backend["name"], index) as device:
             free, total = device.memory()
             facts = hardware.device_facts(device)
             roofs = store.load(store.identity(device.backend, facts))
-            return found | {
+            return description | {
                 "facts": facts,
                 "memory_free_bytes": free,
                 "memory_total_bytes": total,
@@ -106,7 +106,7 @@ def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
                 },
             }
     except (_core.UnavailableError, _core.DeviceError, MemoryError, OSError) as error:
-        return found | {"error": str(error)}
+        return description | {"error": str(error)}
 
 
 def _counters(device: _core.Device) -> str:

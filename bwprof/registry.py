@@ -59,10 +59,10 @@ def _by_name() -> dict[str, dict[str, Any]]:
 
 def operation(name: str) -> dict[str, Any]:
     """Return an operation's description; ValueError with the nearest name for an unknown one."""
-    found = _by_name().get(name) if isinstance(name, str) else None
-    if found is None:
+    description = _by_name().get(name) if isinstance(name, str) else None
+    if description is None:
         raise ValueError(describe_unknown("operation", str(name), _by_name()))
-    return found
+    return description
 
 
 @cache
@@ -107,8 +107,8 @@ def precision_name(word: str) -> str:
     ['fp8_e4m3', 'bf16', 'fp16', 'mine']
     """
     names = {_plain(name): name for name in _precision_names()}
-    found = _plain(word)
-    return names.get(found) or _SPELLINGS.get(found) or str(word)
+    spelling = _plain(word)
+    return names.get(spelling) or _SPELLINGS.get(spelling) or str(word)
 
 
 def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str = "precision", where: str = "") -> str:
@@ -121,12 +121,12 @@ def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str =
     ValueError: unknown precision 'int4': did you mean 'q4_0'? Allowed: fp32, tf32, fp16, bf16, fp8_e4m3, int8, q4_0
     """
     names = precision_names() if allowed is None else allowed
-    found = precision_name(name)
-    if found not in names:
-        meant = _NEAREST.get(_plain(found), found if found in _precision_names() else None)
+    canonical = precision_name(name)
+    if canonical not in names:
+        meant = _NEAREST.get(_plain(canonical), canonical if canonical in _precision_names() else None)
         meant = "" if meant and meant not in names else meant
         raise ValueError(describe_unknown(kind, str(name), names, where=where, meant=meant))
-    return found
+    return canonical
 
 
 @cache
@@ -161,7 +161,7 @@ def check_backend(name: str) -> str:
     """Return a backend's name in lower case; ValueError with the nearest name for an unknown one."""
     lowered = str(name).strip().lower()
     if lowered not in backend_names():
-        gpus = [found for found in backend_names() if not _core.backend_facts(found)["runs_on_host"]]
+        gpus = [backend for backend in backend_names() if not _core.backend_facts(backend)["runs_on_host"]]
         raise ValueError(
             describe_unknown("backend", str(name), backend_names(), meant=gpus[0] if lowered == "gpu" else None)
         )
@@ -188,10 +188,7 @@ def metric_names(backend: str) -> list[str]:
 def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
     """Return the groups of metrics: "all" means every one, a column ending in _pct its group.
 
-    Raises
-    ------
-    ValueError
-        For an unknown metric, with the nearest name, and for a backend without metrics.
+    Raise ValueError for an unknown metric, with the nearest name, and for a backend without metrics.
     """
     known = metric_names(backend)
     names = [name if name in known else name.removesuffix("_pct") for name in names]
@@ -266,9 +263,9 @@ def check_kernels(cases: Iterable[tuple[str, str | None, str, str]]) -> None:
 @cache
 def flag_names() -> frozenset[str]:
     """Return the parameters that are 0 or 1, which may be False or True."""
-    every = [param for row in operations() for param in row["params"]]
-    wider = {param["name"] for param in every if (param["minimum"], param["maximum"]) != (0, 1)}
-    return frozenset(param["name"] for param in every) - wider
+    params = [param for row in operations() for param in row["params"]]
+    others = {param["name"] for param in params if (param["minimum"], param["maximum"]) != (0, 1)}
+    return frozenset(param["name"] for param in params) - others
 
 
 def parse_param(name: str, value: Any, label: str) -> int:
@@ -292,12 +289,8 @@ def parse_lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "
     """Return the lengths of a batch's entries in order; None for None.
 
     Allowed are whole numbers in an ordered container (list, NumPy, pandas), a single one, and text with commas or
-    semicolons; texts may be "4Ki" and "1Ki..8Ki:x2".
-
-    Raises
-    ------
-    ValueError
-        For anything else, and for no lengths; the message has `name`. The operation checks their range and number.
+    semicolons; texts may be "4Ki" and "1Ki..8Ki:x2". Raise ValueError for anything else, and for no lengths; the
+    message has `name`. The operation checks their range and number.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""For users of PyTorch: `bwprof.profiler.torch_modules.profile`. PyTorch itself is imported when that is called."""
+"""For users of PyTorch: `bwprof.torch.profile`. PyTorch itself is imported when that is called."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_a_rung_that_brings_nothing_says_so_wherever_it_is_told(found: pd.DataFr
     assert (line["Measured gain"], line["Predicted gain"]) == (said, said)
     assert f"| fast | 2 ms | 4.00x | {said} | {said} | so |" in ablation_table.markdown(one).splitlines()
     assert one.set_index("version").loc["fast", ["measured_gain", "predicted_gain"]].tolist() == [gain, gain]
-    drawn = [text.get_text() for text in bwprof.plot.ablations.ablation(one, Figure().add_subplot()).texts]
+    drawn = [text.get_text() for text in bwprof.plot.ablation(one, Figure().add_subplot()).texts]
     assert f"4.00x ({said})" in [text.replace("\u00d7", "x") for text in drawn]
 
 
@@ -386,7 +386,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     of_table = tmp_path / "table.svg"
     assert main(["plot", "ablation", str(files["csv"]), "-o", str(of_table)]) == 0
     told = [
-        [text.get_text() for text in bwprof.plot.ablations.ablation(files[kind], Figure().add_subplot()).texts]
+        [text.get_text() for text in bwprof.plot.ablation(files[kind], Figure().add_subplot()).texts]
         for kind in ("csv", "json")
     ]
     assert told[0] == told[1] != []
@@ -431,10 +431,10 @@ def test_the_picture(found: pd.DataFrame) -> None:
 
     before = dict(mpl.rcParams)
     ax = Figure().add_subplot()
-    assert bwprof.plot.ablations.ablation(found, ax) is ax
+    assert bwprof.plot.ablation(found, ax) is ax
     assert [label.get_text() for label in ax.get_yticklabels()] == found["version"].tolist()
     assert ax.get_xlabel() == "times as fast as plain (and over the rung before)"
-    alone = bwprof.plot.ablations.ablation(found[found["version"].isin(["plain", "A"])], Figure().add_subplot())
+    alone = bwprof.plot.ablation(found[found["version"].isin(["plain", "A"])], Figure().add_subplot())
     assert alone.get_xlabel() == "times as fast as plain", "no rung is behind another"
     bars = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in ax.patches}
     assert bars == {0: 1.0, 1: 0.8, 4: 4.0, 6: 2.0}
@@ -452,7 +452,7 @@ def test_a_wide_ladder_has_an_axis_of_factors(found: pd.DataFrame) -> None:
     from matplotlib.figure import Figure
 
     wide = found.assign(speedup_vs_first=found["speedup_vs_first"] ** 5)
-    ax = bwprof.plot.ablations.ablation(wide, Figure().add_subplot())
+    ax = bwprof.plot.ablation(wide, Figure().add_subplot())
     assert ax.get_xscale() == "log"
     fast = next(bar for bar in ax.patches if round(bar.get_y() + bar.get_height() / 2) == 4)
     assert (fast.get_x(), fast.get_x() + fast.get_width()) == pytest.approx((1.0, 4.0**5))
@@ -465,17 +465,17 @@ def test_of_a_long_ladder_the_first_rungs_are_drawn(found: pd.DataFrame, caplog:
     many = pd.concat([found] * 700, ignore_index=True)
     size = picture(many).size
     assert size[1] == pytest.approx(picture(many.head(150)).size[1])
-    ax = bwprof.plot.ablations.ablation(many, Figure(size).add_subplot())
+    ax = bwprof.plot.ablation(many, Figure(size).add_subplot())
     assert 100 < len(ax.get_yticklabels()) <= 150
     said = f"the first {len(ax.get_yticklabels())} of {len(many)} rungs"
     assert said in ax.get_title(loc="left")
     assert f"the picture shows {said}" in caplog.text
     with pytest.raises(ValueError, match="none of the first 1 of 2 rungs ran with a right result"):
-        bwprof.plot.ablations.ablation(found.iloc[[2, 0]], Figure((4, 0.05)).add_subplot())
+        bwprof.plot.ablation(found.iloc[[2, 0]], Figure((4, 0.05)).add_subplot())
 
 
 def test_what_is_no_ladder_cannot_be_drawn(found: pd.DataFrame) -> None:
     with pytest.raises(ValueError, match="not a ladder"):
-        bwprof.plot.ablations.ablation(found.drop(columns="predicted_gain"))
+        bwprof.plot.ablation(found.drop(columns="predicted_gain"))
     with pytest.raises(ValueError, match="none ran with a right result"):
-        bwprof.plot.ablations.ablation(found[found["version"] == "wrong"])
+        bwprof.plot.ablation(found[found["version"] == "wrong"])

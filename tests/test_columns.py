@@ -9,12 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from rows import pair
+from rows import load_samples, pair
 
 import bwprof
 from bwprof.results import columns as results_columns
 from bwprof.results import frame, schema
-from bwprof.results.reader import load_samples
 
 EARLIER = Path(__file__).parent / "data" / "first_schema"  # written by 0.1.0 before it had the column hostname
 GROUPS = "case time work method roofs counters conditions trust comparison provenance metrics".split()
@@ -67,7 +66,7 @@ def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pyt
     real = schema.find_column
     monkeypatch.setattr(schema, "find_column", lambda name: replace(real(name), unit=f"<{name}>", title="T"))
     data = frame.from_rows(pair("a", 100.0, 80.0, attainable_gb_s=120.0, peak_gb_s=150.0))
-    ax = bwprof.plot.bars.comparison(data)
+    ax = bwprof.plot.comparison(data)
     assert ax.get_xlabel() == "T (<bandwidth_gb_s>)"
     assert {"T: a plain stream of the same bytes", "T"} <= {text.get_text() for text in ax.get_legend().get_texts()}
     stream = io.StringIO()

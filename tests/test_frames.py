@@ -89,7 +89,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], str]] = {
 def drawn(data: pd.DataFrame) -> pd.DataFrame:
     """What a picture says, and where its marks are."""
     ax = Figure().add_subplot()
-    bwprof.plot.bars.comparison(data, ax=ax)
+    bwprof.plot.comparison(data, ax=ax)
     said = [[text.get_text(), *text.get_position()] for text in ax.findobj(Text)]
     marks = [list(patch.get_extents().bounds) for patch in ax.patches]
     return pd.DataFrame({"drawn": [*said, *marks]})
@@ -185,6 +185,6 @@ def test_a_library_without_what_it_converts_with(plain: pd.DataFrame) -> None:
         def to_pandas(self) -> pd.DataFrame:
             raise ModuleNotFoundError("No module named 'pyarrow'")
 
-    for use in (bwprof.summary, bwprof.view, lambda data: bwprof.compare(data, plain), bwprof.plot.bars.comparison):
+    for use in (bwprof.summary, bwprof.view, lambda data: bwprof.compare(data, plain), bwprof.plot.comparison):
         with pytest.raises(TypeError, match=r"to_pandas\(\) of .*DataFrame fails: .*pyarrow"):
             use(DataFrame())

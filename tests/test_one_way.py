@@ -540,7 +540,7 @@ def test_a_precision_has_one_name_however_it_is_spelt(
     assert bwprof.cost("gemm", precision=word) == bwprof.cost("gemm", precision=name)
     assert bwprof.model_step("qwen2.5-0.5b", weights=word, device="H200").steps["weights"].tolist() == [name]
     assert bwprof.measure(lambda: None, precision=word, max_seconds=0.01, **QUICK)["precision"] == name
-    assert bwprof.plot.styles.style(word) == bwprof.plot.styles.style(name)
+    assert bwprof.plot.style(word) == bwprof.plot.style(name)
     rows = tmp_path / "rows.csv"
     bwprof.save(rates.assign(precision=word), rows)
     assert bwprof.load(rows)["precision"].tolist() == [name]

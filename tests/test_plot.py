@@ -31,7 +31,7 @@ def no_figure_is_left() -> Iterator[None]:
 
 def test_bars_show_the_bandwidths() -> None:
     rows = [*pair("a", 100.0, 80.0), *pair("b", 50.0, 60.0)]
-    axes = bwprof.plot.bars.comparison(frame.from_rows(rows))
+    axes = bwprof.plot.comparison(frame.from_rows(rows))
     assert sorted(bar.get_width() for bar in axes.patches) == [50.0, 60.0, 80.0, 100.0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
     assert axes.get_xlabel() == "effective bandwidth (GB/s)"
@@ -112,7 +112,7 @@ def test_a_precision_has_one_look_everywhere() -> None:
 def test_the_given_axes_are_used_and_nothing_global_changes() -> None:
     before = dict(mpl.rcParams)
     axes = Figure().add_subplot()
-    assert bwprof.plot.bars.comparison(frame.from_rows(pair("a", 100.0, 80.0)), ax=axes) is axes
+    assert bwprof.plot.comparison(frame.from_rows(pair("a", 100.0, 80.0)), ax=axes) is axes
     assert dict(mpl.rcParams) == before
 
 
@@ -146,7 +146,7 @@ def test_rows_that_failed_or_are_hot_or_doubted_are_marked() -> None:
         row("a", "fp32", gb_s=None, status="failed", reason="x"),
         row("b", "fp32", flags="not_converged", cache="hot"),
     ]
-    axes = bwprof.plot.bars.comparison(frame.from_rows(rows))
+    axes = bwprof.plot.comparison(frame.from_rows(rows))
     said = [text.get_text() for text in axes.texts]
     assert "FP32 failed" in said
     assert "100*" in said
@@ -182,13 +182,13 @@ def test_a_nine_column_file_plots(tmp_path: Path) -> None:
         "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written\n"
         "decode,FP32,1,896,896,0.008,400,3200000,0\ndecode,FP16,1,896,896,0.005,320,1600000,0\n"
     )
-    axes = bwprof.plot.bars.comparison(bwprof.load(path))
+    axes = bwprof.plot.comparison(bwprof.load(path))
     assert sorted(bar.get_width() for bar in axes.patches) == [320.0, 400.0]
 
 
 def test_nothing_to_draw_is_said() -> None:
     with pytest.raises(ValueError, match="there are no rows to draw"):
-        bwprof.plot.bars.comparison(frame.from_rows([]))
+        bwprof.plot.comparison(frame.from_rows([]))
 
 
 @pytest.mark.parametrize("name", ["a$b_{$^", "x" * 400, "[red]"])

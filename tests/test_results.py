@@ -13,16 +13,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from rows import pair, row
+from rows import load_samples, pair, row
 
 import bwprof
 from bwprof.results import columns, csv_file, frame, json_file, pairs, schema
-from bwprof.results.reader import load_samples
 
 CLASSIC = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
 
@@ -31,7 +31,7 @@ def test_csv_output(tmp_path: Path) -> None:
     """The header starts with the nine classic columns in their order; a row survives the way out and back."""
     path = tmp_path / "rows.csv"
     original = row("decode", "fp32", gb_s=123.456, noise=0.0, verified=True, reason='a "quoted", text')
-    with csv_file.CsvWriter(path) as writer:
+    with closing(csv_file.CsvWriter(path)) as writer:
         assert path.read_text().count("\n") == 1, "the header is written before anything is measured"
         writer.append(original)
         assert path.read_text().count("\n") == 2, "a row is on disk when append returns"

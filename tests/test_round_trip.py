@@ -11,12 +11,11 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from rows import row
+from rows import load_samples, row
 
 import bwprof
 from bwprof.results import columns as results_columns
 from bwprof.results import frame, schema
-from bwprof.results.reader import load_samples
 from bwprof.text import formatting
 
 QUICK = settings(

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from rows import row
+from rows import load_samples, row
 
 import bwprof
 from bwprof.results import frame, schema
-from bwprof.results.reader import load_samples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

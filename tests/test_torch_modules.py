@@ -1,4 +1,4 @@
-"""bwprof.profiler.torch_modules.profile and bwprof.torch_profiler_rows: with PyTorch where it is installed, else what needs none."""
+"""bwprof.torch.profile and bwprof.torch_profiler_rows: with PyTorch where it is installed, else what needs none."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ sys.modules["torch"] = None
 import bwprof
 bwprof.torch
 try:
-    bwprof.profiler.torch_modules.profile(None)
+    bwprof.torch.profile(None)
 except ImportError as error:
     print(error)
 """
@@ -159,7 +159,7 @@ def torch() -> Any:
 
 
 def profiled(model: Any, *inputs: Any, **how: Any) -> dict[str, bwprof.Row]:
-    frame = bwprof.profiler.torch_modules.profile(model, *inputs, **{"roofs": False, "runs": 2, "warmup": 0} | how)
+    frame = bwprof.torch.profile(model, *inputs, **{"roofs": False, "runs": 2, "warmup": 0} | how)
     return {row.case: row for row in bwprof.rows(frame)}
 
 
@@ -208,7 +208,7 @@ def test_what_models_are_called_with_and_return(torch: Any) -> None:
             self.nothing(x)
             return self.odd(x, scale=scale, runs=runs)
 
-    frame = bwprof.profiler.torch_modules.profile(
+    frame = bwprof.torch.profile(
         Model(), torch.ones(256), scale=torch.ones(1), kwargs={"runs": 3}, roofs=False, runs=1, warmup=0
     )
     rows = {row.case: row for row in bwprof.rows(frame)}
@@ -309,17 +309,17 @@ def test_sparse_and_quantised_tensors(torch: Any) -> None:
 
 def test_bad_models(torch: Any) -> None:
     with pytest.raises(TypeError, match=r"model is 3: a torch\.nn\.Module is needed"):
-        bwprof.profiler.torch_modules.profile(3)
+        bwprof.torch.profile(3)
     model = torch.nn.Linear(4, 4)
     with pytest.raises(ValueError, match="runs is 0: at least 1 is needed"):
-        bwprof.profiler.torch_modules.profile(model, torch.ones(4), runs=0)
+        bwprof.torch.profile(model, torch.ones(4), runs=0)
     with pytest.raises(ValueError, match="timer is 'kernels': this device has monotonic"):
-        bwprof.profiler.torch_modules.profile(model, torch.ones(4), timer="kernels", roofs=False)
+        bwprof.torch.profile(model, torch.ones(4), timer="kernels", roofs=False)
     with pytest.raises(ValueError, match=r"several devices \(cpu, meta\)"):
-        bwprof.profiler.torch_modules.profile(model, torch.ones(4, device="meta"))
+        bwprof.torch.profile(model, torch.ones(4, device="meta"))
     model._orig_mod = None
     with pytest.raises(ValueError, match="a compiled model runs as one"):
-        bwprof.profiler.torch_modules.profile(model, torch.ones(4))
+        bwprof.torch.profile(model, torch.ones(4))
 
     class Bypass(torch.nn.Module):
         def __init__(self) -> None:

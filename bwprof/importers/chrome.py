@@ -267,7 +267,7 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: EventBytes | None = 
 
     Examples
     --------
-    >>> from bwprof.importers.chrome import parse_chrome_trace
+    >>> from bwprof.importers import parse_chrome_trace
     >>> frame = parse_chrome_trace("trace.json.gz", bytes={"*gemm*": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
     >>> frame[["kernel", "count", "time_ms", "bandwidth_gb_s"]]  # doctest: +SKIP
     """

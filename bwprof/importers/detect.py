@@ -142,7 +142,7 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
     Examples
     --------
     >>> import bwprof
-    >>> from bwprof.importers.detect import load
+    >>> from bwprof.importers import load
     >>> bwprof.diagnose(load("profile.json")).attrs["answers"]  # doctest: +SKIP
     """
     from bwprof.results import reader

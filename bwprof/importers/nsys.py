@@ -115,7 +115,7 @@ def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) ->
 
     Examples
     --------
-    >>> from bwprof.importers.nsys import parse_nsys
+    >>> from bwprof.importers import parse_nsys
     >>> parse_nsys("report.sqlite")[["kernel", "count", "time_ms", "share_pct"]]  # doctest: +SKIP
     """
     place = parse_path(path, "path")

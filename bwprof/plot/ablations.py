@@ -54,7 +54,7 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
     --------
     >>> import bwprof
     >>> found = bwprof.ablation("gemm", M=4, N=64, K=64, device="cpu", cache="hot", max_seconds=0.01, roofs=False)
-    >>> bwprof.plot.ablations.ablation(found).get_xlabel()
+    >>> bwprof.plot.ablation(found).get_xlabel()
     'times as fast as naive (and over the rung before)'
     """
     return picture(data).on(ax)

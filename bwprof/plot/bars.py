@@ -113,7 +113,7 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes
     --------
     >>> import bwprof
     >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", cache="hot", roofs=False)
-    >>> bwprof.plot.bars.comparison(frame).get_xlabel()
+    >>> bwprof.plot.comparison(frame).get_xlabel()
     'effective bandwidth (GB/s)'
     """
     return picture(data, layout=layout).on(ax)

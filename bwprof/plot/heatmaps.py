@@ -87,7 +87,7 @@ def heatmap(
     >>> import bwprof
     >>> sizes = {"N": [64, 128], "K": [64, 128]}
     >>> frame = bwprof.sweep("gemm", **sizes, backend="cpu", cache="hot", roofs=False, precision="fp32")
-    >>> bwprof.plot.heatmaps.heatmap(frame, x="N").get_ylabel()
+    >>> bwprof.plot.heatmap(frame, x="N").get_ylabel()
     'K'
     """
     return picture(data, x=x, y=y, value=value, precision=precision).on(ax)

@@ -91,7 +91,7 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     --------
     >>> import bwprof
     >>> frame = bwprof.load_example("h200")
-    >>> bwprof.plot.regressions.ratios(bwprof.compare(frame, frame)).get_xlabel()
+    >>> bwprof.plot.ratios(bwprof.compare(frame, frame)).get_xlabel()
     'change of the time (%)'
     """
     return picture(data).on(ax)
@@ -272,7 +272,7 @@ def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> (folder / "monday").mkdir()
     >>> _ = bwprof.save(bwprof.load_example("h200"), folder / "monday" / "results.json")
-    >>> bwprof.plot.regressions.trend(bwprof.history(folder, "decode_gemm_8b")).get_ylabel()
+    >>> bwprof.plot.trend(bwprof.history(folder, "decode_gemm_8b")).get_ylabel()
     'time (us)'
     """
     panels = _panels(data)

@@ -110,7 +110,7 @@ def roofline(data: Any, ax: Axes | None = None) -> Axes:
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.rooflines.roofline(bwprof.load_example("h200")).get_xlabel()
+    >>> bwprof.plot.roofline(bwprof.load_example("h200")).get_xlabel()
     'arithmetic intensity (FLOP/B)'
     """
     return picture(data).on(ax)

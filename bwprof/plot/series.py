@@ -101,7 +101,7 @@ def lines(data: Any, ax: Axes | None = None, *, x: str | None = None, y: str = "
     --------
     >>> import bwprof
     >>> frame = bwprof.sweep("gemm", N=[64, 128], K=64, backend="cpu", cache="hot", roofs=False, precision="fp32")
-    >>> bwprof.plot.series.lines(frame).get_xlabel()
+    >>> bwprof.plot.lines(frame).get_xlabel()
     'N'
     """
     return picture(data, x=x, y=y).on(ax)

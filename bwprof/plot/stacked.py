@@ -84,7 +84,7 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.stacked.speedup(bwprof.load_example("h200")).get_xlabel()
+    >>> bwprof.plot.speedup(bwprof.load_example("h200")).get_xlabel()
     'time gain of FP16 over FP32 (x)'
     """
     return speedup_picture(data, from_=from_, to=to).on(ax)
@@ -277,7 +277,7 @@ def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> Axe
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.stacked.model(bwprof.load_example("h200_llama")).get_xlabel()
+    >>> bwprof.plot.model(bwprof.load_example("h200_llama")).get_xlabel()
     'time per token (ms)'
     """
     return model_picture(data, phase=phase).on(ax)

@@ -55,7 +55,7 @@ def roofs(data: Any, ax: Axes | None = None) -> Axes:
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.stream_curves.roofs(bwprof.load_example("h200")).get_ylabel()
+    >>> bwprof.plot.roofs(bwprof.load_example("h200")).get_ylabel()
     'bandwidth (GB/s)'
     """
     return picture(data).on(ax)
@@ -202,7 +202,7 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.stream_curves.ridge().get_ylabel()
+    >>> bwprof.plot.ridge().get_ylabel()
     'ridge (FLOP/B)'
     """
     return picture_ridges(data, precisions=precisions).on(ax)

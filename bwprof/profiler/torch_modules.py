@@ -358,7 +358,7 @@ def profile(
     --------
     >>> import bwprof, torch  # doctest: +SKIP
     >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU())  # doctest: +SKIP
-    >>> rows = bwprof.profiler.torch_modules.profile(model, torch.ones(8, 64), roofs=False)  # doctest: +SKIP
+    >>> rows = bwprof.torch.profile(model, torch.ones(8, 64), roofs=False)  # doctest: +SKIP
     >>> rows[["case", "calls", "bytes_read", "bytes_written"]].values.tolist()  # doctest: +SKIP
     [['0', 1, 68608, 8192], ['1', 1, 8192, 8192], ['(outside modules)', <NA>, <NA>, <NA>]]
     """

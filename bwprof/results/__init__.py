@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bwprof.results.reader import load as load
-    from bwprof.results.reader import load_samples as load_samples
     from bwprof.results.reader import read_rows as read_rows
     from bwprof.results.reader import save as save
 
-__all__ = ["load", "load_samples", "read_rows", "save"]
+__all__ = ["load", "read_rows", "save"]
 
 
 def __getattr__(name: str) -> Any:

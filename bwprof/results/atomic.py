@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     import gzip
 
 _MOST_BYTES = 1 << 30  # millions of rows
-
 _PART_BYTES = 1 << 20
-
 _GZIP = b"\x1f\x8b"
 
 # Kinds of paths that are not read, and whether they are if this process has them open (/dev/stdin, /dev/fd/63).
@@ -36,11 +34,8 @@ _NO_FILES = (
 )
 
 _LONGEST_NAME = 230  # bytes: a file system allows 255, and `hidden_path` adds some
-
 _TEMPORARY = ".tmp"
-
 _CLAIM = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-
 _LEFT_BEHIND_SECONDS = 60.0  # the writer of a newer file may not have locked it yet
 
 
@@ -79,10 +74,10 @@ def is_stream(path: Path) -> bool:
 
 def is_open_stream(path: Path) -> bool:
     """Return whether a path names a file that this process has open (/dev/stdout, /dev/fd/3)."""
-    ours = os.path.realpath("/proc/self/fd")
+    own_files = os.path.realpath("/proc/self/fd")
     name = os.path.abspath(path)
     for _ in range(40):  # the system's limit of links
-        if os.path.realpath(os.path.dirname(name)) == ours:
+        if os.path.realpath(os.path.dirname(name)) == own_files:
             return True
         if not os.path.islink(name):
             return False
@@ -94,14 +89,8 @@ def read_text(path: Path, *, damaged: bool = False) -> str:
     """Return the text of a file of results, without a byte order mark, unpacked if gzip packed it.
 
     A pipe or terminal that this process has open is read too (/dev/stdin, /dev/fd/63). `damaged` replaces bytes that
-    are not text.
-
-    Raises
-    ------
-    ValueError
-        For a folder, a device and the like, for more than 1 GiB, and for anything but text.
-    OSError
-        If it cannot be read.
+    are not text. Raise ValueError for a folder, a device and the like, for more than 1 GiB, and for anything but text;
+    OSError if it cannot be read.
     """
     mode = path.stat().st_mode
     for is_kind, what, may_be_open in _NO_FILES:
@@ -159,18 +148,13 @@ def hidden_path(target: Path, ending: str) -> Path:
 
 
 def atomic_write(path: Path, content: str | bytes, *, check: Callable[[str], object] | None = None) -> None:
-    """Replace `path` by a file with `content` in one step.
+    """Replace `path` by a file with `content` in one step; OSError if it cannot be written; the old file stays.
 
     Parameters
     ----------
     check : callable, optional
         Called with the written text, read back from the disk, before the file is replaced; an exception leaves the old
         file.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written; the old file stays.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -257,12 +241,8 @@ class Claim:
     """The right to write a file, which one process has at a time.
 
     The lock is on a hidden file, `.NAME.writing`, because the file itself is replaced again and again. Lines appended
-    to the hidden file are on disk at once, and stay if this process is killed; `release` removes it.
-
-    Raises
-    ------
-    OSError
-        If another process has it (EBUSY), or the folder cannot be written to.
+    to the hidden file are on disk at once, and stay if this process is killed; `release` removes it. Raise OSError if
+    another process has it (EBUSY), or the folder cannot be written to.
     """
 
     def __init__(self, target: Path) -> None:
@@ -347,10 +327,7 @@ def _write_synced(number: int, text: str, target: Path) -> None:
 def append_text(path: Path, text: str) -> None:
     """Append lines to a file, all or nothing, after the end of its last line.
 
-    Raises
-    ------
-    OSError
-        If it cannot be written; the file does not change.
+    Raise OSError if it cannot be written; the file does not change.
     """
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -367,10 +344,7 @@ def append_text(path: Path, text: str) -> None:
 class GrowingFile:
     """A file that grows by whole pieces, each on disk when `append` returns, and detects changes by other processes.
 
-    Raises
-    ------
-    OSError
-        If it cannot be written; it then ends with the last whole piece.
+    Raise OSError if it cannot be written; it then ends with the last whole piece.
     """
 
     def __init__(self, path: Path) -> None:
@@ -400,7 +374,6 @@ class GrowingFile:
 
 
 _PATIENCE = 10.0  # seconds
-
 _PAUSE = 0.01
 
 
@@ -408,10 +381,7 @@ _PAUSE = 0.01
 def lock(path: Path) -> Iterator[None]:
     """Let no other process that locks the file write it inside the block.
 
-    Raises
-    ------
-    OSError
-        If another process has the lock for ten seconds (EBUSY), or the folder cannot be written to.
+    Raise OSError if another process has the lock for ten seconds (EBUSY), or the folder cannot be written to.
     """
     end = time.monotonic() + _PATIENCE
     while True:

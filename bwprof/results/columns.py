@@ -14,7 +14,6 @@ from typing import Literal
 from bwprof import _core
 
 ValueKind = Literal["text", "integer", "number", "boolean"]
-
 Better = Literal["higher", "lower", ""]
 
 # Words of the column `flags`.
@@ -85,13 +84,9 @@ def _read_columns() -> list[Column]:
 
 
 _COLUMNS = _read_columns()
-
 CLASSIC_NAMES = tuple(column.name for column in _COLUMNS[:9])
-
 METRICS = tuple(column for column in _COLUMNS if column.group == "metrics")
-
 METRIC_NAMES = frozenset(column.name for column in METRICS if column.kind != "text")
-
 COMPARISON_NAMES = tuple(column.name for column in _COLUMNS if column.group == "comparison")
 
 # Parameters with a fixed place; others follow in the registry's order.

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
 from bwprof import registry
@@ -30,11 +29,8 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 
 # As spreadsheets write files.
 _SEPARATORS = (",", ";", "\t")
-
 _SEPARATOR_LINE = "sep="
-
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
-
 _INDEX = re.compile(r"|index|level_\d+|unnamed: \d+(_level_\d+)?", re.IGNORECASE)  # names of a frame's index
 
 
@@ -45,8 +41,8 @@ def header_line(more: Sequence[str] = ()) -> str:
 
 def row_line(row: RowDict, more: Sequence[str] = ()) -> str:
     """Return a row's line; missing cells are empty."""
-    whole = schema.normalise_row(row)
-    return _line([_cell(whole.get(name)) for name in (*schema.column_names(), *more)])
+    values = schema.normalise_row(row)
+    return _line([_cell(values.get(name)) for name in (*schema.column_names(), *more)])
 
 
 def _cell(value: Any) -> str:
@@ -79,13 +75,13 @@ def classic_text(rows: Iterable[RowDict]) -> str:
     and K are empty where they do not apply.
     """
     lines = [_line(columns.CLASSIC_NAMES)]
-    every = [schema.normalise_row(row) for row in rows]
-    timed = [row for row in every if row["status"] in (None, "ok") and row["time_ms"] is not None]
-    groups = pairs.group_precisions(timed, every)
+    normalised = [schema.normalise_row(row) for row in rows]
+    timed = [row for row in normalised if row["status"] in (None, "ok") and row["time_ms"] is not None]
+    groups = pairs.group_precisions(timed, normalised)
     names = zip(pairs.label_groups(groups, hot=False), groups, strict=True)
-    named = {id(row): name for name, group in names for row in group.rows.values()}
+    name_of = {id(row): name for name, group in names for row in group.rows.values()}
     for row in timed:
-        classic = row | {"operation": named[id(row)], "precision": classic_precision(row["precision"] or "")}
+        classic = row | {"operation": name_of[id(row)], "precision": classic_precision(row["precision"] or "")}
         lines.append(_line([_cell(classic[name]) for name in columns.CLASSIC_NAMES]))
     return "".join(lines)
 
@@ -111,7 +107,8 @@ class CsvWriter:
     """A CSV file that grows by one flushed row at a time.
 
     The header is written at once, to detect a file that cannot be written before anything is measured. A file that
-    another process removes or changes is written again, with all rows.
+    another process removes or changes is written again, with all rows. Raise OSError from the constructor or `append`,
+    when the file cannot be written or another bwprof writes it.
 
     Parameters
     ----------
@@ -121,11 +118,6 @@ class CsvWriter:
         The rows of a resumed run.
     claim : Claim, optional
         The claim on the file, if there is one already; the writer releases it.
-
-    Raises
-    ------
-    OSError
-        From the constructor or `append`, when the file cannot be written or another bwprof writes it.
     """
 
     def __init__(self, target: Path | TextIO, *, rows: Iterable[RowDict] = (), claim: Claim | None = None) -> None:
@@ -210,25 +202,12 @@ class CsvWriter:
         if self._claim is not None:
             self._claim.release()
 
-    def __enter__(self) -> CsvWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def read_csv(path: Path) -> list[RowDict]:
     """Read the rows of a CSV file, which may have only the nine classic columns.
 
-    A last line that a crash cut off is left out with a warning.
-
-    Raises
-    ------
-    ValueError
-        For anything but a file (see `atomic.read_text`), a header without the nine classic columns, and a value that
-        its column cannot hold.
+    A last line that a crash cut off is left out with a warning. Raise ValueError for anything but a file (see
+    `atomic.read_text`), a header without the nine classic columns, and a value that its column cannot hold.
     """
     return parse_csv(read_text(path), str(path))
 

@@ -40,7 +40,7 @@ def prometheus_text(rows: Iterable[RowDict]) -> str:
     for name, text, value in _FIGURES:
         lines += [f"# HELP bwprof_{name} {text}", f"# TYPE bwprof_{name} gauge"]
         lines += [f"bwprof_{name}{_braces(labels)} {_number(value(row))}" for labels, row in series.items()]
-    lines += ["# HELP bwprof_flag A reason to doubt a case's row, 1 where it is there.", "# TYPE bwprof_flag gauge"]
+    lines += ["# HELP bwprof_flag 1 for each reason to doubt a case's row.", "# TYPE bwprof_flag gauge"]
     for labels, row in series.items():
         lines += [f"bwprof_flag{_braces((*labels, ('flag', flag)))} 1" for flag in _flags(row)]
     return "\n".join(lines) + "\n"
@@ -66,24 +66,12 @@ def _measured_at(row: RowDict) -> float | None:
 
 
 _FIGURES: tuple[tuple[str, str, Callable[[RowDict], float | None]], ...] = (
-    (
-        "bandwidth_bytes_per_second",
-        "Compulsory bytes of a launch over its median time.",
-        _scaled("bandwidth_gb_s", 1e9),
-    ),
-    (
-        "attainable_ratio",
-        "That bandwidth over what a plain stream of the same bytes reaches, 1 being all of it.",
-        _scaled("pct_attainable", 1e-2),
-    ),
+    ("bandwidth_bytes_per_second", "Compulsory bytes of a launch / its median time.", _scaled("bandwidth_gb_s", 1e9)),
+    ("attainable_ratio", "Bandwidth / that of a plain stream of the same bytes.", _scaled("pct_attainable", 1e-2)),
     ("launch_seconds", "Median time of a launch.", _scaled("time_ms", 1e-3)),
-    (
-        "case_ok",
-        "1 for a case that was measured, 0 for one that failed or was skipped.",
-        lambda row: row.get("status") == "ok",
-    ),
-    ("case_flags", "How many reasons there are to doubt a case's row.", lambda row: len(_flags(row))),
-    ("case_timestamp_seconds", "When a case was measured, Unix time.", _measured_at),
+    ("case_ok", "1 for a measured case, 0 for a failed or skipped one.", lambda row: row.get("status") == "ok"),
+    ("case_flags", "Number of reasons to doubt a case's row.", lambda row: len(_flags(row))),
+    ("case_timestamp_seconds", "Unix time of a case's measurement.", _measured_at),
 )
 
 

@@ -49,10 +49,7 @@ def matches_pattern(name: str, pattern: str) -> bool:
 def match_patterns(patterns: Mapping[str, Any], names: Collection[str]) -> dict[str, str]:
     """Return, for each name with bytes, its key in the mapping: the name itself, else the first pattern that matches.
 
-    Raises
-    ------
-    ValueError
-        For a key that no name matches, with the nearest name.
+    Raise ValueError for a key that no name matches, with the nearest name.
     """
     keys: dict[str, str] = {}
     for pattern in patterns:
@@ -68,13 +65,10 @@ def match_patterns(patterns: Mapping[str, Any], names: Collection[str]) -> dict[
 
 FORMAT = "bwprof-profile"  # of the JSON files of such rows
 
-_FIRST = "kernel"  # the first column of such rows, which have these, too
-
-_ALSO = {"case", "status"}
-
+# The first column of such rows, and others.
+_FIRST, _ALSO = "kernel", {"case", "status"}
 _THEIRS = {"Kernel Name", "KernelName", "Kernel_Name"}
-
-_READERS = "bwprof.importers.detect.load(path), and bwprof diagnose FILE"
+_READERS = "bwprof.importers.load(path), and bwprof diagnose FILE"
 
 
 def is_table(names: Sequence[str]) -> bool:
@@ -83,9 +77,8 @@ def is_table(names: Sequence[str]) -> bool:
 
 
 def is_document(document: Mapping[str, Any]) -> bool:
-    """Return whether a JSON document has such rows; documents of the first version have no format."""
-    format_name = document.get("format")
-    return format_name == FORMAT or (format_name is None and {"source", "tool", "notes", "rows"} <= set(document))
+    """Return whether a JSON document has such rows."""
+    return document.get("format") == FORMAT
 
 
 def describe_table(names: Sequence[str]) -> str:

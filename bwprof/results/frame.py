@@ -73,7 +73,6 @@ def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | N
 
 
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
-
 _TEXT = pd.StringDtype()  # an instance: pandas would look the name up for each column
 
 
@@ -128,10 +127,7 @@ def format_csv(frame: pd.DataFrame) -> str:
 def samples_of(frame: pd.DataFrame, rows: Sequence[RowDict]) -> list[Sequence[float] | None]:
     """Return each row's raw samples, from the frame's column `samples_ns`, else from its run.
 
-    Raises
-    ------
-    ValueError
-        For a column of that name that holds something else.
+    Raise ValueError for a column of that name that holds something else.
     """
     if SAMPLES in frame.columns:
         return [checked_samples(values) for values in frame[SAMPLES]]
@@ -155,10 +151,7 @@ def checked_samples(values: Any) -> list[float] | None:
 def to_rows(data: Any) -> list[RowDict]:
     """Return the rows of a frame, which may have only the nine classic columns, without raw samples.
 
-    Raises
-    ------
-    ValueError
-        When a classic column is missing, or two columns have one name.
+    Raise ValueError when a classic column is missing, or two columns have one name.
     """
     frame = require_frame(data)
     missing = [name for name in results_columns.CLASSIC_NAMES if name not in frame.columns]

@@ -17,11 +17,8 @@ from bwprof.results.schema import RowDict
 from bwprof.text.parsing import repr_short
 
 FORMAT = "bwprof-results"
-
 SAMPLES = "samples_ns"
-
 _DEEPEST = 60  # levels
-
 _log = logging.getLogger("bwprof.results")
 
 
@@ -76,10 +73,7 @@ def write(path: Path, rows: Sequence[RowDict], samples: Sequence[Sequence[float]
 def read_json(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
     """Read rows, raw samples (ns per launch) and the run's metadata.
 
-    Raises
-    ------
-    ValueError
-        For anything but a file of results (see `atomic.read_text`), and for one of a later bwprof.
+    Raise ValueError for anything but a file of results (see `atomic.read_text`), and for one of a later bwprof.
     """
     return parse_results(read_text(path), str(path))
 

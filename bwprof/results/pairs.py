@@ -14,7 +14,6 @@ from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import measured_or_none
 
 BASELINE = "fp32"
-
 _KEY_REST = ("operation", "case", "kv_lens", "backend", "device", "device_uuid", "cache", "run_id")
 
 
@@ -187,7 +186,6 @@ def moved_bytes(row: RowDict) -> int | None:
 
 
 DEFAULT_GATE = 0.03
-
 DISTURBED = frozenset({"noisy", "throttled"})
 
 

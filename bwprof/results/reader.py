@@ -23,15 +23,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 JSON_NAME = "results.json"
-
 CSV_NAME = "results.csv"
-
 BUNDLE_NAME = "bandwidth_report.json"
-
 METADATA_NAME = "metadata.json"  # of a bundle's run
-
 _RECORDED = ".json.gz"
-
 _log = logging.getLogger("bwprof.results")
 
 
@@ -73,30 +68,15 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     """
     from bwprof.results import frame as frames
 
-    rows, values, run = _with_samples(path) if parse_bool(samples, "samples") else read_rows(parse_path(path, "path"))
+    file = parse_path(path, "path")
+    if parse_bool(samples, "samples") and file.is_file() and file.suffix.lower() in (".csv", ".parquet"):
+        raise ValueError(f"{path} has no raw samples: they are in the JSON file")
+    rows, values, run = read_rows(file)
     warn_of_unfinished(path, run)
     if all(row["speedup_vs_fp32"] is None for row in rows):
         pairs.fill_comparisons(rows)
     frame = frames.from_rows(rows, run, values)
     return frames.with_samples(frame, values) if samples else frame
-
-
-def load_samples(path: str | PathLike[str]) -> list[list[float] | None]:
-    """Return raw samples (ns per launch), one list per row of `load(path)`; None for a row without any.
-
-    Raises
-    ------
-    ValueError
-        For anything but a JSON file of results or a run folder.
-    """
-    return _with_samples(path)[1]
-
-
-def _with_samples(path: str | PathLike[str]) -> Content:
-    file = parse_path(path, "path")
-    if file.is_file() and file.suffix.lower() in (".csv", ".parquet"):
-        raise ValueError(f"{path} has no raw samples: they are in the JSON file")
-    return read_rows(file)
 
 
 def recorded_runs() -> dict[str, Path]:
@@ -132,12 +112,7 @@ def warn_of_unfinished(path: str | PathLike[str], run: Mapping[str, Any]) -> Non
 def find_run(path: Path) -> Path:
     """Return the only run in a folder; a run's folder, or any other path, as it is.
 
-    Raises
-    ------
-    ValueError
-        For a folder with several runs.
-    OSError
-        If the folder cannot be read.
+    Raise ValueError for a folder with several runs; OSError if the folder cannot be read.
     """
     if not path.is_dir() or _has_results(path):
         return path
@@ -317,7 +292,6 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
 
 
 REPORT_NAMES = ("operation", "precision", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written")
-
 Content = tuple[list[RowDict], list[list[float] | None], dict[str, Any]]
 
 
@@ -339,13 +313,7 @@ def list_reports(document: Any) -> list[Any]:
 
 
 def read_bundle(document: Any, source: str) -> Content:
-    """Return rows and the run's metadata of a bundle, which has no raw samples.
-
-    Raises
-    ------
-    ValueError
-        For a damaged report.
-    """
+    """Return rows and the run's metadata of a bundle, which has no raw samples; ValueError for a damaged report."""
     run = document.get("run", {}) if isinstance(document, dict) else {}
     if not isinstance(run, dict):
         raise ValueError(f"{source} is not a proof bundle: its run is no object")
@@ -386,19 +354,13 @@ ABLATION_FORMAT = "bwprof-ladder"
 
 # Columns that identify the table.
 ABLATION_COLUMNS = ("version", "kind", "status", "speedup_vs_first", "predicted_gain", "precision")
-
 _NUMBERS = ("speedup_vs_first", "measured_gain", "predicted_gain")
 
 
 def read_ablation(path: str | PathLike[str]) -> pd.DataFrame:
     """Read the rows that `bwprof.ablation` wrote, without the run's metadata.
 
-    Raises
-    ------
-    ValueError
-        For another file.
-    OSError
-        If it cannot be read.
+    Raise ValueError for another file; OSError if it cannot be read.
     """
     import pandas as pd
 

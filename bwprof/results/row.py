@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from bwprof.results import columns, pairs, schema
 from bwprof.results.schema import RowDict
@@ -24,35 +24,33 @@ def _refuse(*_: object, **__: object) -> NoReturn:
     raise TypeError("a run's metadata are read-only: change a copy, dict(...) or list(...)")
 
 
-class FrozenList(list[Any]):
+class _Frozen:
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
+
+class FrozenList(_Frozen, list[Any]):
     """A list that cannot be changed."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
 
-    def __copy__(self) -> FrozenList:
-        return self
-
-    def __deepcopy__(self, _memo: object) -> FrozenList:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenList, (list(self),)
 
 
-class FrozenDict(dict[str, Any]):
+class FrozenDict(_Frozen, dict[str, Any]):
     """A dict that cannot be changed; json.dumps writes it as any other."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
-
-    def __copy__(self) -> FrozenDict:
-        return self
-
-    def __deepcopy__(self, _memo: object) -> FrozenDict:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenDict, (dict(self),)

@@ -17,19 +17,12 @@ from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import is_bool, repr_short
 
 SCHEMA_VERSION = 1
-
 SAMPLES = "samples_ns"  # a frame may have this column too
-
 RowDict = dict[str, Any]
-
 DTYPES: dict[ValueKind, str] = {"text": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
-
 KIND_TEXTS = {"text": "text", "integer": "a whole number", "number": "a number", "boolean": "True or False"}
-
 STATUSES = ("ok", "skipped", "failed", "predicted")
-
 MOST_TEXT = 32_000  # characters: the limit of spreadsheets; Python's CSV reader stops at 131 072
-
 _BREAK = re.compile(r"\r\n|[\r\n]")
 
 
@@ -95,10 +88,7 @@ def escape_surrogates(text: str) -> str:
 def clean_value(value: Any) -> Any:
     """Return a value for a column of your own: None for missing, clean text, Python's own scalars, JSON for containers.
 
-    Raises
-    ------
-    ValueError
-        For containers that are nested too deep.
+    Raise ValueError for containers that are nested too deep.
 
     Examples
     --------
@@ -131,11 +121,8 @@ def _json_text(value: Any) -> str:
 
 
 _MOST = 1e30  # of any measured value: its powers and ratios are finite
-
 _SIGNED = frozenset({"temperature_c", "schema_version"})
-
 _UNBOUNDED = frozenset({"time_ms_hi", "max_error"})  # infinite: with too few samples, for a result of NaN
-
 _POSITIVE = frozenset({"time_ms", "time_ms_hi", "time_ms_min", "bandwidth_gb_s"})
 
 
@@ -154,10 +141,7 @@ def range_of(name: str) -> tuple[float, float, float]:
 def parse_value(value: Any, kind: ValueKind, limits: tuple[float, float, float] = (-math.inf, math.inf, 0.0)) -> Any:
     """Return a value as rows hold it: None, str, int, float or bool; None for a number outside `limits`.
 
-    Raises
-    ------
-    ValueError
-        For a value of another kind.
+    Raise ValueError for a value of another kind.
     """
     if is_missing(value):
         return None
@@ -181,17 +165,17 @@ def parse_value(value: Any, kind: ValueKind, limits: tuple[float, float, float] 
 
 def _integer(value: Any) -> int | None:
     try:
-        whole = operator.index(value) if not isinstance(value, str) else int(value)
+        integer = operator.index(value) if not isinstance(value, str) else int(value)
     except (TypeError, ValueError):
         number = float(value)
         if math.isnan(number):
             return None
         if not number.is_integer():
             raise ValueError(f"{repr_short(value)} is not a whole number") from None
-        whole = int(number)
-    if not -(2**63) <= whole < 2**63:
+        integer = int(number)
+    if not -(2**63) <= integer < 2**63:
         raise ValueError(f"{repr_short(value)} does not fit in 64 bits")
-    return whole
+    return integer
 
 
 _BOOLEANS = {"": None, "nan": None, "true": True, "1": True, 1: True, "false": False, "0": False, 0: False}

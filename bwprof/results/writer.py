@@ -21,11 +21,8 @@ _log = logging.getLogger("bwprof.sweep")
 
 # The JSON file is replaced as a whole, at a cost that grows with the run: this share of the time at most.
 _JSON_SHARE = 0.03
-
 _JSON_MIN_SECONDS = 0.5
-
 Target = Path | TextIO
-
 Claims = dict[str, Claim]  # by the file's real path
 
 
@@ -254,17 +251,17 @@ class Store:
 
 def _tidied(row: RowDict) -> RowDict:
     """Normalise a row in place: callers see what was written."""
-    whole = schema.normalise_row(row)
+    values = schema.normalise_row(row)
     row.clear()
-    row.update(whole)
+    row.update(values)
     return row
 
 
 def _read_back(path: Path, read: Callable[[Path], Sequence[RowDict]], count: int) -> None:
     """Raise OSError if a written file does not return its rows."""
     try:
-        found = len(read(path))
+        rows_read = len(read(path))
     except ValueError as error:
         raise OSError(errno.EIO, f"what was written cannot be read back: {error}", str(path)) from None
-    if found != count:
-        raise OSError(errno.EIO, f"what was written cannot be read back: {found} rows of {count}", str(path))
+    if rows_read != count:
+        raise OSError(errno.EIO, f"what was written cannot be read back: {rows_read} rows of {count}", str(path))

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOTHING = "-"  # an unknown cell
-
 _LONGEST = 600  # characters of a cell or a line
 
 
@@ -172,15 +171,10 @@ def to_printable(text: str) -> str:
 
 
 _HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=[A-Za-z#])")  # begin a tag or an entity
-
 _TICKS = re.compile(r"`+")
-
 _SPECIAL = re.compile(r"[\\`*\[\]|~]")
-
 _UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # no markup within a word
-
 _FIRST = re.compile(r"^(\s*)([-+#=>]|\d+[.)])(?=\s|$|[-=#])")
-
 _LINK = re.compile(r"(?i)\b(https?|ftp|mailto)(:)|(www)(\.)|(?<=\w)(@)(?=\w)")
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from bwprof.text.parsing import CONTROLS, check_frame, quote_text
 
 _LONGEST_NUMBER = 12  # characters in a table
-
 _MARKUP = re.compile(r"[\\`*<\[\]]|(?<!\w)_|_(?!\w)")  # an underscore within a word is no markup
 
 
@@ -48,10 +47,7 @@ def _to_octal(match: re.Match[str]) -> str:
 def to_pandas(data: Any) -> Any:
     """Convert a frame of another library to pandas; return anything else as it is.
 
-    Raises
-    ------
-    TypeError
-        If the conversion needs a package that is not installed.
+    Raise TypeError if the conversion needs a package that is not installed.
     """
     lazy = ["collect", "compute"] if type(data).__name__.endswith("Frame") else []
     names = ["to_pandas", "_to_pandas", "toPandas", *lazy]
@@ -71,12 +67,7 @@ def to_pandas(data: Any) -> Any:
 def require_frame(data: Any) -> Any:
     """Return a pandas.DataFrame, converted by `to_pandas` if needed.
 
-    Raises
-    ------
-    TypeError
-        For anything else.
-    ValueError
-        For columns without names of their own.
+    Raise TypeError for anything else; ValueError for columns without names of their own.
     """
     import pandas as pd
 

@@ -11,23 +11,14 @@ from pathlib import Path
 from typing import Any
 
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-
 _COUNT = re.compile(r"([+-]?[0-9]+(?:_[0-9]+)*)\s*([A-Za-z]*)")
-
 _RANGE = re.compile(r"([^.:]*)\.\.([^.:]*):\s*([x+])([^.:]*)")
-
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-
 MOST_IN_RANGE = 10_000  # values
-
 _MOST_OF_RANGES = 100_000  # values of a list's ranges together
-
 _MOST_DIGITS = 1000  # int() refuses longer texts with a message of its own
-
 MOST_MEASURED = 1e100
-
 _MOST_NAMES = 100  # in a message
-
 _LONGEST_QUOTE = 200  # characters of a value that a message repeats
 
 # Control characters, characters that change the direction of writing, and those that XML does not allow.
@@ -206,10 +197,7 @@ def list_items(value: Any, name: str, what: str) -> list[Any]:
 def parse_names(name: str, value: Any) -> tuple[str, ...]:
     """Return names from an iterable, or from one text with commas; () for None.
 
-    Raises
-    ------
-    ValueError
-        For an empty list, and for anything but names.
+    Raise ValueError for an empty list, and for anything but names.
     """
     if value is None:
         return ()
@@ -227,10 +215,7 @@ def parse_names(name: str, value: Any) -> tuple[str, ...]:
 def parse_count(text: str, name: str) -> int:
     """Return a whole number from text: k, M, G are powers of 1000, Ki, Mi, Gi powers of 1024.
 
-    Raises
-    ------
-    ValueError
-        For other text; the message has `name`.
+    Raise ValueError for other text; the message has `name`.
 
     Examples
     --------
@@ -251,10 +236,7 @@ def parse_count(text: str, name: str) -> int:
 def parse_int(value: Any, name: str, *, flag: bool = False) -> int:
     """Return an int from a whole number (NumPy's too) or from text; True and False only for a `flag`, as 1 and 0.
 
-    Raises
-    ------
-    ValueError
-        For anything else; the message has `name`.
+    Raise ValueError for anything else; the message has `name`.
 
     Examples
     --------

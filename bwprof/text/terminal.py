@@ -14,11 +14,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 PLAIN_WIDTH = 120
-
 _UNLIMITED = 10_000  # wider than any table
-
 _LEAST_WIDTH = 100  # in a narrower table of numbers the headings fold into single letters
-
 _LEAST_PROSE = 30  # characters per line of a column of sentences
 
 

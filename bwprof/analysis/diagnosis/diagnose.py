@@ -323,7 +323,7 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
         A line for each row and hypothesis: case, hypothesis, verdict ("supported", "refuted", "cannot tell"), evidence,
         threshold with its reason, fixes, expected_gain (how many times as fast it would be at most without this: worked
         out from the row's figures; NaN where they do not tell), needs (what would settle it: bwprof's option, or the
-        preset of `bwprof.importers.ncu.command.ncu_command`). Of each row the supported ones come first, causes before what follows
+        preset of `bwprof.importers.ncu_command`). Of each row the supported ones come first, causes before what follows
         from them, then the open ones. ``attrs["answers"]`` holds a sentence for each row.
 
     Raises

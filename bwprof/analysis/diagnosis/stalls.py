@@ -130,7 +130,7 @@ def stalls(row: Any) -> Stalls:
         why = "" if is_missing(said) or said == "ok" else f" ({said})"
         raise ValueError(
             f"the row has no stall_reasons{why}: measure with metrics='stalls' (--metrics stalls), or let ncu count "
-            "them (bwprof.importers.ncu.command.ncu_command, preset 'stalls')"
+            "them (bwprof.importers.ncu_command, preset 'stalls')"
         )
     return Stalls(dict(sorted(found.items(), key=lambda item: -item[1])))
 

@@ -163,7 +163,7 @@ def catalogue() -> pd.DataFrame:
 
     Examples
     --------
-    >>> from bwprof.analysis.prediction.catalogue import catalogue
+    >>> from bwprof.analysis import catalogue
     >>> catalogue().set_index("id").loc["A100-80GB", ["bandwidth_gb_s", "fp16"]].tolist()
     [2039.0, 312.0]
     """

@@ -395,7 +395,7 @@ def read(name: str, arguments: Sequence[str], program: str) -> int:
         "Print what another profiler measured, a row a launch: of few launches all that is known, of many a table; of\n"
         "time lines a row for each name.",
         "Columns: time, bytes, bandwidth, shares of peaks, why warps wait. The rest: --csv, --json, whose files this "
-        "command,\nbwprof diagnose and bwprof.importers.detect.load read again.",
+        "command,\nbwprof diagnose and bwprof.importers.load read again.",
     )
     parser.add_argument("file", metavar="FILE", help=READERS[name].files)
     parser.add_argument("--kernel", metavar="TEXT", help="only kernels whose name contains this")

@@ -44,7 +44,7 @@ _COMPARE_EPILOG = """\
 BASE and NEW are pages (.csv) or reports (.ncu-rep) of ncu, or what bwprof ncu capture --json wrote. Times under a
 profiler compare with each other alone: what a change brings without one, bwprof ab and bwprof compare say.
 What --csv and --json write, a line for each launch and figure, is for spreadsheets and scripts: no command reads it.
-In Python: bwprof.importers.ncu.compare.ncu_compare(base, new).
+In Python: bwprof.importers.ncu_compare(base, new).
 
 examples:
   %(prog)s before.ncu-rep after.ncu-rep

@@ -109,7 +109,7 @@ def ncu_command(
     Examples
     --------
     >>> import shlex
-    >>> from bwprof.importers.ncu.command import ncu_command
+    >>> from bwprof.importers import ncu_command
     >>> shlex.join(ncu_command("python3 bench.py", "regex:attention", output="first"))
     'ncu --set full --target-processes all --kernel-name regex:attention -o first python3 bench.py'
     """
@@ -204,7 +204,7 @@ def ncu_capture(
 
     Examples
     --------
-    >>> from bwprof.importers.ncu.command import ncu_capture
+    >>> from bwprof.importers import ncu_capture
     >>> found = ncu_capture("./engine --once", "regex:gemm", "memory", launch_count=3)  # doctest: +SKIP
     """
     limit = None if timeout_s is None else parse_seconds(timeout_s, "timeout_s")

@@ -121,7 +121,7 @@ def ncu_compare(base: str | PathLike[str] | pd.DataFrame, new: str | PathLike[st
     Examples
     --------
     >>> import pandas as pd
-    >>> from bwprof.importers.ncu.compare import ncu_compare
+    >>> from bwprof.importers import ncu_compare
     >>> before = pd.DataFrame({"kernel": ["copy"], "launch": [0], "time_ms": [0.5], "registers": [32]})
     >>> found = ncu_compare(before, before.assign(time_ms=0.4)).set_index("figure")
     >>> float(found.loc["time_ms", "ratio"]), float(found.loc["registers", "difference"])

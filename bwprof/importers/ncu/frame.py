@@ -48,7 +48,7 @@ _PEAK_UNKNOWN = "pct_peak is ncu's own DRAM throughput where the page does not t
 
 
 def frame(launches: PageLaunches, source: str, tool: str = "ncu") -> pd.DataFrame:
-    """The frame that `bwprof.importers.ncu.parse.parse_ncu` returns."""
+    """The frame that `bwprof.importers.parse_ncu` returns."""
     import numpy as np
 
     found = _Figures(launches)

@@ -247,7 +247,7 @@ def parse_ncu(path: str | PathLike[str] | Any, *, timeout_s: float = SECONDS) ->
     Examples
     --------
     >>> import bwprof.importers
-    >>> found = bwprof.importers.ncu.parse.parse_ncu("raw.csv")  # doctest: +SKIP
+    >>> found = bwprof.importers.parse_ncu("raw.csv")  # doctest: +SKIP
     >>> found[["case", "time_ms", "dram_gb_s", "pct_peak"]]  # doctest: +SKIP
       case   time_ms    dram_gb_s   pct_peak
     0  cpy  0.501504  4235.754467  88.031665

@@ -240,7 +240,7 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
 
     Examples
     --------
-    >>> from bwprof.importers.rocprof.parse import parse_rocprof
+    >>> from bwprof.importers import parse_rocprof
     >>> frame = parse_rocprof("counted")  # doctest: +SKIP
     >>> frame[["kernel", "time_ms", "dram_gb_s", "l2_hit_pct"]]  # doctest: +SKIP
     """
