@@ -34,8 +34,7 @@ def load_example(name: str) -> pd.DataFrame:
     pandas.DataFrame
         ``attrs["run"]`` holds the run's metadata: ``"commit"`` is the commit of bwprof that measured it, and
         ``"predicted_again"`` a later one that predicted a model's rows again. The machine's name is removed;
-        `bwprof.save` writes the raw samples. Rows with
-        `flags`: 8 of the H200's 63 rows, 15 of the H100's.
+        `bwprof.save` writes the raw samples. Rows with `flags`: 8 of the H200's 63 rows, 15 of the H100's.
 
     Raises
     ------
