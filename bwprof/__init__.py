@@ -1,12 +1,12 @@
-"""bwprof: how fast does your memory really go, operation by operation, and what does a narrower precision buy?
+"""Measure the memory bandwidth of LLM-inference kernels on GPU and CPU.
 
-Importing this package imports nothing else: each name brings its module when it is first used.
-For pytest, which would warn that it comes too late to rewrite assertions that are not tests': PYTEST_DONT_REWRITE
+Importing this package imports nothing else: each name imports its module at first use.
+pytest must not rewrite the assertions of its plugin: PYTEST_DONT_REWRITE
 """
 
 import sys
 
-TYPE_CHECKING = False  # typing's own would have to be imported
+TYPE_CHECKING = False  # without importing typing
 
 if TYPE_CHECKING:
     from bwprof import analysis as analysis
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from bwprof.sweep import benchmark_bandwidth as benchmark_bandwidth
     from bwprof.sweep import sweep as sweep
 
-# Which names a module has; "" stands for modules of this package.
+# Module -> its public names; "" for modules of this package.
 _NAMES = {
     "": "analysis errors importers plot results torch",
     "bwprof._core": "__version__",
@@ -115,23 +115,22 @@ _NAMES = {
     "bwprof.sweep": "benchmark_bandwidth sweep",
 }
 
-_LATER = {name: home for home, names in _NAMES.items() for name in names.split()}
-
-__all__ = list(_LATER)
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+__all__ = list(_HOMES)
 
 
 class _Package(type(sys)):  # type: ignore[misc] # types.ModuleType, without importing types
-    """`sweep`, `info` and their like stay functions when the folders of their names are imported."""
+    """A package whose functions, such as `sweep`, are not replaced by the modules of their names."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if _LATER.get(name) == f"{__name__}.{name}" and isinstance(value, type(sys)):
+        if _HOMES.get(name) == f"{__name__}.{name}" and isinstance(value, type(sys)):
             value = getattr(value, name)
         super().__setattr__(name, value)
 
 
 sys.modules[__name__].__class__ = _Package
 
-if not TYPE_CHECKING:  # a checker of types knows the names above, and no others
+if not TYPE_CHECKING:  # type checkers know only the names above
     if not any(finder.find_spec(f"{__name__}._core", __path__) for finder in sys.meta_path):
         raise ImportError(
             f"{__path__[0]} is not built: python3 setup.py build_ext --inplace in its checkout builds it, "
@@ -140,13 +139,13 @@ if not TYPE_CHECKING:  # a checker of types knows the names above, and no others
         )
 
     def __getattr__(name: str) -> object:
-        if name in _LATER:
+        if name in _HOMES:
             from importlib import import_module
 
-            home = _LATER[name]
-            found = getattr(import_module(home), name) if home else import_module(f"{__name__}.{name}")
-            globals()[name] = found
-            return found
+            home = _HOMES[name]
+            value = getattr(import_module(home), name) if home else import_module(f"{__name__}.{name}")
+            globals()[name] = value
+            return value
         from bwprof.text.parsing import quote_text
 
         raise AttributeError(f"module 'bwprof' has no attribute '{quote_text(name)}'")

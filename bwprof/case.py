@@ -24,19 +24,18 @@ if TYPE_CHECKING:
     import numpy as np
 
 _P = ParamSpec("_P")
-
 _R = TypeVar("_R")
 
 
 def _keeps_current(method: Callable[Concatenate[Case, _P], _R]) -> Callable[Concatenate[Case, _P], _R]:
-    """A method after which the thread's current device is what it was before."""
+    """Restore the thread's current device after the method."""
 
     @functools.wraps(method)
-    def kept(self: Case, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def wrapper(self: Case, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         with hardware.preserve_current_device(self.backend):
             return method(self, *args, **kwargs)
 
-    return kept
+    return wrapper
 
 
 class Case(hardware.Holder):
@@ -49,24 +48,24 @@ class Case(hardware.Holder):
     precision : str
         Storage type of the operands.
     device : int, str or torch.device, optional
-        "cpu", "cuda:1", 1, ...; the first device of the preferred backend that has one when left out.
+        "cpu", "cuda:1", 1, ...; default: the first device of the preferred backend that has one.
     backend : str, optional
         The same as the device's name without a number.
     variant : str, optional
-        The backend's own choice when left out.
+        Default: the backend's choice.
     seed : int
-        Of the generated inputs.
+        Seed of the generated inputs.
     kv_lens : sequence of int, or str, optional
-        One length per batch entry, for operations that take it, given as to `bwprof.cost`: [100, 7000], "100,7Ki".
+        One length per batch entry, as in `bwprof.cost`: [100, 7000], "100,7Ki".
     **params : int or str
-        The operation's parameters, 4096 or "4Ki"; those left out take their defaults.
+        The operation's parameters, 4096 or "4Ki"; others take their defaults.
 
     Raises
     ------
     ValueError
-        For anything unknown or out of range, with the nearest right name.
+        For unknown names, with the nearest one, and values out of range.
     bwprof.errors.UnavailableError
-        When the backend has no device.
+        If the backend has no device.
 
     Examples
     --------
@@ -76,7 +75,7 @@ class Case(hardware.Holder):
     True
     """
 
-    _device: _core.Device | None = None  # once closed
+    _device: _core.Device | None = None  # None after close
 
     def __init__(
         self,
@@ -92,85 +91,82 @@ class Case(hardware.Holder):
     ) -> None:
         precision = registry.check_precision(precision)
         kv_lens = registry.parse_lengths(kv_lens)
-        whole = registry.complete_params(operation, precision, params, kv_lens)
+        all_params = registry.complete_params(operation, precision, params, kv_lens)
         choice = hardware.choose_device(backend, device)
         if variant is not None:
-            known = registry.variant_names(operation, choice.backend)
-            if variant not in known:
-                raise ValueError(describe_unknown(f"variant of {operation} on {choice.backend}", variant, known))
+            registry.check_variant(operation, choice.backend, variant)
         seed = registry.check_seed(seed)
         self._seed, self._kv_lens = seed, kv_lens
         self.backend = choice.backend
         self.device = choice.name
 
-        def opened() -> tuple[_core.Device, _core.Case, set[int]]:
+        def open_case() -> tuple[_core.Device, _core.Case, set[int]]:
             handle = hardware.open_device(choice.backend, choice.index)
             try:
-                made = _core.Case(handle, operation, precision, whole, kv_lens=kv_lens, variant=variant, seed=seed)
-                return handle, made, os.sched_getaffinity(0)
+                case = _core.Case(handle, operation, precision, all_params, kv_lens=kv_lens, variant=variant, seed=seed)
+                return handle, case, os.sched_getaffinity(0)
             except BaseException:
                 hardware.close_device(handle)
                 raise
 
-        self._opened = opened
+        self._open = open_case
         with hardware.preserve_current_device(choice.backend):
-            self._device, self._case, self._cpus = opened()
+            self._device, self._case, self._cpus = open_case()
 
     @property
     def operation(self) -> str:
-        """The operation's name."""
+        """Return the operation's name."""
         return self._case.operation
 
     @property
     def precision(self) -> str:
-        """The precision's name."""
+        """Return the precision's name."""
         return self._case.precision
 
     @property
     def variant(self) -> str:
-        """The variant that runs, chosen or asked for."""
+        """Return the variant that runs."""
         return self._case.variant
 
     @property
     def params(self) -> dict[str, int]:
-        """All parameters, defaults included."""
+        """Return all parameters, defaults included."""
         return self._case.params
 
     @property
     def cost(self) -> Cost:
-        """Bytes and FLOPs of one launch, in this variant."""
+        """Return bytes and FLOPs of one launch of this variant."""
         return Cost(**self._case.cost)
 
     @property
     def operands(self) -> list[dict[str, Any]]:
-        """name, role ("in", "out", "inout"), dtype, shape and bytes of every array, row-major."""
+        """Return name, role ("in", "out", "inout"), dtype, shape and bytes of every array, row-major."""
         return self._case.operands
 
     @_keeps_current
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:
-        """Bytes that `measure` would allocate and that are free: needed, free, buffer_sets."""
+        """Return the bytes that `measure` allocates, and free bytes: needed, free, buffer_sets."""
         return self._case.memory_needed(_checked_cache(cache))
 
     @_keeps_current
     def run(self, /, **arrays: Any) -> dict[str, np.ndarray[Any, Any]]:
-        """One launch on your arrays.
+        """Launch once on your arrays.
 
         Parameters
         ----------
         **arrays : array-like
-            By operand name; floats are rounded to the operand's precision. A uint16 array for a 16-bit float type is
-            taken as its stored bits, in this machine's byte order. Operands left out get the generated inputs.
-            `kv_lens` can only be the case's own.
+            By operand name; floats are rounded to the operand's precision. A uint16 array for a 16-bit float type has
+            its bits, in this machine's byte order. Other operands have the generated inputs; `kv_lens` is the case's.
 
         Returns
         -------
         dict of numpy.ndarray
-            Every output. Types that NumPy lacks come as float32.
+            Every output; float32 for types that NumPy lacks.
 
         Raises
         ------
         ValueError
-            For an unknown operand, a wrong shape, or values of the wrong kind.
+            For an unknown operand, a wrong shape, and values of another kind.
         """
         known = {operand["name"]: operand for operand in self.operands if operand["role"] != "out"}
         encoded: dict[str, bytes] = {}
@@ -183,7 +179,7 @@ class Case(hardware.Holder):
 
     @_keeps_current
     def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The generated inputs, as `run` returns outputs."""
+        """Return the generated inputs, in the types of `run`."""
         operands = self.operands
         return _decoded(self._case.inputs(), operands)
 
@@ -191,20 +187,19 @@ class Case(hardware.Holder):
     def verify(self, *, max_seconds: float = 0.1) -> dict[str, Any]:
         """Launch once and compare a sample of the output with the float64 reference.
 
-        Ctrl-C is served between the reference's rows.
+        Ctrl-C works between the reference's rows.
 
         Parameters
         ----------
         max_seconds : float
-            Processor time for the reference. A later call with a larger one checks more rows; a smaller one checks
-            those that are there.
+            Processor time for the reference. A later call with a larger value checks more rows.
 
         Returns
         -------
         dict
-            verified, max_error and tolerance (of the element or row whose error comes nearest to its limit: relative to
+            verified, max_error and tolerance (of the element or row whose error is nearest to its limit: relative to
             the output's typical size, beyond the result's own rounding), rows_checked, rows_total, reason ("" or the
-            worst element or row in words).
+            worst element or row).
         """
         return self._case.verify(parse_seconds(max_seconds, "max_seconds", from_zero=True))
 
@@ -221,52 +216,51 @@ class Case(hardware.Holder):
         timer: str | None = None,
         roofs: RoofsArgument = "stored",
     ) -> Row:
-        """Verify, warm up, and time until the confidence interval is narrow enough.
+        """Verify, warm up, and sample until the confidence interval is narrow enough.
 
-        On a CPU the case is opened anew where the calling thread may use other processors than when it was opened.
+        On a CPU the case is opened again if the calling thread's set of processors has changed.
 
         Parameters
         ----------
         cache : {"cold", "hot"}
-            Cold rotates over buffer sets so that every launch finds its inputs outside the cache.
+            Cold rotates over buffer sets, so that the inputs of every launch are outside the cache.
         rel_ci : float or str
-            Half width of the median's 95 % confidence interval to stop at, relative (0.02 or "2%"); the medians of both
-            halves of the samples must then lie as close to each other.
+            Stop when half of the median's 95 % confidence interval, and the distance of the medians of both halves of
+            the samples, are below this fraction (0.02 or "2%").
         min_samples : int
-            Never fewer than this, 1 to 1 048 576; and, below the time limit, samples for 50 ms.
+            Least number of samples, 1 to 1 048 576; within the time limit also samples for 50 ms.
         max_seconds : float
-            Time limit of the sampling, from 0 on; it ends before that only when it has converged (or has 1 048 576
-            samples).
+            Time limit of the sampling.
         verify_seconds : float
-            Processor time for the float64 reference; the processors there are share it.
+            Processor time for the float64 reference, of all processors together.
         poll : callable, optional
-            Called between batches; what it raises ends the measurement.
+            Called between batches; its exception ends the measurement.
         timer : str, optional
-            On a GPU "graph" (when left out), "events" or "cupti"; on a CPU "monotonic".
+            On a GPU "graph" (default), "events" or "cupti"; on a CPU "monotonic".
         roofs : {"stored", "auto", False} or Roofs
-            What the row is held against, as in `bwprof.measure`.
+            Roofs to compare with, as in `bwprof.measure`.
 
         Returns
         -------
         Row
-            As a sweep's; its raw samples are `samples_ns`.
+            With a sweep's columns; its raw samples are `samples_ns`.
 
         Raises
         ------
         RuntimeError
-            When the result is wrong; the message names the worst element.
+            If the result is wrong; the message names the worst element.
         MemoryError
-            When the device has too little free memory; nothing was allocated then.
+            If the device has too little free memory; nothing is allocated then.
         ValueError
-            For a timer that the backend does not have, and what is out of range.
+            For a timer that the backend lacks, and values out of range.
         bwprof.errors.UnavailableError
-            When the timer needs a library that cannot be used; the message says what to do.
+            If the timer needs a library that cannot be used; the message has the remedy.
         """
         target = parse_fraction(rel_ci, "rel_ci")
         registry.check_timer(timer, self.backend)
         on_host = self._device is not None and _core.backend_facts(self.backend)["runs_on_host"]
         if on_host and self._cpus != os.sched_getaffinity(0):
-            self._device, self._case, self._cpus = self._opened()
+            self._device, self._case, self._cpus = self._open()
         spec = self._spec(_checked_cache(cache), timer, target)
         context = self._context(check_roofs(roofs), cache, poll)
         result = self._case.measure(
@@ -287,13 +281,12 @@ class Case(hardware.Holder):
         return Row(outcome.row, outcome.samples or ())
 
     def _spec(self, cache: str, timer: str | None, rel_ci: float) -> Spec:
-        """What a sweep would call this."""
         case = self._case
         lens = self._kv_lens
-        told = registry.unusual_params(case.operation, case.precision, case.params, lens)
-        named = " ".join([case.operation, *(f"{name}={case.params[name]}" for name in told)])
+        changed = registry.unusual_params(case.operation, case.precision, case.params, lens)
+        name = " ".join([case.operation, *(f"{param}={case.params[param]}" for param in changed)])
         return Spec(
-            registry.case_name(named, lens),
+            registry.case_name(name, lens),
             case.operation,
             case.precision,
             case.params,
@@ -307,72 +300,67 @@ class Case(hardware.Holder):
 
     def _context(self, roofs: RoofsArgument, cache: str, poll: Callable[[], object] | None) -> Context:
         device = self._device
-        if device is None:  # another thread's doing: a closed case has no parameters either
+        if device is None:  # another thread closed the case
             raise ValueError("this Case is closed")
         return Contexts(new_run_id(), device, roofs, (cache,), poll=poll).of(None)
 
     @_keeps_current
     def count(self, *, metrics: str | Iterable[str] | None = ()) -> dict[str, Any]:
-        """Count the bytes that one launch moves, in hardware; its inputs are cold, its write-back is counted.
+        """Count the bytes that one launch moves, in hardware, with cold inputs and including its write-back.
 
         Parameters
         ----------
         metrics : str or iterable of str, optional
-            What else to count, by replaying the launch: "tensor" and "fma" (tensor_pct, fma_pct: how busy the pipes
-            are, % of the active cycles' peak), "occupancy" (occupancy_pct: resident warps, % of the most possible),
-            "stalls" (stall_*: warps per issued instruction that wait, by reason), "bank_conflicts" (bank_conflicts of
-            so many shared_wavefronts in shared memory; shared_pct: how busy it is), "sectors" (sectors_per_load,
-            sectors_per_store: of 32 bytes, and lines_per_load: of 128, for each request of a warp to global memory;
-            local_bytes: traffic of local memory), "dram" and "sm" (dram_pct, sm_pct: throughput of DRAM and of the
-            multiprocessors' busiest pipe, % of its peak: high and low of what memory limits; with the latter issue_pct,
-            active_threads of a warp, sm_cycles_ratio of the busiest multiprocessor to the mean), "caches" (l1_pct,
-            l2_pct: how busy they are), or "all".
+            Metrics to count by replaying the launch, or "all": "tensor" and "fma" (tensor_pct, fma_pct), "occupancy"
+            (occupancy_pct), "stalls" (stall_*: waiting warps per issued instruction, by reason), "bank_conflicts"
+            (bank_conflicts, shared_wavefronts, shared_pct), "sectors" (sectors_per_load, sectors_per_store,
+            lines_per_load, local_bytes), "dram" (dram_pct), "sm" (sm_pct, issue_pct, active_threads, sm_cycles_ratio),
+            "caches" (l1_pct, l2_pct). `bwprof.columns` describes them.
 
         Returns
         -------
         dict
-            dram_bytes_read, dram_bytes_written, l2_bytes (float, NaN where not counted) and counters_status: "ok", or
-            why nothing was counted and what to do. With `metrics` also metrics (name -> value, NaN where not known),
-            passes (how often the launch was replayed) and metrics_status.
+            dram_bytes_read, dram_bytes_written, l2_bytes (float, NaN if not counted) and counters_status: "ok", or why
+            nothing was counted and what to do. With `metrics` also metrics (name -> value, NaN if unknown), passes
+            (replays of the launch) and metrics_status.
 
         Raises
         ------
         ValueError
-            For a metric that the backend does not have, and what is no name.
+            For a metric that the backend lacks, and anything but names.
         """
         none = isinstance(metrics, (list, tuple)) and not metrics
         groups = registry.check_metrics(() if none else parse_names("metrics", metrics), self.backend)
-        found = self._case.count()
+        counts = self._case.count()
         device = self._device
         if device is not None:
-            hardware.note_counting(device, found)
+            hardware.note_counting(device, counts)
         if groups:
             counted = self._case.count_metrics(groups)
-            found |= {name: counted.pop(name) for name in ("passes", "metrics_status")}
-            found["metrics"] = counted
-        return found
+            counts |= {name: counted.pop(name) for name in ("passes", "metrics_status")}
+            counts["metrics"] = counted
+        return counts
 
     @_keeps_current
     def close(self) -> None:
-        """Free the case's buffers and its hold on the device; calling it again is fine.
+        """Free the buffers and the device; may be called again.
 
-        It waits for a call that another thread is making with the case, which gets its result. Ctrl-C ends the wait:
-        the case is then still open, and can be closed later.
+        Wait for a call of another thread, which gets its result. After Ctrl-C during the wait the case is still open.
 
         Raises
         ------
         ValueError
-            From within a call of the case's own, as its poll function is.
+            From within a call of the case, such as its poll function.
         RuntimeError
-            While another thread makes its roofs; a later call closes it.
+            While another thread measures its roofs; a later call closes it.
         """
         self._case.close()
-        handle = vars(self).pop("_device", None)  # one thread's, of several that close
+        handle = vars(self).pop("_device", None)  # only one of several threads gets it
         if handle is None:
             return
         try:
             hardware.close_device(handle)
-        except BaseException:  # in use still, for what a row is held against: a later call closes it
+        except BaseException:  # still in use: a later call closes it
             self._device = handle
             raise
 
@@ -386,20 +374,16 @@ class Case(hardware.Holder):
 
     def __repr__(self) -> str:
         try:
-            return self._said()
-        except ValueError:  # a closed one has no parameters any more
+            params = ", ".join(f"{name}={value}" for name, value in self.params.items())
+        except ValueError:  # a closed case has no parameters
             return "<bwprof.Case, closed>"
-
-    def _said(self) -> str:
-        params = ", ".join(f"{name}={value}" for name, value in self.params.items())
         return f"<bwprof.Case {self.operation} {self.precision} {self.variant} on {self.device}: {params}>"
 
 
-def _checked_cache(given: Any) -> str:
-    """ "cold" or "hot"; ValueError for anything else."""
-    if not isinstance(given, str) or given not in CACHES:
-        raise ValueError(describe_unknown("cache", given, CACHES))
-    return given
+def _checked_cache(cache: Any) -> str:
+    if not isinstance(cache, str) or cache not in CACHES:
+        raise ValueError(describe_unknown("cache", cache, CACHES))
+    return cache
 
 
 _NUMPY_TYPES = {
@@ -452,11 +436,11 @@ def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:
 
 
 def _decoded(bits: dict[str, bytes], operands: list[dict[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-    shapes = {operand["name"]: operand for operand in operands}
-    return {name: _from_bits(data, shapes[name]) for name, data in bits.items()}
+    by_name = {operand["name"]: operand for operand in operands}
+    return {name: _from_bits(data, by_name[name]) for name, data in bits.items()}
 
 
 def _stored_elems(dtype: str, elems: int) -> int:
-    """Elements of a row, the last block filled up."""
+    """Return the elements of a row with its last block filled up."""
     block = next((known["block_elems"] for known in _core.dtypes() if known["name"] == dtype), 1)
     return -(-elems // block) * block

@@ -1,4 +1,4 @@
-"""Where the C library and its headers are: ``cc engine.c $(python -m bwprof.config --cflags --libs)``."""
+"""Compiler flags for the C library: ``cc engine.c $(python -m bwprof.config --cflags --libs)``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _HERE = Path(__file__).resolve().parent
 
 
 def get_include() -> str:
-    """The folder of ``bwprof.h`` and ``bwprof.hpp``.
+    """Return the folder of ``bwprof.h`` and ``bwprof.hpp``.
 
     Raises
     ------
     FileNotFoundError
-        When this installation has none.
+        If this installation has none.
 
     Examples
     --------
@@ -29,12 +29,12 @@ def get_include() -> str:
 
 
 def get_library() -> str:
-    """The file ``libbwprof.so``.
+    """Return the file ``libbwprof.so``.
 
     Raises
     ------
     FileNotFoundError
-        When this installation has none: it was built before there was one.
+        If this installation has none.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def _there(file: Path) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The words that a compiler needs, in one line, in the order asked for."""
+    """Print the requested compiler flags in one line, in the order of the options."""
     import argparse
 
     parser = argparse.ArgumentParser(
@@ -68,12 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--rustc": "both for rustc: rustc example.rs $(python -m bwprof.config --rustc)",
         "--library": "the file libbwprof.so",
     }.items():
-        parser.add_argument(option, dest="asked", action="append_const", const=option, help=text)
-    asked = parser.parse_args(arguments).asked
-    if not asked:
-        parser.error("ask for --cflags, --libs, --include, --rustc or --library")
+        parser.add_argument(option, dest="options", action="append_const", const=option, help=text)
+    options = parser.parse_args(arguments).options
+    if not options:
+        parser.error("one option is needed: --cflags, --libs, --include, --rustc or --library")
     try:
-        words = [_answer(option) for option in asked]
+        words = [_answer(option) for option in options]
     except FileNotFoundError as error:
         parser.exit(1, f"{error}\n")
     if sys.stdout is None:  # >&-

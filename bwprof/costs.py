@@ -1,4 +1,4 @@
-"""Bytes and FLOPs of operations, worked out without running anything."""
+"""Bytes and FLOPs of operations."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.text.parsing import as_list, describe_unknown, is_bool, repr_short
+from bwprof.text.parsing import as_list, is_bool, repr_short
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an operation must move and compute; integers, or int64 arrays of one shape.
+    """The bytes and FLOPs of an operation; integers, or int64 arrays of one shape.
 
-    `bytes_read` and `bytes_written` are compulsory traffic (each operand moved once); the algorithmic bytes add
-    what a variant's intermediates move. `flops` counts multiply and add separately. Fields can also be read as
-    ``cost["bytes_read"]``, and ``dict(cost)`` works. Equal are costs all of whose numbers are, arrays of one shape.
+    `bytes_read` and `bytes_written` are compulsory traffic (each operand once); the algorithmic bytes include a
+    variant's intermediates. `flops` counts multiplications and additions separately. Fields are items too,
+    ``cost["bytes_read"]``, and ``dict(cost)`` works. Costs are equal if all their numbers are.
 
     Examples
     --------
@@ -34,12 +34,12 @@ class Cost:
 
     @property
     def bytes(self) -> Any:
-        """bytes_read + bytes_written."""
+        """Return bytes_read + bytes_written."""
         return self.bytes_read + self.bytes_written
 
     @property
     def arithmetic_intensity(self) -> Any:
-        """FLOPs per compulsory byte."""
+        """Return FLOPs per compulsory byte."""
         return self.flops / self.bytes
 
     def __eq__(self, other: object) -> bool:
@@ -47,10 +47,10 @@ class Cost:
             return NotImplemented
         pairs = [(self[name], other[name]) for name in self]
         if all(isinstance(value, int) for pair in pairs for value in pair):
-            return all(mine == others for mine, others in pairs)
+            return all(left == right for left, right in pairs)
         import numpy as np
 
-        return all(np.array_equal(mine, others) for mine, others in pairs)
+        return all(np.array_equal(left, right) for left, right in pairs)
 
     def __hash__(self) -> int:
         return hash(tuple(self[name] for name in self))
@@ -64,7 +64,7 @@ class Cost:
         return iter(self.keys())
 
     def keys(self) -> list[str]:
-        """The names of the fields."""
+        """Return the names of the fields."""
         return [field.name for field in fields(self)]
 
 
@@ -77,32 +77,31 @@ def cost(
     variant: str | None = None,
     **params: Any,
 ) -> Cost:
-    """Compulsory and algorithmic traffic, FLOPs and footprint of an operation.
+    """Calculate traffic, FLOPs and footprint of an operation, without running it.
 
     Parameters
     ----------
     operation : str
         A name from `bwprof.operations()`.
     precision : str
-        What the operands are stored in. Formats that no backend has a kernel for are known here, too.
+        Storage type of the operands; types without a kernel are allowed.
     kv_lens : sequence of int, or str, optional
-        One length per batch entry, for operations that take it (scalar parameters only): a list, tuple, array or
-        Series of whole numbers, or text, "100,7Ki" or "100;7168", with ranges ("1Ki..8Ki:x2") as for parameters.
+        One length per batch entry, for operations with `kv_lens` and scalar parameters: a list, tuple, array or Series
+        of whole numbers, or text, "100,7Ki" or "100;7168", with ranges ("1Ki..8Ki:x2").
     backend, variant : str, optional
-        Add what this variant's intermediates move to the algorithmic bytes.
+        Include this variant's intermediates in the algorithmic bytes.
     **params : int or array-like of int
-        The operation's parameters, "4Ki" among them; arrays are broadcast against each other. Those left out take their
-        defaults.
+        The operation's parameters, also as text ("4Ki"); arrays are broadcast. Others take their defaults.
 
     Returns
     -------
     Cost
-        Of integers, or of int64 arrays when a parameter is an array.
+        Integers, or int64 arrays if a parameter is an array.
 
     Raises
     ------
     ValueError
-        For unknown names, values out of range, sizes that overflow 64 bits.
+        For unknown names, values out of range, and sizes beyond 64 bits.
 
     Examples
     --------
@@ -115,22 +114,15 @@ def cost(
     if backend is not None:
         backend = registry.check_backend(backend)
     if variant is not None:
-        _check_variant(operation, backend, variant)
+        if backend is None:
+            raise ValueError(f"variant is {repr_short(variant)}: it needs a backend, whose variants differ")
+        registry.check_variant(operation, backend, variant)
     if all(_is_single(value) for value in params.values()):
-        whole = registry.complete_params(operation, precision, params, kv_lens)
-        return Cost(**_core.cost(operation, precision, whole, kv_lens, backend, variant))
+        values = registry.complete_params(operation, precision, params, kv_lens)
+        return Cost(**_core.cost(operation, precision, values, kv_lens, backend, variant))
     if kv_lens is not None:
         raise ValueError("kv_lens goes with scalar parameters only")
     return _cost_of_arrays(operation, precision, params, backend, variant)
-
-
-def _check_variant(operation: str, backend: str | None, variant: Any) -> None:
-    """ValueError for what is no variant of the operation on the backend, with the nearest name."""
-    if backend is None:
-        raise ValueError(f"variant is {repr_short(variant)}: it needs a backend, whose variants differ")
-    known = registry.variant_names(operation, backend)
-    if not isinstance(variant, str) or variant not in known:
-        raise ValueError(describe_unknown(f"variant of {operation} on {backend}", variant, known))
 
 
 def _is_single(value: Any) -> bool:
@@ -151,12 +143,9 @@ def _cost_of_arrays(
 
 
 def param_arrays(operation: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Every parameter of an operation as an int64 array, all of one shape: those given, and the defaults of the rest.
+    """Return every parameter of an operation as an int64 array of one shape, defaults included.
 
-    Raises
-    ------
-    ValueError
-        For names that it does not have (with the nearest one), and what is no whole number of 64 bits.
+    Raise ValueError for unknown names (with the nearest one), and anything but whole numbers of 64 bits.
     """
     import numpy as np
 
@@ -164,7 +153,7 @@ def param_arrays(operation: str, params: dict[str, Any]) -> dict[str, Any]:
     for name, value in params.items():
         check_numbers(operation, name, value)
         array = np.asarray(value)
-        if array.dtype.kind in "UO":  # "4Ki" among them
+        if array.dtype.kind in "UO":
             numbers = [registry.parse_param(name, item, f"{operation}: {name}") for item in array.ravel().tolist()]
             array = np.array(numbers, dtype=object).reshape(array.shape)
             if all(-(2**63) <= number < 2**63 for number in numbers):
@@ -190,12 +179,12 @@ def param_arrays(operation: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_numbers(operation: str, name: str, value: Any) -> None:
-    """ValueError for what an array would take for numbers: bytes, and truth where the parameter is no flag."""
-    said = f"{operation}: {name}"
+    """Raise ValueError for bytes, and for booleans unless the parameter is a flag; an array would accept both."""
+    label = f"{operation}: {name}"
     if isinstance(value, (bytes, bytearray, memoryview)):
-        as_list(value, said)
+        as_list(value, label)
     if name not in registry.flag_names() and _holds_truth(value):
-        raise ValueError(f"{said} is {repr_short(value)}: whole numbers are needed, not True or False")
+        raise ValueError(f"{label} is {repr_short(value)}: whole numbers are needed, not True or False")
 
 
 def _holds_truth(value: Any) -> bool:
@@ -206,9 +195,9 @@ def _holds_truth(value: Any) -> bool:
 
 
 def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:
-    """bytes / seconds / 1e9, in GB/s (10^9 bytes), for numbers or anything `numpy.asarray` takes.
+    """Return bytes / seconds / 1e9, in GB/s (10^9 bytes), for numbers or array-likes.
 
-    Zero seconds give inf (or nan for zero bytes), never an exception.
+    Zero seconds give inf, or nan for zero bytes.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a run depends on beside its device: host, versions, environment variables, commit. And what it is called."""
+"""The facts of a run beside its device: id, host, versions, environment variables, commit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from typing import Any
 from bwprof import _core
 
 _GIT_SECONDS = 5.0
+_VERSION_SECONDS = 3.0
 
-_VERSION_SECONDS = 3.0  # that a profiler may take to say its version
-
-# Profilers whose files bwprof reads, and the folders beside PATH where they are installed.
+# Profilers whose files bwprof reads, and their folders beside PATH.
 PROFILERS = {
     "ncu": ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute"),
     "nsys": ("/usr/local/cuda/bin", "/opt/nvidia/nsight-systems"),
@@ -28,7 +27,7 @@ PROFILERS = {
 
 _VERSION = re.compile(r"[vV]?ersion:?\s*(\S*[0-9]\S*)|\b([0-9]+\.[0-9]+[\w.-]*)")
 
-# Settings that change what is measured.
+# Settings that change measurements.
 _VARIABLES = (
     "NVIDIA_TF32_OVERRIDE",
     "CUDA_VISIBLE_DEVICES",
@@ -40,13 +39,13 @@ _VARIABLES = (
 
 
 def new_run_id() -> str:
-    """Sorts by time, and two runs of one second differ."""
+    """Return a run's id: it sorts by time, and runs of the same second differ."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
 def process_token() -> str:
-    """A word that no other process has: rows that carry the same one were measured by one process."""
-    return _token(os.getpid())  # what is forked is a process of its own
+    """Return a token of this process, which the rows it measures carry."""
+    return _token(os.getpid())  # a forked process has its own
 
 
 @cache
@@ -55,7 +54,7 @@ def _token(_process: int) -> str:
 
 
 def host_facts() -> dict[str, Any]:
-    """The machine that the run was on."""
+    """Return the facts of the machine."""
     return {
         "name": platform.node(),
         "platform": platform.platform(),
@@ -65,54 +64,54 @@ def host_facts() -> dict[str, Any]:
 
 
 def package_versions() -> dict[str, str]:
-    """bwprof, Python, and the packages that are loaded."""
-    found = {"bwprof": _core.__version__, "python": platform.python_version()}
+    """Return the versions of bwprof, Python and the loaded packages."""
+    versions = {"bwprof": _core.__version__, "python": platform.python_version()}
     for name in ("numpy", "pandas", "matplotlib"):
         version = getattr(sys.modules.get(name), "__version__", None)
         if isinstance(version, str):
-            found[name] = version
-    return found
+            versions[name] = version
+    return versions
 
 
 def git_commit() -> str | None:
-    """The commit of the working directory's repository; None where there is none, or no git."""
-    import subprocess  # seldom needed, and slow to load
+    """Return the commit of the working directory's repository; None without a repository or git."""
+    import subprocess  # slow to import
 
     try:
-        found = subprocess.run(
+        process = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=_GIT_SECONDS
         )
-    except (OSError, subprocess.TimeoutExpired, ValueError):  # ValueError: what is no text
+    except (OSError, subprocess.TimeoutExpired, ValueError):  # ValueError: output that is not text
         return None
-    return found.stdout.strip() or None if found.returncode == 0 else None
+    return process.stdout.strip() or None if process.returncode == 0 else None
 
 
 def environment_variables() -> dict[str, str | None]:
-    """Environment variables that change what is measured; None where they are not set."""
+    """Return environment variables that change measurements; None for unset ones."""
     return {name: os.environ.get(name) for name in _VARIABLES}
 
 
 def find_profiler(name: str) -> str | None:
-    """Where a profiler's program is: on PATH, in the toolkit of CUDA_HOME or CUDA_PATH, or where it is installed."""
+    """Return a profiler's program: on PATH, in CUDA_HOME, CUDA_PATH or ROCM_PATH, or where it is installed."""
     homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH", "ROCM_PATH")]
     folders = [*(f"{home}/bin" for home in homes if home), *PROFILERS.get(name, ())]
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
 
 
 def find_profilers() -> dict[str, dict[str, str] | None]:
-    """Profiler -> path and version (empty where it does not say); None for one that is not found."""
-    found: dict[str, dict[str, str] | None] = {}
+    """Return each profiler's path and version ("" if unknown); None for a missing one."""
+    profilers: dict[str, dict[str, str] | None] = {}
     for name in PROFILERS:
         path = find_profiler(name)
-        found[name] = None if path is None else {"path": path, "version": _version_of(path)}
-    return found
+        profilers[name] = None if path is None else {"path": path, "version": _version_of(path)}
+    return profilers
 
 
 def _version_of(program: str) -> str:
-    import subprocess  # seldom needed, and slow to load
+    import subprocess  # slow to import
 
     try:
-        told = subprocess.run(
+        process = subprocess.run(
             [program, "--version"],
             capture_output=True,
             text=True,
@@ -123,5 +122,5 @@ def _version_of(program: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    match = _VERSION.search(told.stdout or told.stderr)
+    match = _VERSION.search(process.stdout or process.stderr)
     return (match[1] or match[2]).rstrip(",;")[:40] if match else ""

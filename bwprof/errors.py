@@ -1,4 +1,4 @@
-"""The exceptions of bwprof, each with the built-in one that it is as its second base."""
+"""The exceptions of bwprof; each has a built-in exception as its second base."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ __all__ = [
 
 
 class _WithFrameError(BwprofError, RuntimeError):
-    """Something was measured before it came to this: `frame` holds it."""
+    """A measurement failed; `frame` has the rows measured before."""
 
     def __init__(self, message: str, frame: pd.DataFrame) -> None:
         super().__init__(message)
         self.frame = frame
 
     def __reduce__(self) -> tuple[type[_WithFrameError], tuple[str, pd.DataFrame]]:
-        """What a pool of processes sends: without it the pool would wait for ever."""
+        """Return what a pool of processes sends; without it the pool would hang."""
         return type(self), (str(self), self.frame)
 
 
 class SweepError(_WithFrameError):
-    """A sweep could not go on; `frame` holds the finished rows."""
+    """A sweep failed; `frame` has the finished rows."""
 
 
 class PairedError(_WithFrameError):
-    """A side of a paired measurement could not go on; `frame` holds what was measured."""
+    """A side of a paired measurement failed; `frame` has the measured rows."""
 
 
 def attach_frame(error: BaseException, frame: pd.DataFrame) -> BaseException:
-    """What ends a measurement, with what was measured before it as `frame`; SweepError where it takes no attributes."""
+    """Attach the measured rows to an exception as `frame`; return a SweepError if it allows no attributes."""
     try:
         error.frame = frame  # type: ignore[attr-defined]
     except AttributeError:

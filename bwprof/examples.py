@@ -1,6 +1,6 @@
-"""Recorded runs that come with bwprof, so that everything that reads results can be tried without a device.
+"""Recorded runs that come with bwprof, to try all readers of results without a device.
 
-The files beside this module are made by ``tests/benchmarks/record_example.py``.
+``tests/benchmarks/record_example.py`` makes their files, in ``bwprof/data/examples``.
 """
 
 from __future__ import annotations
@@ -16,31 +16,30 @@ if TYPE_CHECKING:
 
 
 def examples() -> tuple[str, ...]:
-    """The names of the recorded runs."""
+    """Return the names of the recorded runs."""
     return tuple(reader.recorded_runs())
 
 
 def load_example(name: str) -> pd.DataFrame:
-    """A recorded run, as `bwprof.load` gives one.
+    """Load a recorded run, as `bwprof.load` does.
 
     Parameters
     ----------
     name : str
-        "h200" or "h100": the default suite there, with hardware counters; "h200_llama" or "h100_llama": a step of
-        Llama-3.1-8B (`bwprof.ModelStep.from_frame` shows it), formats that no kernel has among its rows.
+        "h200" or "h100": the default suite, with hardware counters; "h200_llama" or "h100_llama": a step of
+        Llama-3.1-8B (see `bwprof.ModelStep.from_frame`), with predicted rows for formats without a kernel.
 
     Returns
     -------
     pandas.DataFrame
-        ``attrs["run"]`` holds the run's metadata, and ``attrs["run"]["commit"]`` the commit of bwprof that measured it.
-        Where a later one made anew what a model's run predicted, ``attrs["run"]["predicted_again"]`` says which.
-        Nothing in it names the machine; `bwprof.save` keeps the raw samples. Rows to be read with care have `flags`, as
-        everywhere: 8 of the H200's 63 rows, 15 of the H100's.
+        ``attrs["run"]`` holds the run's metadata: ``"commit"`` is the commit of bwprof that measured it, and
+        ``"predicted_again"`` a later one that predicted a model's rows again. The machine's name is removed;
+        `bwprof.save` writes the raw samples. Rows with `flags`: 8 of the H200's 63 rows, 15 of the H100's.
 
     Raises
     ------
     ValueError
-        For a name that there is no example of.
+        For an unknown name.
 
     Examples
     --------
@@ -57,4 +56,4 @@ def load_example(name: str) -> pd.DataFrame:
     from bwprof.roofs.limiter import with_limits
 
     rows, samples, run = reader.read_rows(reader.recorded_runs()[name])
-    return with_limits(frame.from_rows(rows, run, samples))  # columns that are younger than some of the runs
+    return with_limits(frame.from_rows(rows, run, samples))  # some runs are older than these columns

@@ -1,4 +1,4 @@
-"""Which devices there are, and which one a run takes when nobody says."""
+"""List, choose and open devices."""
 
 from __future__ import annotations
 
@@ -18,25 +18,21 @@ from bwprof.text.listing import Listing
 from bwprof.text.parsing import is_bool, repr_short
 
 _log = logging.getLogger("bwprof.measure")
-
 _NAME = re.compile(r"(?P<backend>[a-z]+)(:(?P<index>[0-9]{1,9}))?|(?P<alone>[0-9]{1,9})")
-
 _DRM, _AMD_DRIVER, _AMD_VENDOR = "/sys/class/drm", "/dev/kfd", "0x1002"
-
 _GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/nvidiactl")
 
 
 class Devices(Listing):
-    """Devices: a list of dicts, also by the names that `device=` takes; shown as a table."""
+    """Devices: a list of dicts, also indexed by the names that `device=` takes; displays as a table."""
 
     kind = "device"
 
     def names_of(self, item: dict[str, Any]) -> Sequence[str]:
-        """As `device=` has it; the backend alone is its first device."""
+        """Return the name for `device=`, and the backend, which means its first device."""
         return f"{item['backend']}:{item['index']}", item["backend"]
 
     def cells(self, item: dict[str, Any]) -> dict[str, str]:
-        """A device's line in the table."""
         return {
             "device": self.names_of(item)[0],
             "name": str(item.get("name") or item.get("facts", {}).get("name", "")),
@@ -50,23 +46,23 @@ UNWATCHED = (
 
 
 class Holder:
-    """What holds a device, or memory of it: a copy would close the original's."""
+    """An object that holds a device or its memory: a copy would close the original's."""
 
     __slots__ = ()
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Raise TypeError: `copy` and `pickle` ask here."""
+        """Raise TypeError for `copy` and `pickle`."""
         name = type(self).__name__
         raise TypeError(f"a {name} holds a device and cannot be copied or pickled: make another {name}")
 
 
 def devices() -> Devices:
-    """Every device that this build can use, the preferred one first.
+    """List every device that this build can use, the preferred one first.
 
     Returns
     -------
     Devices
-        A list of dicts, which ``devices()["cuda:1"]`` also finds by name; shown as a table, which `frame()` gives.
+        A list of dicts, also indexed by name: ``devices()["cuda:1"]``; displays as a table, which `frame()` returns.
         Keys: backend, index, name.
 
     Examples
@@ -84,7 +80,7 @@ def devices() -> Devices:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The device of a run and, in words, why it is this one."""
+    """The device of a run and the reason for it."""
 
     backend: str
     index: int
@@ -94,40 +90,34 @@ class Choice:
 
 
 class NamedDevice(Protocol):
-    """What names a device as PyTorch's `torch.device` does."""
+    """An object that names a device, like PyTorch's `torch.device`."""
 
     @property
     def type(self) -> str:
-        """The backend."""
-        ...
+        """Return the backend."""
 
     @property
     def index(self) -> int | None:
-        """The number on it, if any is named."""
-        ...
+        """Return the number, if there is one."""
 
 
 Device = int | str | NamedDevice | None
-
 EVERY_DEVICE = "all"
 
 
 def parse_device(device: Device, backend: str | None = None) -> tuple[str | None, int | None]:
-    """What `device=` names: a backend and a number, None for what it leaves open. `backend` is another word for "cpu".
+    """Return backend and number of `device=`, each None if open; `backend="cpu"` is the same as `device="cpu"`.
+
+    Raise ValueError for anything else, an unknown backend, and a backend that contradicts the device.
 
     Parameters
     ----------
     device : int, str or torch.device, optional
         "cpu", "cuda", "cuda:1", a number on the backend (1, "1"), or None.
 
-    Raises
-    ------
-    ValueError
-        For anything else, an unknown backend, and two that contradict each other.
-
     Examples
     --------
-    >>> parse("cuda:1"), parse("cpu"), parse(1, "cuda"), parse("1"), parse(None)
+    >>> parse_device("cuda:1"), parse_device("cpu"), parse_device(1, "cuda"), parse_device("1"), parse_device(None)
     (('cuda', 1), ('cpu', None), ('cuda', 1), (None, 1), (None, None))
     """
     kind, index = _parsed(device)
@@ -146,7 +136,7 @@ def _parsed(device: Any) -> tuple[str | None, int | None]:
             number = match["index"] or match["alone"]
             return match["backend"], int(number) if number else None
     elif hasattr(device, "__index__") and not is_bool(device):
-        with suppress(TypeError):  # of an array, which is no number
+        with suppress(TypeError):  # an array
             return None, int(device.__index__())
     elif isinstance(getattr(device, "type", None), str):  # a torch.device
         return registry.check_backend(device.type), None if device.index is None else int(device.index)
@@ -155,14 +145,10 @@ def _parsed(device: Any) -> tuple[str | None, int | None]:
 
 
 def choose_device(backend: str | None = None, device: Device = None) -> Choice:
-    """The device to measure: the named one, else the preferred backend's first.
+    """Choose the device to measure: the named one, else the first of the preferred backend.
 
-    Raises
-    ------
-    ValueError
-        For an unknown backend, a device number that it does not have, and what names no device (see `parse`).
-    bwprof.errors.UnavailableError
-        For a backend without a device; the message says why.
+    Raise ValueError for an unknown backend or device (see `parse_device`); UnavailableError for a backend without a
+    device; the message has the reason.
     """
     backend, index = parse_device(device, backend)
     rows = {row["name"]: row for row in _core.backends()}
@@ -178,56 +164,49 @@ def choose_device(backend: str | None = None, device: Device = None) -> Choice:
 
 
 def choose_devices(backend: str | None = None, device: Device | Sequence[Device] = None) -> tuple[Choice, ...]:
-    """The devices to measure, each once: several are named by a list, or a text with commas ("0,1", "cuda:0,cpu").
+    """Choose the devices to measure, each once: a list, or text with commas ("0,1", "cuda:0,cpu").
 
-    "all" is every device of the named backend, else of the preferred one that has any.
-
-    Raises
-    ------
-    ValueError, bwprof.errors.UnavailableError
-        As `choose` does, and for an empty list.
+    "all" means every device of the named backend, else of the preferred one that has any. Raise ValueError,
+    UnavailableError as `choose_device` does, and for an empty list.
 
     Examples
     --------
-    >>> [choice.backend for choice in choose_several("cpu", "all")], len(choose_several(device=["cpu", "cpu:0"]))
+    >>> [choice.backend for choice in choose_devices("cpu", "all")], len(choose_devices(device=["cpu", "cpu:0"]))
     (['cpu'], 1)
     """
-    wanted: list[Any] = list(device) if isinstance(device, (list, tuple)) else [device]
+    names: list[Any] = list(device) if isinstance(device, (list, tuple)) else [device]
     if isinstance(device, str) and "," in device:
-        wanted = [name.strip() for name in device.split(",")]
-    if not wanted:
+        names = [name.strip() for name in device.split(",")]
+    if not names:
         raise ValueError(f"device is {repr_short(device)}: at least one device is needed")
-    found: dict[tuple[str, int], Choice] = {}
-    for one in wanted:
-        for choice in _each(backend, one):
-            found.setdefault((choice.backend, choice.index), choice)
-    return tuple(found.values())
-
-
-def _each(backend: str | None, device: Device) -> list[Choice]:
-    """The device, or all of them."""
-    if not isinstance(device, str) or device.strip().lower() != EVERY_DEVICE:
-        return [choose_device(backend, device)]
-    first = choose_device(backend)
-    row = next(row for row in _core.backends() if row["name"] == first.backend)
-    return [_device_of(row, one["index"], first.reason, first.warning) for one in row["devices"]]
+    choices: dict[tuple[str, int], Choice] = {}
+    for name in names:
+        if isinstance(name, str) and name.strip().lower() == EVERY_DEVICE:
+            first = choose_device(backend)
+            row = next(row for row in _core.backends() if row["name"] == first.backend)
+            each = [_device_of(row, item["index"], first.reason, first.warning) for item in row["devices"]]
+        else:
+            each = [choose_device(backend, name)]
+        for choice in each:
+            choices.setdefault((choice.backend, choice.index), choice)
+    return tuple(choices.values())
 
 
 def torch_cuda() -> Any:
-    """PyTorch's CUDA module if it is in use; it is never imported here."""
+    """Return PyTorch's CUDA module if it is in use; never import it."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     return cuda if cuda is not None and cuda.is_initialized() else None
 
 
 def current_device(backend: str) -> int:
-    """The device that code of this thread works on when it does not say."""
+    """Return the device that this thread's code uses by default."""
     cuda = torch_cuda() if backend == "cuda" else None
     return int(cuda.current_device()) if cuda is not None else _core.current_device(backend)
 
 
 @contextmanager
 def preserve_current_device(backend: str) -> Iterator[None]:
-    """Afterwards the thread's current device is what it was before: whatever is done with a handle makes its own so."""
+    """Restore the thread's current device after the block, because handles change it."""
     before = current_device(backend)
     try:
         yield
@@ -236,52 +215,48 @@ def preserve_current_device(backend: str) -> Iterator[None]:
             _core.make_current(backend, before)
 
 
-# GPUs that are open and that nobody uses, by backend and number; of this process.
+# Open GPUs that are not in use, by process, backend and number.
 _idle: dict[tuple[int, str, int], list[_core.Device]] = {}
 
-# Handles not to be taken again, by id() while they are open.
+# Handles that are not used again, by id() while they are open.
 _single: set[int] = set()
 
 
 def open_device(backend: str, index: int) -> _core.Device:
-    """A device handle of one's own until it is given to `close_device`.
+    """Return a device handle for sole use, until `close_device`.
 
-    A GPU that was given back stays open and is taken first. Every new handle brings a stream, and once a process has
-    run graphs on a second stream, or has made eight, each kernel that anybody in it launches starts 0.18 us later, for
-    good (seen on an H200, driver 580): a program that measures now and then should not become slower by it.
+    Closed handles of a GPU stay open and are used again, because every new handle makes a stream: after graphs on a
+    second stream, or eight streams, every kernel launch of the process takes 0.18 us longer (H200, driver 580).
     """
     idle = _idle.get((os.getpid(), backend, index))
     return idle.pop() if idle else _core.Device(backend, index)
 
 
 def close_device(device: _core.Device) -> None:
-    """Give a handle back, its cases and profilers closed."""
-    kept = bool(device.stream) and id(device) not in _single
+    """Return a handle, after its cases and profilers are closed."""
+    reusable = bool(device.stream) and id(device) not in _single
     _single.discard(id(device))
-    if kept:
+    if reusable:
         try:
             device.release_profilers()
-        except (
-            _core.DeviceError,
-            _core.UnavailableError,
-        ):  # not well, or of the process before a fork
-            kept = False
-    if kept:
+        except (_core.DeviceError, _core.UnavailableError):  # lost, or from before a fork
+            reusable = False
+    if reusable:
         _idle.setdefault((os.getpid(), device.backend, device.index), []).append(device)
     else:
         device.close()
 
 
-def note_counting(device: _core.Device, found: dict[str, Any]) -> dict[str, Any]:
-    """`found`, as counting gave it. A handle remembers why it could not count: the next one should ask anew."""
-    if found.get("counters_status") not in (None, "ok"):
+def note_counting(device: _core.Device, values: dict[str, Any]) -> dict[str, Any]:
+    """Return `values` of counting; after a failure, which a handle remembers, it is not used again."""
+    if values.get("counters_status") not in (None, "ok"):
         _single.add(id(device))
-    return found
+    return values
 
 
 @contextmanager
 def borrow_device(backend: str, index: int) -> Iterator[_core.Device]:
-    """`open_device` and `close_device` around a block, after which the current device is what it was."""
+    """Open a device for the block, and restore the current device."""
     with preserve_current_device(backend):
         device = open_device(backend, index)
         try:
@@ -291,7 +266,7 @@ def borrow_device(backend: str, index: int) -> Iterator[_core.Device]:
 
 
 def choose_current(backend: str | None, device: Device) -> Choice:
-    """The device that is named, else the one that is current: what a caller's own code works on."""
+    """Choose the named device, else the current one, which a caller's own code uses."""
     backend, index = parse_device(device, backend)
     if index is None:
         choice = choose_device(backend)
@@ -303,20 +278,17 @@ def choose_current(backend: str | None, device: Device) -> Choice:
 
 @contextmanager
 def borrow_current(backend: str | None, device: Device) -> Iterator[tuple[Choice, _core.Device]]:
-    """The chosen device, open and current."""
+    """Open the chosen device for the block, and make it current."""
     choice = choose_current(backend, device)
     with borrow_device(choice.backend, choice.index) as handle:
-        _core.make_current(choice.backend, choice.index)  # which opening does, but not taking one that is open
+        _core.make_current(choice.backend, choice.index)  # an idle handle is not current
         yield choice, handle
 
 
 def stream_handle(stream: Any, device: int) -> int:
-    """A stream as an int; see `bwprof.measure`.
+    """Return a stream as an int; see `bwprof.measure`.
 
-    Raises
-    ------
-    TypeError
-        For anything that is no stream.
+    Raise TypeError for anything but a stream.
     """
     if stream is None:
         cuda = torch_cuda()
@@ -336,7 +308,7 @@ def stream_handle(stream: Any, device: int) -> int:
 
 
 def _why_this(chosen: str, missing: dict[str, str]) -> str:
-    """Why a backend was taken that nobody named, and what that means for the figures."""
+    """Return why the backend was chosen, and what that means for the results."""
     if not missing:
         return (
             f"the first choice where there is one; --backend names another; the figures are this {chosen} device's own"
@@ -350,23 +322,23 @@ def _describe_missing(missing: dict[str, str]) -> str:
 
 
 def device_facts(device: _core.Device) -> dict[str, Any]:
-    """What is known of a device: the runtime's facts with the management library's.
+    """Return the facts of a device, from the runtime and the management library.
 
     Returns
     -------
     dict
-        `_core.Device.facts()`, where `driver` is the driver's full version if that is known and `driver_cuda` then the
-        CUDA version that it supports; on a GPU beside them ecc and persistence (bool or None), power_limit_w,
-        management_library (its file) and management_note (what is not known, and why).
+        `_core.Device.facts()`; `driver` is the driver's full version if that is known, then `driver_cuda` is the CUDA
+        version that it supports. On a GPU also ecc and persistence (bool or None), power_limit_w, management_library
+        (its file) and management_note (what is unknown, and why).
     """
-    found, more = device.facts(), device.management()
+    facts, more = device.facts(), device.management()
     if not more["library"] and not more["note"]:
-        return found
+        return facts
     if more["driver"]:
-        found["driver_cuda"], found["driver"] = found["driver"], more["driver"]
-    found.update({name: more[name] for name in ("ecc", "persistence", "power_limit_w")})
-    found.update({f"management_{name}": more[name] for name in ("library", "note")})
-    return found
+        facts["driver_cuda"], facts["driver"] = facts["driver"], more["driver"]
+    facts.update({name: more[name] for name in ("ecc", "persistence", "power_limit_w")})
+    facts.update({f"management_{name}": more[name] for name in ("library", "note")})
+    return facts
 
 
 def _why_none(row: dict[str, Any]) -> str:
@@ -378,16 +350,16 @@ def _why_none(row: dict[str, Any]) -> str:
 def _device_of(row: dict[str, Any], index: int | None, reason: str, warning: str) -> Choice:
     if not row["devices"]:
         raise _core.UnavailableError(f"backend '{row['name']}' has no device: {_why_none(row)}")
-    wanted = row["devices"][0]["index"] if index is None else index
+    number = row["devices"][0]["index"] if index is None else index
     for device in row["devices"]:
-        if device["index"] == wanted:
-            return Choice(row["name"], wanted, device["name"], reason, warning)
+        if device["index"] == number:
+            return Choice(row["name"], number, device["name"], reason, warning)
     allowed = ", ".join(str(device["index"]) for device in row["devices"])
-    raise ValueError(f"backend '{row['name']}' has no device {repr_short(wanted)}: allowed are {allowed}")
+    raise ValueError(f"backend '{row['name']}' has no device {repr_short(number)}: allowed are {allowed}")
 
 
 def _unused_gpu(rows: dict[str, Any]) -> str:
-    """Say that the machine has a GPU which the build, or bwprof, does not measure; "" otherwise."""
+    """Return a warning if the machine has a GPU that this build, or bwprof, cannot measure; else ""."""
     idle = [row for row in rows.values() if not row["built"]]
     if any(row["devices"] and not _core.backend_facts(name)["runs_on_host"] for name, row in rows.items()):
         return ""
@@ -400,7 +372,7 @@ def _unused_gpu(rows: dict[str, Any]) -> str:
 
 
 def describe_amd_gpu() -> str:
-    """Say what works beside an AMD GPU; "" where there is none."""
+    """Return what works with an AMD GPU; "" without one."""
     vendors = (path.read_text() for path in Path(_DRM).glob("card*/device/vendor"))
     if not os.path.exists(_AMD_DRIVER) and not any(vendor.strip() == _AMD_VENDOR for vendor in vendors):
         return ""

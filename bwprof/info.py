@@ -1,4 +1,4 @@
-"""What this machine and this build offer. ``python -m bwprof.info`` prints it."""
+"""Describe this machine and this build; ``python -m bwprof.info`` prints the description."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ NOT_PROBED = "not probed (--probe, or probe=True)"
 
 
 class Info(dict[str, Any]):
-    """What `info` found: a dict that shows itself as ``bwprof info`` prints it."""
+    """The result of `info`: a dict that displays as ``bwprof info`` prints it."""
 
     def _parts(self) -> list[tuple[str, list[dict[str, str]]]]:
-
         parts = [(f"bwprof {self['version']}", build_lines(self))]
         parts += [(f"{device['backend']}:{device['index']}", device_lines(device)) for device in self["devices"]]
         return [(title, [{"what": name, "value": value} for name, value in lines]) for title, lines in parts]
@@ -30,7 +29,7 @@ class Info(dict[str, Any]):
 
         try:
             return "\n\n".join(f"{title}\n{format_table(lines)}" for title, lines in self._parts())
-        except KeyError:  # a part of it, or a changed one
+        except KeyError:  # a changed dict
             return super().__repr__()
 
     def _repr_html_(self) -> str:
@@ -40,24 +39,23 @@ class Info(dict[str, Any]):
 
 
 def info(*, probe: bool = False) -> Info:
-    """Devices, build, libraries and versions.
+    """Describe devices, build, libraries and versions.
 
     Parameters
     ----------
     probe : bool
-        Try what may need privileges, hardware counters above all; it takes about two seconds for each GPU.
+        Try also what may need privileges, such as hardware counters: about two seconds per GPU.
 
     Returns
     -------
     Info
-        A dict, shown as ``bwprof info`` prints it; ``info()["devices"]["cpu:0"]`` is one device.
-        Keys: version, build (what was compiled in, and why or why not), host, versions, environment, backends (name,
-        text, built, reason, devices), packages (name -> version, or that it is not there), profilers (ncu, nsys,
-        rocprof, rocprofv3 -> path and version, or None), devices: backend and index with either an error in words, or
+        A dict that displays as ``bwprof info`` prints it; ``info()["devices"]["cpu:0"]`` is one device.
+        Keys: version, build (compiled parts, and reasons for missing ones), host, versions, environment, backends
+        (name, text, built, reason, devices), packages (name -> version, or "not installed"), profilers (ncu, nsys,
+        rocprof, rocprofv3 -> path and version, or None), and devices: backend and index with either an error, or
         facts, memory_free_bytes, memory_total_bytes, roofs, libraries (opened at run time: dicts of name, purpose,
-        path, version, note) and works (sensors, counters and each timer -> "ok", or why not). A device's roofs are
-        those that earlier sweeps stored (`Roofs.to_dict()`; None where there are none that still hold):
-        nothing is measured here.
+        path, version, note) and works (sensors, counters and each timer -> "ok", or a reason). A device's roofs are
+        the stored ones (`Roofs.to_dict()`; None if there are no valid ones); nothing is measured.
 
     Examples
     --------
@@ -71,7 +69,7 @@ def info(*, probe: bool = False) -> Info:
 
     parse_bool(probe, "probe")
     backends = _core.backends()
-    found = {
+    facts = {
         "version": _core.__version__,
         "build": dict(_core.build),
         "host": environment.host_facts(),
@@ -82,20 +80,20 @@ def info(*, probe: bool = False) -> Info:
         "packages": _packages(),
         "profilers": environment.find_profilers(),
     }
-    return Info(found)
+    return Info(facts)
 
 
 def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
     from bwprof import _core, hardware
     from bwprof.roofs import store
 
-    found: dict[str, Any] = {"backend": backend["name"], "index": index}
+    description: dict[str, Any] = {"backend": backend["name"], "index": index}
     try:
         with hardware.borrow_device(backend["name"], index) as device:
             free, total = device.memory()
             facts = hardware.device_facts(device)
             roofs = store.load(store.identity(device.backend, facts))
-            return found | {
+            return description | {
                 "facts": facts,
                 "memory_free_bytes": free,
                 "memory_total_bytes": total,
@@ -108,11 +106,11 @@ def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
                 },
             }
     except (_core.UnavailableError, _core.DeviceError, MemoryError, OSError) as error:
-        return found | {"error": str(error)}
+        return description | {"error": str(error)}
 
 
 def _counters(device: _core.Device) -> str:
-    """What counting a small stream comes to."""
+    """Return the status of counting a small stream."""
     from bwprof import _core, hardware, registry
 
     stream = next(operation for operation in registry.operations() if operation["is_stream"])
@@ -122,7 +120,7 @@ def _counters(device: _core.Device) -> str:
 
 
 def _timer(device: _core.Device, name: str, probe: bool) -> str:
-    """The device's own timer always works; another one is tried when asked."""
+    """Return the status of a timer; only the device's default is used without `probe`."""
     from bwprof import _core
 
     if name != device.facts()["timer"] and not probe:
@@ -134,37 +132,36 @@ def _timer(device: _core.Device, name: str, probe: bool) -> str:
 
 
 def _packages() -> dict[str, str]:
-    """Package -> version, or that it is not there."""
     from importlib import metadata as packages
 
-    found = {}
+    versions = {}
     for name in ("numpy", "pandas", "matplotlib", "rich"):
         try:
-            found[name] = packages.version(name)
+            versions[name] = packages.version(name)
         except packages.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
-def build_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """The build, its libraries and the host."""
-    lines = [(f"build: {name}", _format_value(value)) for name, value in found["build"].items()]
-    for backend in found["backends"]:
+def build_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return name and value of the build's, the libraries' and the host's facts."""
+    lines = [(f"build: {name}", _format_value(value)) for name, value in facts["build"].items()]
+    for backend in facts["backends"]:
         state = f"{len(backend['devices'])} device(s)" if backend["built"] else "not in this build"
         lines.append((f"backend {backend['name']}", f"{state}{': ' if backend['reason'] else ''}{backend['reason']}"))
     lines += [("AMD GPU", describe_amd_gpu())] if describe_amd_gpu() else []
-    lines += [(name, str(value)) for name, value in found["versions"].items() if name == "python"]
-    lines += [(name, value) for name, value in found["packages"].items()]
-    for name, tool in found["profilers"].items():
+    lines += [(name, str(value)) for name, value in facts["versions"].items() if name == "python"]
+    lines += [(name, value) for name, value in facts["packages"].items()]
+    for name, tool in facts["profilers"].items():
         where = "not found" if tool is None else f"{tool['version'] or 'version unknown'} {tool['path']}"
         lines.append((f"profiler {name}", where))
-    lines += [(f"environment: {name}", value) for name, value in found["environment"].items() if value is not None]
-    lines.append(("host", f"{found['host']['platform']}, {found['host']['cpu_count']} CPUs"))
+    lines += [(f"environment: {name}", value) for name, value in facts["environment"].items() if value is not None]
+    lines.append(("host", f"{facts['host']['platform']}, {facts['host']['cpu_count']} CPUs"))
     return lines
 
 
 def device_lines(device: dict[str, Any]) -> list[tuple[str, str]]:
-    """One device: what is known of it, what works, its roofs."""
+    """Return name and value of a device's facts, capabilities and roofs."""
     if "error" in device:
         return [("not usable", device["error"])]
     lines = [
@@ -175,12 +172,11 @@ def device_lines(device: dict[str, Any]) -> list[tuple[str, str]]:
             continue
         lines.append((name, format_bytes(value) if name.endswith("_bytes") else _format_value(value)))
     lines += [(f"library {library['name']}", _library(library)) for library in device["libraries"]]
-    lines += [(f"works: {name}", said) for name, said in device["works"].items()]
+    lines += [(f"works: {name}", status) for name, status in device["works"].items()]
     return lines + _roof_lines(device["roofs"])
 
 
 def _roof_lines(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Stored roofs: the ceilings, the arithmetic rates, and where they come from."""
     if stored is None:
         return [("roofs", "none stored for this device, driver, version and settings: the next sweep measures them")]
     roofs = Roofs.from_dict(stored)
@@ -200,10 +196,9 @@ def _roof_lines(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
     return lines
 
 
-def _library(found: dict[str, str]) -> str:
-    """Version and file, or why there is none."""
-    where = f"{found['version']} {found['path']}".strip() if found["path"] else "none"
-    return f"{where} ({found['purpose']})" + (f": {found['note']}" if found["note"] else "")
+def _library(library: dict[str, str]) -> str:
+    where = f"{library['version']} {library['path']}".strip() if library["path"] else "none"
+    return f"{where} ({library['purpose']})" + (f": {library['note']}" if library["note"] else "")
 
 
 def _format_value(value: Any) -> str:

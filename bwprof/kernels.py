@@ -1,4 +1,4 @@
-"""What variants launch: their kernels, and what these take of a GPU's multiprocessors."""
+"""The kernels of variants, and their use of a GPU's multiprocessors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bwprof.text.parsing import quote_text
 if TYPE_CHECKING:
     import pandas as pd
 
-LADDER_KEYS = ("changes", "predicted", "because", "at")  # of a variant: its place in its ladder
+LADDER_KEYS = ("changes", "predicted", "because", "at")  # compare a variant with the one before it
 
-# Of a row, in this order; None where it is not known.
+# Keys of a row, in order; unknown values are None.
 _KEYS = (
     "operation",
     "backend",
@@ -59,39 +59,38 @@ _HEADINGS = {
 }
 
 _NO_REGISTERS = (
-    "Registers, shared memory and occupancy are of a GPU's kernels, and none could be asked: the reasons say why. Run "
-    "this where there is one, or work an occupancy out: bwprof.occupancy(registers, shared_bytes, threads, arch)."
+    "Registers, shared memory and occupancy need a GPU; the reasons say why there is none. "
+    "To calculate an occupancy: bwprof.occupancy(registers, shared_bytes, threads, arch)."
 )
 
 _PART = re.compile(r"L?([1-9][0-9]*)")
 
 
 class Variants(Listing):
-    """Variants and their kernels: a list of dicts, also by a variant's or a kernel's name; shown as a table."""
+    """Variants and their kernels: a list of dicts, also indexed by their names; displays as a table."""
 
     kind = "variant"
-    widest = 200  # why a kernel is not known, and what to do
+    widest = 200  # for reasons
 
     def names_of(self, item: dict[str, Any]) -> Sequence[str]:
-        """A variant's name, alone and behind its operation's, and its kernel's."""
+        """Return the variant's name, alone and after its operation's, and its kernel's."""
         names = (item["variant"], f"{item['operation']} {item['variant']}", item["kernel"], item["symbol"])
         return [str(name) for name in names if name is not None] or [item["operation"]]
 
     def cells(self, item: dict[str, Any]) -> dict[str, str]:
-        """A kernel's line in the table."""
         return {heading: _cell(item, key) for key, heading in _HEADINGS.items()}
 
     def lines(self) -> list[dict[str, str]]:
-        """The table; without its empty columns where nothing is known of any kernel."""
-        found = [self.cells(item) for item in self]
+        """Return the table; without its empty columns if no kernel is known."""
+        lines = [self.cells(item) for item in self]
         if not self.lacking:
-            return found
-        shown = [heading for heading in _HEADINGS.values() if any(line[heading] for line in found)]
-        return [{heading: line[heading] for heading in shown} for line in found]
+            return lines
+        headings = [heading for heading in _HEADINGS.values() if any(line[heading] for line in lines)]
+        return [{heading: line[heading] for heading in headings} for line in lines]
 
     @property
     def lacking(self) -> str:
-        """Why there are no registers, and what to do, where no kernel's are known; else ""."""
+        """Return why no kernel's registers are known, and what to do; "" if any are."""
         if any(item["registers"] is not None for item in self):
             return ""
         return _NO_REGISTERS if len(self) else ""
@@ -103,14 +102,14 @@ class Variants(Listing):
         return format_html_table(self.lines(), self.lacking)
 
     def frame(self) -> pd.DataFrame:
-        """All that is known as a pandas frame, a row for each kernel."""
+        """Return all columns as a pandas frame, a row per kernel."""
         import pandas as pd
 
         return pd.DataFrame(list(self), columns=list(_KEYS)).convert_dtypes()
 
     @property
     def kernel_name(self) -> str:
-        """What picks these kernels for Nsight Compute: ``ncu --kernel-name <this>``; "" where none is known."""
+        """Return the filter for ``ncu --kernel-name``; "" if no kernel is known."""
         names = dict.fromkeys(item["kernel"] for item in self if item["kernel"])
         return f"regex:^({'|'.join(map(re.escape, names))})$" if names else ""
 
@@ -123,43 +122,42 @@ def variants(
     kv_lens: str | Sequence[int | str] | None = None,
     **params: Any,
 ) -> Variants:
-    """The variants of operations and, on a GPU, the kernels that each launches: names, registers, occupancy.
+    """List the variants of operations and, on a GPU, the kernels that they launch: names, registers, occupancy.
 
-    Nothing is launched, and no memory is taken.
+    Nothing is launched or allocated.
 
     Parameters
     ----------
     op : str, optional
-        One operation; all of them when it is left out.
+        One operation; default: all.
     device : int, str or torch.device, optional
-        "cuda", "cuda:1", "cpu", ...; the first of every kind when it is left out.
+        "cuda", "cuda:1", "cpu", ...; default: the first device of every backend.
     precision : str
-        Kernels are other ones in another precision.
+        Storage type of the operands; the kernels depend on it.
     kv_lens : sequence of int, or str, optional
-        One length per batch entry, for an operation that takes it, given as to `bwprof.cost`: [100, 7000], "100,7Ki".
+        One length per batch entry, as in `bwprof.cost`: [100, 7000], "100,7Ki".
     **params : int
-        The operation's parameters ("4Ki" among them): kernels depend on sizes. Those left out take their defaults.
+        The operation's parameters, also as text ("4Ki"): kernels depend on sizes. Others take their defaults.
 
     Returns
     -------
     Variants
-        A list of dicts, one for each kernel of a variant, shown as a table, which ``frame()`` gives with all columns;
-        ``variants("gemm")["tiled"]`` finds one by its name, and ``kernel_name`` is what ``ncu --kernel-name`` takes.
-        Keys: operation, backend, variant, text; in its ladder what it changes against the one before it,
-        predicted (how many times faster that should make it, written before it was measured; None where nothing is
-        before it), because, at (the precision and parameters that this is about: "fp16 M=1 N=4096"); precisions (all
-        that it takes), default (whether it runs when none is named), precision; kernel (the name in the source), symbol
-        (the linker's); registers and local_bytes of a thread (what registers spill to, and local arrays);
-        static_shared_bytes, dynamic_shared_bytes and threads of a block,
-        blocks of the grid; resident_blocks on a multiprocessor at once, as the runtime has it; theoretical_pct, limiter
-        and note of `bwprof.occupancy`; instruction_set of a CPU's. What is not known is None, and `reason` says why.
+        A list of dicts, one per kernel of a variant; displays as a table, which ``frame()`` returns with all columns.
+        ``variants("gemm")["tiled"]`` finds a variant, and ``kernel_name`` is the filter for ``ncu --kernel-name``.
+        Keys: operation, backend, variant, text; compared with the variant before it: changes, predicted (speed-up,
+        written before it was measured; None for the first one), because, at (precision and parameters of the
+        prediction: "fp16 M=1 N=4096"); precisions (all supported ones), default (whether it runs by default),
+        precision; kernel (source name), symbol (linker's name); registers and local_bytes (spills and local arrays)
+        of a thread; static_shared_bytes, dynamic_shared_bytes and threads of a block; blocks of the grid;
+        resident_blocks on a multiprocessor, from the runtime; theoretical_pct, limiter and note of
+        `bwprof.occupancy`; instruction_set of a CPU's variant. Unknown values are None, and `reason` says why.
 
     Raises
     ------
     ValueError
-        For unknown names, with the nearest one, and values out of range; for parameters without an operation.
+        For unknown names, values out of range, and parameters without an operation.
     DeviceError
-        When the device is lost.
+        If the device is lost.
 
     Examples
     --------
@@ -173,24 +171,24 @@ def variants(
         named = ", ".join(map(quote_text, params)) or "kv_lens"
         raise ValueError(f"{named}: which operation's? variants(op, ...) is needed")
     operations = registry.operations() if op is None else [registry.operation(op)]
-    wanted: dict[str, dict[str, int]] = {}
+    params_of: dict[str, dict[str, int]] = {}
     lengths = registry.parse_lengths(kv_lens)
     for operation in operations:
         if op is not None or precision in operation["precisions"]:
-            wanted[operation["name"]] = registry.complete_params(operation["name"], precision, params, lengths)
-    found = Variants()
+            params_of[operation["name"]] = registry.complete_params(operation["name"], precision, params, lengths)
+    rows = Variants()
     for backend, index in _places(device):
-        found += _on(backend, index, operations, wanted, precision, lengths)
+        rows += _on(backend, index, operations, params_of, precision, lengths)
     order = [operation["name"] for operation in operations]
-    return Variants(sorted(found, key=lambda row: order.index(row["operation"])))
+    return Variants(sorted(rows, key=lambda row: order.index(row["operation"])))
 
 
 def format_kernel(row: Mapping[str, Any]) -> str:
-    """A row of `variants` in a line, the variant's own words left out."""
+    """Format a row of `variants` as a line, without the variant's own texts."""
     if row["registers"] is None:
         isa = f"{row['instruction_set']}: " if row["instruction_set"] else ""
         return f"{row['precision']}: {isa}{row['reason']}"
-    said = (
+    parts = (
         f"{row['registers']} registers",
         f"{_cell(row, 'shared')} bytes of shared memory (static + dynamic)",
         f"{row['local_bytes']} bytes of local memory",
@@ -200,25 +198,25 @@ def format_kernel(row: Mapping[str, Any]) -> str:
         *filter(None, (row["note"], row["reason"])),
     )
     name = f"{row['kernel']} ({row['symbol']})" if row["symbol"] else "a kernel"
-    return f"{row['precision']}: {name}: {', '.join(said)}"
+    return f"{row['precision']}: {name}: {', '.join(parts)}"
 
 
 def format_variant(variant: Mapping[str, Any]) -> str:
-    """What a variant changes against the variant before it, and what that should bring, in a line.
+    """Format what a variant changes compared with the one before it, and the predicted gain.
 
     Examples
     --------
-    >>> variant_line({"changes": "no bank conflicts", "predicted": 3.0, "because": "2 turns, not 8", "at": "fp16 M=1"})
-    'changes: no bank conflicts; predicted 3.00x at fp16 M=1: 2 turns, not 8'
+    >>> format_variant({"changes": "wide loads", "predicted": 3.0, "because": "fewer loads", "at": "fp16 M=1"})
+    'changes: wide loads; predicted 3.00x at fp16 M=1: fewer loads'
     """
-    said = f"changes: {variant['changes']}"
+    text = f"changes: {variant['changes']}"
     if variant["predicted"] is None:
-        return said
-    return f"{said}; predicted {format_gain(variant['predicted'])} at {variant['at']}: {variant['because']}"
+        return text
+    return f"{text}; predicted {format_gain(variant['predicted'])} at {variant['at']}: {variant['because']}"
 
 
 def base_name(symbol: str) -> str:
-    """The name in the source of a symbol as C++ compilers mangle them, without namespaces and template arguments.
+    """Return the source name of a mangled C++ symbol, without namespaces and template arguments.
 
     Examples
     --------
@@ -236,7 +234,7 @@ def base_name(symbol: str) -> str:
 
 
 def _places(device: hardware.Device) -> list[tuple[dict[str, Any], int]]:
-    """The backends asked about, and which device of each."""
+    """Return the backends, each with the number of a device."""
     backend, index = hardware.parse_device(device)
     listed = _core.backends()
     if backend is None and index is not None:
@@ -248,11 +246,11 @@ def _on(
     backend: dict[str, Any],
     index: int,
     operations: Sequence[dict[str, Any]],
-    wanted: Mapping[str, Mapping[str, int]],
+    params_of: Mapping[str, Mapping[str, int]],
     precision: str,
     kv_lens: Sequence[int] | None,
 ) -> list[dict[str, Any]]:
-    """The rows of one device, or of a backend that has none."""
+    """Return the rows of a device, or of a backend without one."""
     name = backend["name"]
     if not backend["devices"]:
         return [row for operation in operations for row in _named(operation, name, precision, _absence(backend))]
@@ -262,21 +260,21 @@ def _on(
         return [row for operation in operations for row in _named(operation, name, precision, str(error))]
     with device:
         facts = device.facts()
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for operation in operations:
-            params = wanted.get(operation["name"])
+            params = params_of.get(operation["name"])
             if params is None:
-                found += _named(operation, name, precision, "")
+                rows += _named(operation, name, precision, "")
                 continue
             for variant in device.variants(operation["name"], precision, params, kv_lens):
                 row = _row(operation, name, variant, precision) | {"default": variant["default"]}
                 if _core.backend_facts(name)["runs_on_host"]:
                     row["instruction_set"] = facts["runtime"]
                 if variant["refuses"]:
-                    found.append(row | {"reason": variant["refuses"]})
+                    rows.append(row | {"reason": variant["refuses"]})
                 else:
-                    found += _kernels(device, facts, row, params, kv_lens)
-        return found
+                    rows += _kernels(device, facts, row, params, kv_lens)
+        return rows
 
 
 def _absence(backend: dict[str, Any]) -> str:
@@ -293,7 +291,7 @@ def _row(operation: dict[str, Any], backend: str, variant: dict[str, Any] | None
 
 
 def _named(operation: dict[str, Any], backend: str, precision: str, reason: str) -> Iterator[dict[str, Any]]:
-    """What is known without a device: names; of a backend that is not built, not even these."""
+    """Yield rows of what is known without a device."""
     for variant in operation["variants"].get(backend, [None]):
         fits = variant is None or precision in variant["precisions"]
         why = reason if fits else "not in this precision"
@@ -316,17 +314,16 @@ def _kernels(
 
 
 def _known(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
-    """A kernel's part of a row."""
     symbol = kernel["symbol"]
-    said = [] if symbol else ["kernels' names need CUDA 12.3: its driver, and a build with its toolkit"]
+    reasons = [] if symbol else ["kernels' names need CUDA 12.3: its driver, and a build with its toolkit"]
     shared = kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"]
     part = kernel | {"kernel": base_name(symbol) if symbol else None}
     if is_known(arch):
-        found = occupancy(kernel["registers"], shared, kernel["threads"], arch)
-        part |= {"theoretical_pct": found.theoretical_pct, "limiter": found.limiter, "note": found.note}
+        limits = occupancy(kernel["registers"], shared, kernel["threads"], arch)
+        part |= {"theoretical_pct": limits.theoretical_pct, "limiter": limits.limiter, "note": limits.note}
     else:
-        said.append(f"the limits of compute capability {arch} are not known")
-    return part | {"reason": "; ".join(said)}
+        reasons.append(f"the limits of compute capability {arch} are not known")
+    return part | {"reason": "; ".join(reasons)}
 
 
 def _cell(item: Mapping[str, Any], key: str) -> str:

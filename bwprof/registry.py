@@ -1,4 +1,4 @@
-"""What the C registry knows, as Python looks it up. No operation is named here or anywhere else in Python."""
+"""Look up operations, precisions, backends and variants in the C registry; no Python module names an operation."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from bwprof import _core
 from bwprof.text.listing import Listing
 from bwprof.text.parsing import as_list, describe_unknown, expand_ranges, is_bool, parse_int, quote_text, repr_short
 
-_MOST_NAMED = 3  # lengths that a case's name lists
+_MOST_NAMED = 3  # lengths in a case's name
 
 
 class Operations(Listing):
-    """Operations: a list of dicts, also by name; shown as a table."""
+    """Operations: a list of dicts, also indexed by name; displays as a table."""
 
     kind = "operation"
 
     def cells(self, item: dict[str, Any]) -> dict[str, str]:
-        """An operation's line in the table."""
         return {
             "operation": item["name"],
             "parameters": ", ".join(param["name"] for param in item["params"]),
@@ -32,16 +31,15 @@ class Operations(Listing):
 
 
 def operations() -> Operations:
-    """Every operation that can be measured.
+    """List every operation that can be measured.
 
     Returns
     -------
     Operations
-        A list of dicts, which ``operations()["gemm"]`` also finds by name; shown as a table, which `frame()` gives.
+        A list of dicts, also indexed by name: ``operations()["gemm"]``; displays as a table, which `frame()` returns.
         Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), formulas (of bytes_read,
-        bytes_written and flops, as `bwprof operations` explains them), params (dicts: name, unit, text, default,
-        default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions, and in a
-        ladder: changes, predicted, because, at; see `bwprof.variants`).
+        bytes_written and flops), params (dicts: name, unit, text, default, default_from, minimum, maximum) and
+        variants (backend -> dicts: name, text, precisions, changes, predicted, because, at; see `bwprof.variants`).
 
     Examples
     --------
@@ -60,11 +58,11 @@ def _by_name() -> dict[str, dict[str, Any]]:
 
 
 def operation(name: str) -> dict[str, Any]:
-    """One operation's description; ValueError with the nearest name when there is none."""
-    found = _by_name().get(name) if isinstance(name, str) else None
-    if found is None:
+    """Return an operation's description; ValueError with the nearest name for an unknown one."""
+    description = _by_name().get(name) if isinstance(name, str) else None
+    if description is None:
         raise ValueError(describe_unknown("operation", str(name), _by_name()))
-    return found
+    return description
 
 
 @cache
@@ -73,11 +71,11 @@ def _precision_names() -> tuple[str, ...]:
 
 
 def precision_names() -> list[str]:
-    """All precisions, widest first."""
+    """Return all precisions, widest first."""
     return list(_precision_names())
 
 
-# What people call a precision, and what comes nearest of those that there are not; without marks between.
+# Other spellings of the precisions, and the nearest precision for others; both without marks.
 _SPELLINGS = {
     **dict.fromkeys(("fp8", "f8", "float8", "e4m3", "e4m3fn", "fp8e4m3fn", "f8e4m3", "f8e4m3fn"), "fp8_e4m3"),
     **dict.fromkeys(("float8e4m3", "float8e4m3fn"), "fp8_e4m3"),
@@ -96,12 +94,12 @@ _NEAREST = {
 
 
 def _plain(word: str) -> str:
-    """Leave out of a precision's name what people write differently."""
+    """Remove the marks in which spellings of a precision differ."""
     return re.sub(r"[-_. ]", "", str(word).strip().lower().removeprefix("torch."))
 
 
 def precision_name(word: str) -> str:
-    """Return the registry's name of a precision, however it is spelt; any other word as it is.
+    """Return the registry's name of a precision, for any spelling; another word as it is.
 
     Examples
     --------
@@ -109,12 +107,12 @@ def precision_name(word: str) -> str:
     ['fp8_e4m3', 'bf16', 'fp16', 'mine']
     """
     names = {_plain(name): name for name in _precision_names()}
-    found = _plain(word)
-    return names.get(found) or _SPELLINGS.get(found) or str(word)
+    spelling = _plain(word)
+    return names.get(spelling) or _SPELLINGS.get(spelling) or str(word)
 
 
 def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str = "precision", where: str = "") -> str:
-    """The canonical (lower-case) name; ValueError with the nearest one when it is none of the allowed ones.
+    """Return the name of an allowed precision; ValueError with the nearest name for another one.
 
     Examples
     --------
@@ -123,46 +121,47 @@ def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str =
     ValueError: unknown precision 'int4': did you mean 'q4_0'? Allowed: fp32, tf32, fp16, bf16, fp8_e4m3, int8, q4_0
     """
     names = precision_names() if allowed is None else allowed
-    found = precision_name(name)
-    if found not in names:
-        meant = _NEAREST.get(_plain(found), found if found in _precision_names() else None)
+    canonical = precision_name(name)
+    if canonical not in names:
+        meant = _NEAREST.get(_plain(canonical), canonical if canonical in _precision_names() else None)
         meant = "" if meant and meant not in names else meant
         raise ValueError(describe_unknown(kind, str(name), names, where=where, meant=meant))
-    return found
+    return canonical
 
 
 @cache
 def is_narrow(precision: str) -> bool:
-    """Whether a precision stores some operands in 8 bits or fewer."""
-    types = {found["name"] for found in _core.dtypes() if found["narrow"]}
-    roles = next((found for found in _core.precisions() if found["name"] == precision), {})
+    """Return whether a precision stores some operands in 8 bits or fewer."""
+    types = {row["name"] for row in _core.dtypes() if row["narrow"]}
+    roles = next((row for row in _core.precisions() if row["name"] == precision), {})
     return any(roles.get(role) in types for role in ("activation", "weight", "cache"))
 
 
 def is_predicted(operation_name: str, precision: str, backend: str) -> bool:
-    """Whether no kernel of a backend takes an operation in a narrow precision: only its bytes and FLOPs are known."""
+    """Return whether a backend has no kernel for an operation in a narrow precision: only bytes and FLOPs are known."""
     described = precision in operation(operation_name)["precisions"] and is_narrow(precision)
     return described and not variant_names(operation_name, backend, precision)
 
 
 def lacks_kernel(operation_name: str, precision: str, backend: str) -> bool:
-    """Whether nothing runs an operation in a precision on a host's processor, which has what this build has. Of other
-    devices that is not said: a build without their backend knows none of their kernels.
+    """Return whether no kernel on the host's processor runs an operation in a precision.
+
+    False for other devices: a build without their backend does not know their kernels.
     """
     hosts = [name for name in backend_names() if _core.backend_facts(name)["runs_on_host"]]
     return backend in hosts and operation_name in _by_name() and not variant_names(operation_name, backend, precision)
 
 
 def backend_names() -> list[str]:
-    """All backends, built or not, preferred first."""
+    """Return all backends, preferred ones first, built or not."""
     return [backend["name"] for backend in _core.backends()]
 
 
 def check_backend(name: str) -> str:
-    """The canonical (lower-case) name; ValueError with the nearest one when there is none."""
+    """Return a backend's name in lower case; ValueError with the nearest name for an unknown one."""
     lowered = str(name).strip().lower()
     if lowered not in backend_names():
-        gpus = [found for found in backend_names() if not _core.backend_facts(found)["runs_on_host"]]
+        gpus = [backend for backend in backend_names() if not _core.backend_facts(backend)["runs_on_host"]]
         raise ValueError(
             describe_unknown("backend", str(name), backend_names(), meant=gpus[0] if lowered == "gpu" else None)
         )
@@ -170,29 +169,26 @@ def check_backend(name: str) -> str:
 
 
 def timer_names(backend: str) -> list[str]:
-    """The timers of a backend, its own first."""
+    """Return the timers of a backend, its default first."""
     return [name for row in _core.backends() if row["name"] == backend for name in row["timers"]]
 
 
 def check_timer(name: str | None, backend: str) -> None:
-    """ValueError with the nearest one for a timer that the backend does not have; None is its own."""
+    """Raise ValueError for a timer that the backend lacks; None is its default."""
     known = timer_names(backend)
     if name is not None and name not in known:
         raise ValueError(describe_unknown(f"timer on {backend}", name, known))
 
 
 def metric_names(backend: str) -> list[str]:
-    """The groups of metrics that a backend can count by replaying a launch."""
+    """Return the groups of metrics that a backend can count."""
     return [name for row in _core.backends() if row["name"] == backend for name in row["metrics"]]
 
 
 def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
-    """The groups meant, "all" for every one, a column ending in _pct for its group.
+    """Return the groups of metrics: "all" means every one, a column ending in _pct its group.
 
-    Raises
-    ------
-    ValueError
-        With the nearest name for one that there is not.
+    Raise ValueError for an unknown metric, with the nearest name, and for a backend without metrics.
     """
     known = metric_names(backend)
     names = [name if name in known else name.removesuffix("_pct") for name in names]
@@ -206,14 +202,14 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
 
 
 def check_seed(seed: int) -> int:
-    """The seed of generated inputs; ValueError when it is not within 0 to 2^63 - 1."""
+    """Return the seed of generated inputs; ValueError outside 0 to 2^63 - 1."""
     try:
-        found = -1 if is_bool(seed) else operator.index(seed)
-    except TypeError:  # an array's, too
-        found = -1
-    if not 0 <= found < 2**63:
+        number = -1 if is_bool(seed) else operator.index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**63:
         raise ValueError(f"seed is {repr_short(seed)}: allowed are 0 to 2^63 - 1")
-    return found
+    return number
 
 
 @cache
@@ -222,58 +218,67 @@ def _param_names(operation_name: str) -> tuple[str, ...]:
 
 
 def param_names(operation_name: str) -> list[str]:
-    """The operation's parameters in their order."""
+    """Return the operation's parameters in order."""
     return list(_param_names(operation(operation_name)["name"]))
 
 
 def variant_names(operation_name: str, backend: str, precision: str | None = None) -> list[str]:
-    """The operation's variants on a backend, cheapest variant first; only those of `precision` when it is given."""
+    """Return the operation's variants on a backend, simplest first; with `precision` only those that support it."""
     rows = operation(operation_name)["variants"].get(backend, [])
     return [row["name"] for row in rows if precision is None or precision in row["precisions"]]
 
 
+def check_variant(operation_name: str, backend: str, variant: Any) -> None:
+    """Raise ValueError, with the nearest name, for an unknown variant."""
+    known = variant_names(operation_name, backend)
+    if variant not in known:
+        raise ValueError(describe_unknown(f"variant of {operation_name} on {backend}", variant, known))
+
+
 def check_kernels(cases: Iterable[tuple[str, str | None, str, str]]) -> None:
-    """Raise ValueError where no case (operation, variant if one is named, precision, backend) has a kernel."""
+    """Raise ValueError if no case (operation, variant or None, precision, backend) has a kernel."""
 
     def runs(name: str, variant: str | None, precision: str, backend: str) -> bool:
         names = variant_names(name, backend, precision)
         return variant in names if variant else bool(names)
 
-    every = list(dict.fromkeys(cases))
-    if any(runs(*case) for case in every):
+    cases = list(dict.fromkeys(cases))
+    if any(runs(*case) for case in cases):
         return
-    takes: dict[tuple[str, str], dict[str, None]] = {}
-    for name, variant, _, backend in every:
-        there = [one for one in operation(name)["precisions"] if runs(name, variant, one, backend)]
-        takes.setdefault((backend, ", ".join(there) or "none"), {})[f"{name} {variant or ''}".strip()] = None
+    names_by_support: dict[tuple[str, str], dict[str, None]] = {}
+    for name, variant, _, backend in cases:
+        supported = [each for each in operation(name)["precisions"] if runs(name, variant, each, backend)]
+        key = (backend, ", ".join(supported) or "none")
+        names_by_support.setdefault(key, {})[f"{name} {variant or ''}".strip()] = None
     lines = [
-        f"{', '.join(names)} on {backend} run{'s' if len(names) == 1 else ''} in {there}"
-        for (backend, there), names in takes.items()
+        f"{', '.join(names)} on {backend} run{'s' if len(names) == 1 else ''} in {supported}"
+        for (backend, supported), names in names_by_support.items()
     ]
-    precisions = ", ".join(dict.fromkeys(case[2] for case in every))
-    told = f"{'; '.join(lines)} (bytes and FLOPs alone: --dry-run, bwprof.cost)"
-    raise ValueError(f"no kernel takes {precisions}: {told}")
+    precisions = ", ".join(dict.fromkeys(case[2] for case in cases))
+    raise ValueError(
+        f"no kernel takes {precisions}: {'; '.join(lines)} (bytes and FLOPs alone: --dry-run, bwprof.cost)"
+    )
 
 
 @cache
 def flag_names() -> frozenset[str]:
-    """The parameters that are 0 or 1, which True and False say as well."""
-    every = [param for row in operations() for param in row["params"]]
-    wider = {param["name"] for param in every if (param["minimum"], param["maximum"]) != (0, 1)}
-    return frozenset(param["name"] for param in every) - wider
+    """Return the parameters that are 0 or 1, which may be False or True."""
+    params = [param for row in operations() for param in row["params"]]
+    others = {param["name"] for param in params if (param["minimum"], param["maximum"]) != (0, 1)}
+    return frozenset(param["name"] for param in params) - others
 
 
-def parse_param(name: str, value: Any, said: str) -> int:
-    """A parameter's value as a whole number; ValueError, which calls it what is `said`, for anything else."""
-    return parse_int(value, said, flag=name in flag_names())
+def parse_param(name: str, value: Any, label: str) -> int:
+    """Return a parameter's value as an int; ValueError, with `label`, for anything else."""
+    return parse_int(value, label, flag=name in flag_names())
 
 
 def parse_point(at: str) -> tuple[str, dict[str, int]]:
-    """The precision and the parameters that a variant is predicted for.
+    """Return the precision and the parameters of a prediction's `at`.
 
     Examples
     --------
-    >>> predicted_at("fp16 M=1 N=4096")
+    >>> parse_point("fp16 M=1 N=4096")
     ('fp16', {'M': 1, 'N': 4096})
     """
     precision, *params = at.split()
@@ -281,47 +286,43 @@ def parse_point(at: str) -> tuple[str, dict[str, int]]:
 
 
 def parse_lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "kv_lens") -> tuple[int, ...] | None:
-    """The lengths of a batch's entries, in their order, however they are given; None for None.
+    """Return the lengths of a batch's entries in order; None for None.
 
-    One rule for all that takes kv_lens: whole numbers in anything that has an order (lists, NumPy, pandas), one alone,
-    or a text with commas, as on a command line, or semicolons, as in a row; texts may be "4Ki" and "1Ki..8Ki:x2".
-
-    Raises
-    ------
-    ValueError
-        For anything else, and for none at all; the message carries `name`. That each is 1 or more, and that there are
-        as many as entries, is the operation's to check.
+    Allowed are whole numbers in an ordered container (list, NumPy, pandas), a single one, and text with commas or
+    semicolons; texts may be "4Ki" and "1Ki..8Ki:x2". Raise ValueError for anything else, and for no lengths; the
+    message has `name`. The operation checks their range and number.
 
     Examples
     --------
-    >>> lengths("100,7Ki"), lengths("100;7000"), lengths(["8..32:x2", 5]), lengths(64)
+    >>> parse_lengths("100,7Ki"), parse_lengths("100;7000"), parse_lengths(["8..32:x2", 5]), parse_lengths(64)
     ((100, 7168), (100, 7000), (8, 16, 32, 5), (64,))
     """
     if kv_lens is None:
         return None
     if isinstance(kv_lens, (Mapping, Set)):
         raise ValueError(f"{name} is {repr_short(kv_lens)}: lengths in their order are needed, as in [100, 7000]")
-    given = as_list(kv_lens, name)
+    items = as_list(kv_lens, name)
     if isinstance(kv_lens, str):
-        given = re.split("[,;]", kv_lens) if kv_lens.strip() else []
-    if not given:
+        items = re.split("[,;]", kv_lens) if kv_lens.strip() else []
+    if not items:
         raise ValueError(f"{name} is empty: one length per batch entry is needed, as in 100,7000")
-    return tuple(parse_int(length, name) for length in expand_ranges(given, name))
+    return tuple(parse_int(length, name) for length in expand_ranges(items, name))
 
 
 def row_lengths(row: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """A row's `kv_lens`, "100;7000", as numbers; None where it has none. ValueError for other text."""
+    """Return a row's `kv_lens`, "100;7000", as numbers, or None; ValueError for other text."""
     return parse_lengths(row.get("kv_lens") or None)
 
 
 def format_lengths(kv_lens: Iterable[int] | None) -> str | None:
-    """Lengths as a row's `kv_lens` has them; the inverse of `lengths_of`."""
+    """Return lengths as a row's `kv_lens`; the inverse of `row_lengths`."""
     return None if kv_lens is None else ";".join(map(str, kv_lens))
 
 
 def case_name(case: str, kv_lens: str | Iterable[int] | None) -> str:
-    """What a case is called: `case` and, unless it has them already, its lengths, so that no two lists read alike; of
-    many their number, their range, and a digest of them in their order.
+    """Return a case's name with its lengths, so that different lengths have different names.
+
+    Of more than three lengths the name has their number, their range and a digest.
 
     Examples
     --------
@@ -332,35 +333,36 @@ def case_name(case: str, kv_lens: str | Iterable[int] | None) -> str:
     """
     if not kv_lens:
         return case
-    told = _lengths_name(kv_lens if isinstance(kv_lens, str) else tuple(kv_lens))
-    return case if f" {told} " in f" {case} " else f"{case} {told}".strip()
+    suffix = _lengths_name(kv_lens if isinstance(kv_lens, str) else tuple(kv_lens))
+    return case if f" {suffix} " in f" {case} " else f"{case} {suffix}".strip()
 
 
-@lru_cache(maxsize=256)  # rows of a file have few lists, which may be long
+@lru_cache(maxsize=256)  # a file has few different lists, which may be long
 def _lengths_name(kv_lens: str | tuple[int, ...]) -> str:
-    """The lengths' part of a name; "" for a column's text that names none: a caller's own, one that was cut."""
+    """Return the lengths' part of a name; "" for text that has no lengths."""
     try:
-        found = parse_lengths(kv_lens) or ()
+        numbers = parse_lengths(kv_lens) or ()
     except ValueError:
         return ""
-    if len(found) <= _MOST_NAMED:
-        return f"kv_lens={','.join(map(str, found))}"
-    least, most = min(found), max(found)
+    if len(numbers) <= _MOST_NAMED:
+        return f"kv_lens={','.join(map(str, numbers))}"
+    least, most = min(numbers), max(numbers)
     if least == most:
-        return f"kv_lens={len(found)} of {most}"
-    digest = zlib.crc32(";".join(map(str, found)).encode())
-    return f"kv_lens={len(found)} of {least}..{most} #{digest:08x}"
+        return f"kv_lens={len(numbers)} of {most}"
+    digest = zlib.crc32(";".join(map(str, numbers)).encode())
+    return f"kv_lens={len(numbers)} of {least}..{most} #{digest:08x}"
 
 
 def describe_unknown_param(operations: str, name: str, known: Iterable[str], *, where: str = "") -> str:
-    """One sentence for a parameter that operations do not have; lengths are none, and where they go: in a suite's file,
-    which `where` names, beside the parameters.
+    """Return the message for an unknown parameter; for `kv_lens`, where it belongs.
+
+    `where` names a suite's file.
 
     Examples
     --------
-    >>> unknown_param("gemm", "m", ["M", "N"])
+    >>> describe_unknown_param("gemm", "m", ["M", "N"])
     "unknown parameter of gemm 'm': did you mean 'M'? Allowed: M, N"
-    >>> unknown_param("attention_decode", "kv_lens", ["batch", "kv_len"])
+    >>> describe_unknown_param("attention_decode", "kv_lens", ["batch", "kv_len"])
     'kv_lens is no parameter: lengths are given by --kv-lens 100,7000 (in Python kv_lens=[100, 7000])'
     """
     if name == "kv_lens":
@@ -373,20 +375,20 @@ def describe_unknown_param(operations: str, name: str, known: Iterable[str], *, 
 def complete_params(
     operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
 ) -> dict[str, int]:
-    """All parameters with their defaults, after every check.
+    """Return all parameters, with their defaults, after every check.
 
     Raises
     ------
     ValueError
-        For a name that the operation does not have (with the nearest one), a value out of range, heads that do not
-        divide, sizes that overflow.
+        For an unknown parameter (with the nearest name), a value out of range, head numbers that do not divide, and
+        sizes that overflow.
     """
     known = param_names(operation_name)
     for name in params:
         if name not in known:
             raise ValueError(describe_unknown_param(operation_name, name, known))
-    whole = {name: parse_param(name, value, f"{operation_name}: {name}") for name, value in params.items()}
-    for name, value in whole.items():
+    values = {name: parse_param(name, value, f"{operation_name}: {name}") for name, value in params.items()}
+    for name, value in values.items():
         if not -(2**63) <= value < 2**63:
             raise ValueError(f"{operation_name}: {name} is {repr_short(value)}, which does not fit in 64 bits")
     if kv_lens is not None and not operation(operation_name)["takes_kv_lens"]:
@@ -396,26 +398,26 @@ def complete_params(
         raise ValueError(
             f"{operation_name} has no precision '{quote_text(precision)}': allowed are {', '.join(allowed)}"
         )
-    return _core.complete(operation_name, check_precision(precision), whole, kv_lens)
+    return _core.complete(operation_name, check_precision(precision), values, kv_lens)
 
 
 def unusual_params(
     operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
 ) -> list[str]:
-    """The parameters whose values are not what they would be if they alone were left out.
+    """Return the parameters whose values differ from their defaults, the others being equal.
 
     Examples
     --------
-    >>> unusual("gemm", "fp32", {"M": 64, "beta": 0})
+    >>> unusual_params("gemm", "fp32", {"M": 64, "beta": 0})
     ['M']
     """
-    whole = complete_params(operation_name, precision, params, kv_lens)
+    values = complete_params(operation_name, precision, params, kv_lens)
 
     def differs(name: str) -> bool:
         rest = {other: value for other, value in params.items() if other != name}
         try:
-            return complete_params(operation_name, precision, rest, kv_lens)[name] != whole[name]
-        except ValueError:  # without it the others do not fit together
+            return complete_params(operation_name, precision, rest, kv_lens)[name] != values[name]
+        except ValueError:  # the others need it
             return True
 
     return [name for name in params if differs(name)]

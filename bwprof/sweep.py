@@ -2,112 +2,57 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
+from bwprof import registry
 from bwprof.errors import SweepError
 from bwprof.hardware import Device
-from bwprof.results import reader
+from bwprof.results import reader, schema
 from bwprof.results.atomic import Claim, is_plain_target
+from bwprof.roofs.model import RoofsArgument
+from bwprof.roofs.model import check as check_roofs
+from bwprof.runs import callables
 from bwprof.runs.api import ProgressArgument, RunOptions, run
-from bwprof.runs.plan import SweepRequest
-from bwprof.text.parsing import parse_names, parse_path, quote_text
+from bwprof.runs.plan import SweepRequest, axes_of, caches_of, whole_numbers
+from bwprof.text.parsing import (
+    check_mapping,
+    describe_unknown,
+    merge_keywords,
+    parse_bool,
+    parse_fraction,
+    parse_int,
+    parse_names,
+    parse_path,
+    parse_seconds,
+    quote_text,
+    repr_short,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bwprof.roofs.model import RoofsArgument
-
-WordsArgument = str | Iterable[str] | None
+NamesArgument = str | Iterable[str] | None
 
 
-BytesArgument = int | str | Callable[..., int] | None
-
-
-@overload
 def sweep(
-    operations: WordsArgument = None,
+    operations: NamesArgument | Callable[..., object] = None,
     *,
     suite: str | PathLike[str] | None = None,
-    only: WordsArgument = None,
-    precision: WordsArgument = None,
+    only: NamesArgument = None,
+    precision: NamesArgument = None,
     backend: str | None = None,
     device: Device | Sequence[Device] = None,
-    variant: WordsArgument = None,
-    cache: WordsArgument = None,
+    variant: NamesArgument = None,
+    cache: NamesArgument = None,
     seed: int = 0,
     kv_lens: str | Sequence[int | str] | None = None,
     timer: str | None = None,
     counters: bool = False,
-    metrics: WordsArgument = None,
-    rel_ci: float | str | None = None,
-    max_seconds: float | None = None,
-    target_seconds: float | None = None,
-    max_total_seconds: float | None = None,
-    roofs: RoofsArgument = "auto",
-    recalibrate: bool = False,
-    output: str | PathLike[str] | None = None,
-    trace: str | PathLike[str] | None = None,
-    nvtx: bool | None = None,
-    force: bool = False,
-    progress: ProgressArgument = None,
-    grid: Mapping[str, Any] | None = None,
-    labels: Mapping[str, Any] | None = None,
-    **params: int | str | Iterable[int | str],
-) -> pd.DataFrame: ...
-
-
-@overload
-def sweep(
-    operations: Callable[..., object],
-    *,
-    bytes_read: BytesArgument = None,
-    bytes_written: BytesArgument = None,
-    flops: BytesArgument = None,
-    footprint_bytes: BytesArgument = None,
-    stream: Any = None,
-    sets: int | None = None,
-    name: str | None = None,
-    check: Callable[..., object] | None = None,
-    roof_threads: int | None = None,
-    precision: WordsArgument = None,
-    backend: str | None = None,
-    device: Device = None,
-    cache: WordsArgument = None,
-    timer: str | None = None,
-    counters: bool = False,
-    rel_ci: float | str | None = None,
-    max_seconds: float | None = None,
-    max_total_seconds: float | None = None,
-    roofs: RoofsArgument = "auto",
-    recalibrate: bool = False,
-    output: str | PathLike[str] | None = None,
-    trace: str | PathLike[str] | None = None,
-    force: bool = False,
-    progress: ProgressArgument = None,
-    grid: Mapping[str, Any] | None = None,
-    labels: Mapping[str, Any] | None = None,
-    **params: Any,
-) -> pd.DataFrame: ...
-
-
-def sweep(
-    operations: WordsArgument | Callable[..., object] = None,
-    *,
-    suite: str | PathLike[str] | None = None,
-    only: WordsArgument = None,
-    precision: WordsArgument = None,
-    backend: str | None = None,
-    device: Device | Sequence[Device] = None,
-    variant: WordsArgument = None,
-    cache: WordsArgument = None,
-    seed: int = 0,
-    kv_lens: str | Sequence[int | str] | None = None,
-    timer: str | None = None,
-    counters: bool = False,
-    metrics: WordsArgument = None,
+    metrics: NamesArgument = None,
     rel_ci: float | str | None = None,
     max_seconds: float | None = None,
     target_seconds: float | None = None,
@@ -126,103 +71,100 @@ def sweep(
     """Measure operations, or a function of yours, in this process.
 
     ``sweep(fn, n=[1, 2], precision=["fp16", "fp32"])`` measures ``fn(n=1, precision="fp16")`` and so on, the whole
-    product.
-    Where the call returns something callable, that is measured and the call was its preparation; else the call itself
-    is the work (and was made once more to find that out). The parameters become columns of the frame and of its files,
-    behind the schema's; those that the schema knows (M, batch, ...) fill the columns there.
+    product. If the call returns a callable, that is measured, and the call is its preparation; else the call itself is
+    measured (after one call to find that out). The parameters become columns, behind the schema's unless the schema
+    has them (M, batch, ...).
 
     Parameters
     ----------
     operations : str, iterable of str, or callable, optional
-        Names from `bwprof.operations()`, or of a suite's cases; the default suite when neither these nor `suite` are
-        given. A callable is measured as `bwprof.measure` does it, takes its further arguments here (bytes_read,
-        bytes_written, flops, footprint_bytes: numbers, or functions of the parameters; check, called with them; stream,
-        sets, name, roof_threads), and knows no suite, variant, seed or kv_lens. A point that raises an exception
-        becomes a failed row.
+        Names from `bwprof.operations()`, or of a suite's cases; without these and without `suite` the default suite.
+        A callable is measured like `bwprof.measure` does, with that function's further arguments: bytes_read,
+        bytes_written, flops, footprint_bytes (numbers, or functions of the parameters), check (called with the
+        parameters), stream, sets, name, roof_threads. It allows no suite, variant, seed or kv_lens. A point that raises
+        an exception becomes a failed row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     only : str or iterable of str, optional
-        Of these, the cases whose name, or whose operation's, one of these patterns matches: "attention*", "*_8b".
+        Patterns of case or operation names: "attention*", "*_8b".
     precision : str or iterable of str, optional
-        The suite's when left out, else FP32 and FP16.
+        Default: the suite's, else FP32 and FP16.
     device : int, str or torch.device, or a list of them, optional
-        "cpu", "cuda:1", 1, ...; of operations several as well, one after the other: a list, "0,1", or "all" of the
-        backend (the rows say which device, and `bwprof.outliers` which is slow). When left out the first device of the
-        preferred backend that has one, for a callable that backend's current one.
+        "cpu", "cuda:1", 1, ...; for operations also several, one after the other: a list, "0,1", or "all" of the
+        backend (`bwprof.outliers` finds a slow one). Default: the first device of the preferred backend that has one;
+        for a callable that backend's current device.
     backend : str, optional
         The same as the device's name without a number.
     variant : str or iterable of str, optional
-        Variants to run, "all" for every one; the device's choice when left out. Operations without a variant of that
-        name keep their own choice.
+        Variants to run, "all" for every one. Operations without a variant of that name, and the default, run the
+        device's choice.
     cache : {"cold", "hot", "both"} or iterable of str, optional
-        Cold when left out; "both" gives a row for each.
+        Default: cold; "both" makes a row for each.
     seed : int
-        Of the generated inputs.
+        Seed of the generated inputs.
     kv_lens : sequence of int, or str, optional
-        Lengths of a batch's entries, for operations that take it, given as to `bwprof.cost`: [100, 7000], "100,7Ki". A
-        case's name ends with them.
+        Lengths of a batch's entries as in `bwprof.cost`: [100, 7000], "100,7Ki". A case's name ends with them.
     timer : str, optional
-        On a GPU "graph" (when left out), "events" or "cupti"; on a CPU "monotonic".
+        On a GPU "graph" (default), "events" or "cupti"; on a CPU "monotonic".
     counters : bool
-        Count each case's DRAM and L2 bytes in hardware, on one cold launch beside the timed ones; where that cannot be
-        done, `counters_status` says why.
+        Count each case's DRAM and L2 bytes in hardware, on a cold launch beside the timed ones; if that fails,
+        `counters_status` has the reason.
     metrics : str or iterable of str, optional
-        What else to count by replaying each case's launch many times, as `bwprof.Case.count` has it; "all" for
-        everything. It fills the last columns, and `metrics_status` says what could not be counted.
+        Metrics to count by replaying each case's launch, as in `bwprof.Case.count`; "all" for every one. They fill the
+        metrics' columns; `metrics_status` has the reason for missing ones.
     rel_ci : float or str, optional
-        Sampling of a case stops when its median is known to this fraction, 0.005 (or "0.5%") when left out (half of its
-        95 % confidence interval, and the medians of both halves of the samples as close to each other).
+        Stop sampling a case when half of its median's 95 % confidence interval, and the distance of the medians of
+        both halves of the samples, are below this fraction. Default: 0.005, or "0.5%".
     max_seconds : float, optional
-        The most of sampling for a case, from 0 on, 2 when left out; it takes its ten samples, however slow it is.
-        Instead of the suite's `target_seconds`.
+        Time limit of sampling per case, instead of the suite's `target_seconds`; ten samples in any case. Default: 2.
     target_seconds : float, optional
-        What the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped.
+        Total time to aim at, instead of the suite's, with fewer samples per case; no case is skipped.
     max_total_seconds : float, optional
-        For the whole sweep, of which the roofs get at most half; cases that did not get their turn become skipped rows.
-        One that has begun is still warmed up and takes its ten samples.
+        Time limit of the sweep, at most half of it for roofs; cases after it become skipped rows. A case that has
+        begun is warmed up and takes its ten samples.
     roofs : {"auto", "stored", False} or Roofs
-        Hold rows against the device's roofs: measured at the first sweep (some seconds) and then kept in the user's
-        cache folder, checked at every use; "stored": the kept ones as they are, if any, and nothing is measured; False:
-        against none, those columns stay empty; or against given ones.
+        Roofs to compare with. "auto": the device's, measured at the first sweep (some seconds), stored in the user's
+        cache folder and checked at every use; "stored": the stored ones, if any, without measuring; False: none, their
+        columns stay empty.
     recalibrate : bool
-        Measure the roofs anew, whatever is kept.
+        Measure the roofs again.
     output : path, optional
-        A .csv or .json file that gets the rows as they are measured.
+        A .csv or .json file for the rows, written while they are measured.
     trace : path, optional
-        A file that gets, however the sweep ends, when each case was measured and how fast it was, in the Trace Event
-        format: Perfetto (ui.perfetto.dev) and chrome://tracing open it.
+        A file for the times and figures of the cases, in the Trace Event format of Perfetto (ui.perfetto.dev) and
+        chrome://tracing; written however the sweep ends.
     nvtx : bool, optional
-        Whether tools that take NVTX ranges (nsys, ncu) are told of the cases, in the domain ``bwprof``: where one
-        watches the process (None); never (False). True: so, and a warning is logged where none does.
+        Mark the cases with NVTX ranges, in the domain ``bwprof``, for tools such as nsys and ncu: if one watches the
+        process (None), never (False), or with a warning if none does (True).
     force : bool
-        Replace a file that `output` or `trace` names and that holds something already.
+        Replace an `output` or `trace` file that is not empty.
     progress : bool or callable, optional
-        True shows progress on standard error; a callable gets (done, total, row), of each device.
+        True prints progress on standard error; a callable is called with (done, total, row), per device.
     grid : mapping, optional
-        Parameters, as in `params`, whatever they are called: a callable's own `seed`, `name` or `sets`.
+        The same as `params`, for any names: a callable's own `seed`, `name` or `sets`.
     labels : mapping, optional
         Columns for all rows: name -> value.
     **params : int, str or iterable of them
         Parameters of the operations, 4096 or "4Ki"; the sweep is the product of the lists. "1..64:x2" is the range 1,
-        2, 4, ..., 64, and "1..64:+8" is 1, 9, ..., 57: never beyond the end, which is there where the steps meet it. A
-        callable's may be anything; lists, tuples, ranges (Python's) and arrays are several values.
+        2, 4, ..., 64, and "1..64:+8" is 1, 9, ..., 57. A callable's parameters have any type; lists, tuples, ranges
+        and arrays are several values.
 
     Returns
     -------
     pandas.DataFrame
-        One row per case (see `bwprof.results.schema`); ``attrs["run"]`` holds the run's metadata, read-only.
+        One row per case (see `bwprof.columns`); ``attrs["run"]`` holds the run's metadata, read-only.
 
     Raises
     ------
     ValueError
-        For anything unknown, out of range or contradictory, before anything runs.
+        For unknown names, values out of range and contradictions, before anything runs.
     SweepError
-        When the device is lost in the middle; `frame` holds the finished rows.
+        If the device is lost; `frame` holds the finished rows.
     OSError
-        When `output` cannot be written, or another run is writing to it; FileExistsError when it holds something
-        already and `force` was not given.
+        If `output` cannot be written, or another run is writing to it; FileExistsError if it is not empty, without
+        `force`.
 
-    Whatever ends a sweep early (Ctrl-C, a full disk, an exception of `progress`) has the finished rows as `frame`.
+    Any exception that ends a sweep early (Ctrl-C, a full disk, one of `progress`) has the finished rows as `frame`.
 
     Examples
     --------
@@ -240,48 +182,49 @@ def sweep(
     >>> frame["n"].tolist(), frame["bytes_written"].tolist()
     ([1024, 4096], [8192, 32768])
     """
-    from bwprof.roofs.model import check
-    from bwprof.runs.api import RunOptions, run
-    from bwprof.text.parsing import check_mapping, merge_keywords, parse_bool, parse_fraction, parse_seconds, repr_short
-
     parse_bool(counters, "counters")
-    how = RunOptions(
-        max_total_seconds,
-        check(roofs),
-        recalibrate,
-        check_mapping(labels, "labels"),
-        output,
-        force,
-        progress,
-        trace,
-        nvtx,
+    label_columns = check_mapping(labels, "labels")
+    options = RunOptions(
+        max_total_seconds, check_roofs(roofs), recalibrate, label_columns, output, force, progress, trace, nvtx
     )
-    stop = (
-        None if rel_ci is None else parse_fraction(rel_ci, "rel_ci"),
-        None if max_seconds is None else parse_seconds(max_seconds, "max_seconds", from_zero=True),
-    )
+    stop: dict[str, Any] = {
+        "rel_ci": None if rel_ci is None else parse_fraction(rel_ci, "rel_ci"),
+        "max_seconds": None if max_seconds is None else parse_seconds(max_seconds, "max_seconds", from_zero=True),
+    }
     if callable(operations):
-        alone = {"suite": suite, "only": only, "variant": variant, "kv_lens": kv_lens, "seed": seed or None}
-        _refuse(**alone, target_seconds=target_seconds, nvtx=nvtx)
+        unsupported: dict[str, object] = {
+            "suite": suite,
+            "only": only,
+            "variant": variant,
+            "kv_lens": kv_lens,
+            "seed": seed or None,
+        }
+        unsupported |= {"target_seconds": target_seconds, "nvtx": nvtx}
+        for option, value in unsupported.items():
+            if value is not None:
+                raise ValueError(
+                    f"{option} goes with operations, not with a callable; your own parameter goes into grid="
+                )
         if isinstance(device, (list, tuple)):
             raise ValueError(f"device is {repr_short(device)}: a callable is measured on one device")
-        return _sweep_calls(
+        if precision is not None:
+            params["precision"] = precision
+        call_options = {name: params.pop(name) for name in callables.OPTIONS if name in params}
+        call_options |= {"timer": timer, "counters": counters, "metrics": parse_names("metrics", metrics)}
+        call_request = callables.CallRequest(
             operations,
-            params | ({"precision": precision} if precision is not None else {}),
-            check_mapping(grid, "grid"),
-            {"timer": timer, "counters": counters, "metrics": parse_names("metrics", metrics)},
-            parse_names("cache", cache),
-            (backend, cast("Device", device)),
-            stop,
-            how,
+            axes_of(merge_keywords(grid, params, "grid")),
+            call_options,
+            caches_of(parse_names("cache", cache)),
+            backend,
+            cast("Device", device),
+            (*_option_names(), *callables.OPTIONS),
+            frozenset(grid or ()),
+            **stop,
         )
-    from bwprof import registry
-    from bwprof.runs.plan import SweepRequest, whole_numbers
-    from bwprof.text.parsing import parse_int
-
+        return callables.run(call_request, options)
     params = merge_keywords(grid, params, "grid")
-    _check_names(params)
-    _check_labels(how.labels)
+    _check_names(params, label_columns)
     request = SweepRequest(
         operations=parse_names("operations", operations),
         params={name: whole_numbers(name, value) for name, value in params.items()},
@@ -297,67 +240,23 @@ def sweep(
         counters=counters,
         metrics=parse_names("metrics", metrics),
         target_seconds=None if target_seconds is None else parse_seconds(target_seconds, "target_seconds"),
-        rel_ci=stop[0],
-        max_seconds=stop[1],
         only=parse_names("only", only),
+        **stop,
     )
-    return run(request, how)
+    return run(request, options)
 
 
-def _refuse(**given: Any) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(
-                f"{name} goes with operations, not with a callable; one's own parameter of that name goes into grid="
-            )
+def _option_names() -> list[str]:
+    parameters = inspect.signature(sweep).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
-def _options() -> list[str]:
-    """The names of all options."""
-    import inspect
-
-    every = inspect.signature(sweep).parameters.values()
-    return [parameter.name for parameter in every if parameter.kind is parameter.KEYWORD_ONLY]
-
-
-def _sweep_calls(
-    function: Callable[..., object],
-    keywords: dict[str, Any],
-    grid: Mapping[str, Any],
-    options: dict[str, Any],
-    caches: tuple[str, ...],
-    where: tuple[str | None, Device],
-    stop: tuple[float | None, float | None],
-    how: RunOptions,
-) -> pd.DataFrame:
-    from bwprof.runs import callables, plan
-    from bwprof.runs.plan import axes_of
-    from bwprof.text.parsing import merge_keywords
-
-    options |= {name: keywords.pop(name) for name in callables.OPTIONS if name in keywords}
-    axes = axes_of(merge_keywords(grid, keywords, "grid"))
-    known = (*_options(), *callables.OPTIONS)
-    request = callables.CallRequest(
-        function, axes, options, plan.caches_of(caches), *where, known, frozenset(grid), *stop
-    )
-    return callables.run(request, how)
-
-
-def _check_names(params: dict[str, Any]) -> None:
-    """A misspelt option lands among the parameters: it is answered with all names there are."""
-    from bwprof import registry
-    from bwprof.text.parsing import describe_unknown
-
+def _check_names(params: Mapping[str, Any], labels: Mapping[str, Any]) -> None:
+    """Raise ValueError for unknown parameters, misspelt options among them, and for labels with a column's name."""
     known = {name: None for operation in registry.operations() for name in registry.param_names(operation["name"])}
     for name in params:
         if name not in known:
-            raise ValueError(describe_unknown("argument", name, [*known, *_options()]))
-
-
-def _check_labels(labels: Mapping[str, Any]) -> None:
-    """A label of rows whose columns bwprof fills must have a name of its own."""
-    from bwprof.results import schema
-
+            raise ValueError(describe_unknown("argument", name, [*known, *_option_names()]))
     for name in labels:
         if name in schema.column_names() or name == schema.SAMPLES:
             raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
@@ -374,33 +273,30 @@ def benchmark_bandwidth(
 ) -> pd.DataFrame:
     """Measure a suite into a CSV of the nine classic columns, as the C library's `cuda_benchmark_bandwidth` does.
 
-    ``operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written``: operation is the case's name,
-    with its variant where the case has several; precisions are in capital letters, M, N and K are empty where they do
-    not apply. `bwprof sweep --classic-csv FILE` is the same in a shell, ``bwprof.save(frame, path, classic=True)`` for
-    a frame that is there.
+    See `bwprof.save` with ``classic=True``, which writes the same for a frame, and `bwprof sweep --classic-csv FILE`.
 
     Parameters
     ----------
     path : path
-        A file ending in .csv, which appears, or is replaced, in one step when all cases have run.
+        A file ending in .csv, written in one step when all cases have run.
     suite : str or path, optional
-        A built-in suite's name, or a .toml file; the default one when left out.
+        A built-in suite's name, or a .toml file; default: the default suite.
     only, device, backend, progress
-        As in `bwprof.sweep`: the first GPU when nothing is said, or the CPU where there is none.
+        As in `bwprof.sweep`; default: the first GPU, else the CPU.
 
     Returns
     -------
     pandas.DataFrame
-        The whole rows, as of `bwprof.sweep`, held against no roofs.
+        The rows as of `bwprof.sweep`, without roofs.
 
     Raises
     ------
     ValueError
         For another ending, and an unknown suite or device, before anything is measured.
     OSError
-        When the file cannot be written, before anything is measured.
+        If the file cannot be written, before anything is measured.
     SweepError
-        When a case failed: `frame` holds the rows, and there is no file.
+        If a case failed: `frame` holds the rows, and there is no file.
 
     Examples
     --------
@@ -418,7 +314,7 @@ def benchmark_bandwidth(
     if target.suffix.lower() != ".csv":
         raise ValueError(f"{quote_text(path)}: the classic columns are saved as .csv")
     if is_plain_target(target):
-        Claim(target).release()  # it can be written, and nobody else does
+        Claim(target).release()  # fails before the measurement if the file cannot be written
     request = SweepRequest(
         suite=None if suite is None else str(suite), only=parse_names("only", only), backend=backend, device=device
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bwprof.results import schema
+from bwprof.results.reader import load
 from bwprof.results.schema import RowDict
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ HOSTILE = (
     "[a link](javascript:window.hacked=1) `code` | pipe",
     "A" * 10_000,
 )
+
+
+def load_samples(path: Any) -> list[list[float] | None]:
+    """Return the raw samples of a file or a folder, a list per row."""
+    return list(load(path, samples=True)["samples_ns"])
 
 
 def row(case: str, precision: str, *, gb_s: float | None = 100.0, bytes_read: int = 8000, **more: Any) -> RowDict:

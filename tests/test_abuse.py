@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,7 @@ def test_the_standard_output_has_one_kind_of_data_by_any_name(tmp_path: Path) ->
 def test_two_writers_of_one_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     row = {**ROW, "run_id": "first"}
-    with csv_file.CsvWriter(path) as first:
+    with closing(csv_file.CsvWriter(path)) as first:
         with pytest.raises(OSError, match="another bwprof is writing to it"):
             csv_file.CsvWriter(path)
         first.append(row)

@@ -51,7 +51,7 @@ def value(dice: random.Random, name: str, kind: str) -> Any:
     if name in WORDS or kind == "text":
         return dice.choice(WORDS.get(name, ["", "x", "a b", "\x1b[31m", "p|q"]))
     return {
-        "truth": lambda: dice.random() < 0.5,
+        "boolean": lambda: dice.random() < 0.5,
         "integer": lambda: dice.choice([0, 1, 2, 64, 10**6, 10**12]),
         "number": lambda: dice.choice(NUMBERS),
     }[kind]()

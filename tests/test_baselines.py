@@ -14,7 +14,7 @@ import killing
 import pandas as pd
 import pytest
 from commands import PLANT, make_brief, plant_in_child
-from rows import pair, row
+from rows import load_samples, pair, row
 
 import bwprof
 from bwprof.cli import main
@@ -22,7 +22,6 @@ from bwprof.cli import runner as sweep_command
 from bwprof.measuring import row as measuring_row
 from bwprof.records import baselines
 from bwprof.results import frame
-from bwprof.results.reader import load_samples
 from bwprof.runs import local
 
 TINY = ["gemm", "-p", "N=16", "-p", "K=16", "--precision", "fp32", "--device", "cpu", "--cache", "hot"]

@@ -9,12 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from rows import pair
+from rows import load_samples, pair
 
 import bwprof
 from bwprof.results import columns as results_columns
 from bwprof.results import frame, schema
-from bwprof.results.reader import load_samples
 
 EARLIER = Path(__file__).parent / "data" / "first_schema"  # written by 0.1.0 before it had the column hostname
 GROUPS = "case time work method roofs counters conditions trust comparison provenance metrics".split()

@@ -125,9 +125,9 @@ def test_a_foreign_run_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.Ca
 def test_data_are_not_obeyed_by_a_terminal(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To a file they go as they are."""
     (tmp_path / "a.toml").write_text('[[case]]\nname = "a"\noperation = "gemm"\nparams = {M = 1, N = 8, K = 8}\n')
-    real = results_frame.schema.normalise
+    real = results_frame.schema.parse_value
     monkeypatch.setattr(
-        csv_file.schema, "normalise", lambda value, *more: real(value + ESCAPE if value == "a" else value, *more)
+        csv_file.schema, "parse_value", lambda value, *more: real(value + ESCAPE if value == "a" else value, *more)
     )
     arguments = ["--suite", "a.toml", "--cache", "hot", "--backend", "cpu", "--precision", "fp32", "--csv", "-"]
     assert ESCAPE in here(*arguments, "--quiet")[1]

@@ -58,7 +58,7 @@ WRONG: dict[str, Any] = {
     "a fraction": [64.5],
     "a text's fraction": "64.0",
     "floats": np.array([64.0]),
-    "truth": [True],
+    "boolean": [True],
     "bytes": b"64",
     "nested": [[64, 1024]],
     "a set": {64, 1024},

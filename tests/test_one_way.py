@@ -184,7 +184,7 @@ def test_truth_is_true_or_false(tmp_path: Path) -> None:
             with pytest.raises(TypeError, match=f"{name} is {wrong!r}: allowed are True and False"):
                 use(wrong)
     with pytest.raises(TypeError, match="progress is 'no': allowed are True, False and a callable"):
-        bwprof.sweep("gemm", **TINY, progress="no")  # type: ignore[call-overload]
+        bwprof.sweep("gemm", **TINY, progress="no")  # type: ignore[arg-type]
     assert bwprof.sweep("gemm", **TINY, force=np.bool_(True))["status"].tolist() == ["ok"]
 
 
@@ -451,9 +451,9 @@ def test_grids_and_keywords_together() -> None:
     with pytest.raises(ValueError, match="unknown argument 'MM': did you mean 'M'"):
         bwprof.sweep("gemm", grid={"MM": 1}, **QUICK)
     with pytest.raises(TypeError, match="grid is 3: a mapping from names to values is needed"):
-        bwprof.sweep("gemm", grid=3, **QUICK)  # type: ignore[call-overload]
+        bwprof.sweep("gemm", grid=3, **QUICK)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"seed goes with operations, not with a callable; .* goes into grid="):
-        bwprof.sweep(lambda seed: None, seed=[1, 2], **QUICK)  # type: ignore[call-overload]
+        bwprof.sweep(lambda seed: None, seed=[1, 2], **QUICK)  # type: ignore[arg-type]
 
 
 def test_labels_of_a_measurement() -> None:

@@ -128,7 +128,7 @@ def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
         assert drawn(ablations.ablation, path).get_yticklabels()
     for wrong in ([], {}, {"format": "bwprof-ladder"}, {"format": "bwprof-ladder", "rows": [1]}, {"format": 5}):
         path.write_text(json.dumps(wrong))
-        with pytest.raises(ValueError, match="is no ladder: a file is needed that bwprof ablation --json, or --csv"):
+        with pytest.raises(ValueError, match="is no ablation: a file is needed that bwprof ablation --json, or --csv"):
             ablations.ablation(path)
     path.write_text("{")
     with pytest.raises(ValueError, match="is not a bwprof result file"):
@@ -140,7 +140,7 @@ def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
         assert [label.get_text() for label in drawn(ablations.ablation, table).get_yticklabels()] == ["NA", "=1+1"]
     for wrong in ("", "\n", "version,kind\na,b\n", f"{names},predicted_gain\na,b\n1,2,3,4,5,6,7,8\n"):
         table.write_text(wrong)
-        with pytest.raises(ValueError, match=r"ladder.csv is no ladder: a file is needed .* --csv, wrote"):
+        with pytest.raises(ValueError, match=r"ladder.csv is no ablation: a file is needed .* --csv, wrote"):
             ablations.ablation(table)
 
 

@@ -82,16 +82,6 @@ def test_what_a_command_writes_the_others_read(
         assert "it is read by bwprof.importers.load(path), and bwprof diagnose FILE" in message
 
 
-def test_what_the_first_version_wrote_is_read(tmp_path: Path) -> None:
-    document = json.loads(frames.to_json(load(RAW)))
-    del document["format"]
-    path = tmp_path / "first.json"
-    path.write_text(json.dumps(document, indent=1))
-    pd.testing.assert_frame_equal(load(path), load(RAW))
-    with pytest.raises(ValueError, match=r"it is read by bwprof\.importers\.load"):
-        bwprof.load(path)
-
-
 def test_other_profilers_own_files_are_named_by_what_reads_results(files: dict[str, Path]) -> None:
     for name in ("raw", "details", "rocprof", "rocprofv3", "trace"):
         with pytest.raises(ValueError, match=r"those are read by bwprof\.importers\.load\(path\), and bwprof diagnose"):

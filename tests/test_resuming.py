@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import row
+from rows import load_samples, row
 
 import bwprof
 from bwprof import environment, registry
@@ -128,7 +128,7 @@ def test_resuming_keeps_what_it_does_not_know(tmp_path: Path, capsys: pytest.Cap
         found = bwprof.load(path)
         assert found["M"].tolist() == [1, 9, 2]
         assert found["color"].tolist()[2] == "red"
-    assert reader.load_samples(tmp_path / "run") == [[1.0]] * 3
+    assert load_samples(tmp_path / "run") == [[1.0]] * 3
 
 
 def test_a_runs_own_file_by_another_name(tmp_path: Path) -> None:

@@ -11,12 +11,11 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from rows import row
+from rows import load_samples, row
 
 import bwprof
 from bwprof.results import columns as results_columns
 from bwprof.results import frame, schema
-from bwprof.results.reader import load_samples
 from bwprof.text import formatting
 
 QUICK = settings(
@@ -31,7 +30,7 @@ QUICK = settings(
 TEXT = st.text(st.characters(exclude_categories=()), max_size=20)  # lone surrogates and line breaks among them
 NUMBER = st.floats(allow_nan=False)
 WHOLE = st.integers(-(2**63), 2**63 - 1)
-KINDS: dict[str, st.SearchStrategy[Any]] = {"text": TEXT, "number": NUMBER, "integer": WHOLE, "truth": st.booleans()}
+KINDS: dict[str, st.SearchStrategy[Any]] = {"text": TEXT, "number": NUMBER, "integer": WHOLE, "boolean": st.booleans()}
 # What a reader checks, or works out from other columns.
 CHECKED = {
     "operation",

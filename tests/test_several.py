@@ -154,16 +154,16 @@ def test_each_device_has_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_frame_of_several_devices() -> None:
-    frame = bwprof.sweep("gemm", M=[1, 2], device=["cpu:1", 0], **POINT)  # type: ignore[call-overload]
+    frame = bwprof.sweep("gemm", M=[1, 2], device=["cpu:1", 0], **POINT)  # type: ignore[arg-type]
     assert frame[["device_uuid", "M"]].to_numpy().tolist() == [["CPU-1", 1], ["CPU-1", 2], ["CPU-0", 1], ["CPU-0", 2]]
     assert set(bwprof.outliers(frame)["verdict"]) == {"undecided"}
     assert next(iter(bwprof.view(frame))) == "device_uuid"
-    every = bwprof.sweep("gemm", M=1, device="all", **POINT)  # type: ignore[call-overload]
+    every = bwprof.sweep("gemm", M=1, device="all", **POINT)  # type: ignore[arg-type]
     assert set(bwprof.outliers(every)["devices"]) == {3}
-    one = bwprof.sweep("gemm", M=1, device=[2], **POINT)  # type: ignore[call-overload]
+    one = bwprof.sweep("gemm", M=1, device=[2], **POINT)  # type: ignore[arg-type]
     assert "devices" not in one.attrs["run"], "of one it is a run like any other"
     with pytest.raises(ValueError, match="a callable is measured on one device"):
-        bwprof.sweep(lambda: None, device=["cpu"])  # type: ignore[call-overload]
+        bwprof.sweep(lambda: None, device=["cpu"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("at", [("CPU-0", "gemm M=2 N=8 K=8"), ("CPU-1", "gemm M=1 N=8 K=8"), ("CPU-2", "open")])
@@ -229,12 +229,12 @@ def test_each_device_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) 
         return real(*arguments, limits=limits, **more)
 
     monkeypatch.setattr(loop, "prepare", prepare)
-    found = bwprof.sweep("gemm", M=1, device="all", max_total_seconds=3000, **POINT)  # type: ignore[call-overload]
+    found = bwprof.sweep("gemm", M=1, device="all", max_total_seconds=3000, **POINT)  # type: ignore[arg-type]
     assert set(found["status"]) == {"ok"}
     assert 900 < shares[0] <= 1000, "a third"
     assert 1300 < shares[1] <= 1500, "half of what is left"
     assert 2600 < shares[2] <= 3000, "the rest"
-    found = bwprof.sweep("gemm", M=1, device="all", max_total_seconds=1e-9, **POINT)  # type: ignore[call-overload]
+    found = bwprof.sweep("gemm", M=1, device="all", max_total_seconds=1e-9, **POINT)  # type: ignore[arg-type]
     assert found["status"].tolist() == ["skipped"] * 3
     assert found["reason"].str.contains("the 1e-09 s of .*max.total.seconds were over").all()
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import row
+from rows import load_samples, row
 
 import bwprof
 from bwprof.results import atomic, csv_file, frame, json_file, reader
 from bwprof.results import writer as stores
 from bwprof.results.atomic import Claim, claim_path
-from bwprof.results.reader import load_samples
 from bwprof.results.writer import Store, claim_files, release_claims
 from bwprof.runs import loop
 

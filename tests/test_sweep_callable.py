@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import load_samples
 
 import bwprof
-from bwprof.results import reader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -116,8 +116,8 @@ def test_results_can_be_saved(tmp_path: Path) -> None:
     found = bwprof.load(table)
     assert list(zip(found["color"], found["n"], strict=True)) == [("red", 7), ("blue", 7)]
     again = bwprof.save(made, tmp_path / "again.json")
-    assert reader.load_samples(again) == reader.load_samples(path)
-    assert all(reader.load_samples(again))
+    assert load_samples(again) == load_samples(path)
+    assert all(load_samples(again))
 
 
 def test_a_check_knows_its_point() -> None:

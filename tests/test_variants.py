@@ -511,7 +511,7 @@ def test_a_table_without_registers_says_why_and_what_to_do(capsys: pytest.Captur
     assert list(found.lines()[0]) == ["operation", "backend", "variant", "ISA", "reason"]
     for said in (repr(found), found._repr_html_()):
         assert "it runs on the host: no registers or shared memory of blocks" in said
-        assert found.lacking.startswith("Registers, shared memory and occupancy are of a GPU")
+        assert found.lacking.startswith("Registers, shared memory and occupancy need a GPU")
         assert "bwprof.occupancy(registers, shared_bytes, threads, arch)" in said.replace("&#x27;", "'")
     assert main(["variants", "gemm", "--device", "cpu"]) == 0
     assert found.lacking in " ".join(capsys.readouterr().out.split())

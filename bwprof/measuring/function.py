@@ -113,7 +113,7 @@ def check_label(name: str, value: Any) -> None:
         schema.parse_value(value, kind)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} = {repr_short(value)}: the column of that name holds {schema.describe_kind(kind)}: "
+            f"{name} = {repr_short(value)}: the column of that name holds {schema.KIND_TEXTS[kind]}: "
             "take another for the label"
         ) from None
 

@@ -1,4 +1,4 @@
-"""Write files so that a crash leaves the old or the new one, and lock a file against other processes."""
+"""Replace and append to files so that a crash leaves whole ones; lock files against other processes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ from bwprof.text.parsing import quote_text
 if TYPE_CHECKING:
     import gzip
 
-_MOST_BYTES = 1 << 30  # of results: millions of rows, which take many times that in memory
-
+_MOST_BYTES = 1 << 30  # millions of rows
 _PART_BYTES = 1 << 20
-
 _GZIP = b"\x1f\x8b"
 
-# What is no file, and whether a name for what is open already may be one all the same: /dev/stdin, /dev/fd/63.
+# Kinds of paths that are not read, and whether they are if this process has them open (/dev/stdin, /dev/fd/63).
 _NO_FILES = (
     (stat.S_ISDIR, "a folder", False),
     (stat.S_ISBLK, "a device", False),
@@ -35,17 +33,14 @@ _NO_FILES = (
     (stat.S_ISSOCK, "a socket", True),
 )
 
-_LONGEST_NAME = 230  # bytes: what `beside` adds still fits into the 255 of a file system
-
+_LONGEST_NAME = 230  # bytes: a file system allows 255, and `hidden_path` adds some
 _TEMPORARY = ".tmp"
-
 _CLAIM = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-
-_LEFT_BEHIND_SECONDS = 60.0  # a new file is its writer's, who may not have locked it yet
+_LEFT_BEHIND_SECONDS = 60.0  # the writer of a newer file may not have locked it yet
 
 
 def is_plain_target(path: Path) -> bool:
-    """A regular file, or nothing yet: it may be replaced. Devices, pipes and open files may only be written to."""
+    """Return whether a path is a regular file, or free: it may be replaced. Devices, pipes and open files may not."""
     try:
         return stat.S_ISREG(path.stat().st_mode) and not is_open_stream(path)
     except FileNotFoundError:
@@ -53,7 +48,7 @@ def is_plain_target(path: Path) -> bool:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise ValueError where a name of bwprof's own is a link, a pipe or a device."""
+    """Raise ValueError if a name of bwprof's own is a link, a pipe or a device."""
     with suppress(FileNotFoundError):
         mode = path.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -62,27 +57,27 @@ def refuse_foreign(path: Path) -> None:
 
 
 def has_content(path: Path) -> bool:
-    """A regular file that is not empty: what writing to it would replace."""
+    """Return whether a path is a regular file that is not empty."""
     try:
         return is_plain_target(path) and path.stat().st_size > 0
-    except OSError:  # there is none, or what is wrong is said when it is opened
+    except OSError:  # reported when the path is opened
         return False
 
 
 def is_stream(path: Path) -> bool:
-    """What must get a document once only: a pipe, or an open file. A device forgets what it got before."""
+    """Return whether a path is a pipe or an open file, which must get a document only once."""
     try:
         return stat.S_ISFIFO(path.stat().st_mode) or is_open_stream(path)
-    except OSError:  # said when it is opened
+    except OSError:  # reported when the path is opened
         return False
 
 
 def is_open_stream(path: Path) -> bool:
-    """A name for what this process has open (/dev/stdout, /dev/fd/3): replacing it would cut the other end off."""
-    ours = os.path.realpath("/proc/self/fd")
+    """Return whether a path names a file that this process has open (/dev/stdout, /dev/fd/3)."""
+    own_files = os.path.realpath("/proc/self/fd")
     name = os.path.abspath(path)
-    for _ in range(40):  # links, as the system follows them
-        if os.path.realpath(os.path.dirname(name)) == ours:
+    for _ in range(40):  # the system's limit of links
+        if os.path.realpath(os.path.dirname(name)) == own_files:
             return True
         if not os.path.islink(name):
             return False
@@ -91,15 +86,11 @@ def is_open_stream(path: Path) -> bool:
 
 
 def read_text(path: Path, *, damaged: bool = False) -> str:
-    """The text of a file of results, unpacked where gzip packed it, without a byte order mark; also of a pipe or a
-    terminal that this process has open (/dev/stdin, /dev/fd/63). `damaged`: parts of it may be no text.
+    """Return the text of a file of results, without a byte order mark, unpacked if gzip packed it.
 
-    Raises
-    ------
-    ValueError
-        For what is no file, as it may have no end; for more than 1 GiB, and for what is no text.
-    OSError
-        When it cannot be read.
+    A pipe or terminal that this process has open is read too (/dev/stdin, /dev/fd/63). `damaged` replaces bytes that
+    are not text. Raise ValueError for a folder, a device and the like, for more than 1 GiB, and for anything but text;
+    OSError if it cannot be read.
     """
     mode = path.stat().st_mode
     for is_kind, what, may_be_open in _NO_FILES:
@@ -110,7 +101,7 @@ def read_text(path: Path, *, damaged: bool = False) -> str:
             raise ValueError(f"{quote_text(path)} is a device: a file of results is needed")
         try:
             content = _bounded(stream, os.fstat(stream.fileno()).st_size)
-        except OSError as error:  # of reading: it names no file
+        except OSError as error:  # an error of reading has no file name
             raise OSError(error.errno, error.strerror, str(path)) from None
     if content is not None and content.startswith(_GZIP):
         content = _unpacked(content, path)
@@ -138,47 +129,41 @@ def _unpacked(content: bytes, path: Path) -> bytes | None:
 
 
 def _bounded(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes | None:
-    """All of a stream, None where that is too much; `size` is what it is said to have, 0 for a pipe."""
-    found = bytearray()
-    while max(size, len(found)) <= _MOST_BYTES:
+    """Read a stream to its end; None if it has more than 1 GiB. `size` is its expected size, 0 for a pipe."""
+    content = bytearray()
+    while max(size, len(content)) <= _MOST_BYTES:
         part = stream.read(_PART_BYTES)
-        found += part
-        if len(part) < _PART_BYTES:  # its end, which a terminal says once
-            return bytes(found)
+        content += part
+        if len(part) < _PART_BYTES:  # a terminal signals its end only once
+            return bytes(content)
     return None
 
 
 def hidden_path(target: Path, ending: str) -> Path:
-    """A hidden name in the same folder, for what belongs to a file while it is written; never too long for a name."""
-    name = target.name if len(os.fsencode(target.name)) <= _LONGEST_NAME else _digest(target.name)
+    """Return a hidden name in the same folder, short enough for a file system."""
+    name, encoded = target.name, os.fsencode(target.name)
+    if len(encoded) > _LONGEST_NAME:
+        name = hashlib.sha256(encoded).hexdigest()[:32]
     return target.with_name(f".{name}.{ending}")
 
 
-def _digest(name: str) -> str:
-    return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
-
-
 def atomic_write(path: Path, content: str | bytes, *, check: Callable[[str], object] | None = None) -> None:
-    """Replace `path` by a file with `content` in one step.
+    """Replace `path` by a file with `content` in one step; OSError if it cannot be written; the old file stays.
 
     Parameters
     ----------
     check : callable, optional
-        Gets what was written, read back from the disk, before anything is replaced; what it raises leaves the old file.
-
-    Raises
-    ------
-    OSError
-        When it cannot be written; the old file is then untouched.
+        Called with the written text, read back from the disk, before the file is replaced; an exception leaves the old
+        file.
     """
-    held = content.encode() if isinstance(content, str) else content
+    data = content.encode() if isinstance(content, str) else content
     try:
         if is_plain_target(path):
-            _replace(Path(os.path.realpath(path)), held, check)
+            _replace(Path(os.path.realpath(path)), data, check)
         else:
             with path.open("wb") as stream:
-                stream.write(held)
-    except OSError as error:  # names the file that was meant, not the temporary one
+                stream.write(data)
+    except OSError as error:  # name the file, not the temporary one
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
@@ -188,7 +173,7 @@ def _replace(target: Path, content: bytes, check: Callable[[str], object] | None
     handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(handle, "w+b") as stream:
-            take_lock(handle)  # as long as this is open, it is not left behind
+            take_lock(handle)  # other writers do not remove a locked file
             stream.write(content)
             stream.flush()
             os.fsync(handle)
@@ -205,7 +190,7 @@ def _replace(target: Path, content: bytes, check: Callable[[str], object] | None
 
 
 def _remove_left_behind(target: Path) -> None:
-    """Remove the temporary files of writers that were killed: old ones that nobody holds any more."""
+    """Remove old temporary files of killed writers."""
     prefix = hidden_path(target, "").name
     with suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
@@ -222,7 +207,7 @@ def _remove_left_behind(target: Path) -> None:
 
 
 def take_lock(number: int) -> bool:
-    """Take an open file's lock; False when another has it, True as well where the file system knows no locks."""
+    """Lock an open file; False if another process has the lock, True also if the file system has no locks."""
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -233,7 +218,7 @@ def take_lock(number: int) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a file's new name as lasting as its content; not every file system can."""
+    """Flush a folder to disk, if the file system can."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -243,7 +228,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _mode(target: Path) -> int:
-    """The old file's mode, or what an ordinary new file would get."""
+    """Return the old file's mode, or a new file's default."""
     try:
         return stat.S_IMODE(target.stat().st_mode)
     except FileNotFoundError:
@@ -253,15 +238,11 @@ def _mode(target: Path) -> int:
 
 
 class Claim:
-    """The right to write a file, which one bwprof has at a time, for as long as it writes.
+    """The right to write a file, which one process has at a time.
 
-    The lock is a hidden file's beside it, `.NAME.writing`: the file itself is replaced again and again. Lines appended
-    to the hidden file are on disk at once, and stay if this process is killed; `release` removes it.
-
-    Raises
-    ------
-    OSError
-        When another bwprof has it (EBUSY), or the folder cannot be written to.
+    The lock is on a hidden file, `.NAME.writing`, because the file itself is replaced again and again. Lines appended
+    to the hidden file are on disk at once, and stay if this process is killed; `release` removes it. Raise OSError if
+    another process has it (EBUSY), or the folder cannot be written to.
     """
 
     def __init__(self, target: Path) -> None:
@@ -283,43 +264,46 @@ class Claim:
                 raise OSError(errno.EBUSY, "another bwprof is writing to it", str(self._target))
             if is_same_file(number, self._path):
                 return number
-            os.close(number)  # its holder removed it between the two steps
+            os.close(number)  # another process removed it between the two steps
 
     def append(self, line: str) -> bool:
-        """One line, on disk when this returns; False when the hidden file was removed (it is there again, empty)."""
+        """Append a line; it is on disk on return.
+
+        Return False if the hidden file was removed; it exists again, with this line only.
+        """
         assert self._number is not None
-        found = is_same_file(self._number, self._path)
-        if not found:
-            anew = self._taken()
+        exists = is_same_file(self._number, self._path)
+        if not exists:
+            number = self._taken()
             os.close(self._number)
-            self._number = anew
+            self._number = number
         _write_synced(self._number, line, self._target)
-        return found
+        return exists
 
     def clear(self) -> None:
-        """Forget the lines: they are in the file itself now."""
+        """Delete the lines, because the file itself has them."""
         assert self._number is not None
         os.ftruncate(self._number, 0)
 
     def release(self, *, keep: bool = False) -> None:
-        """Let other processes write; `keep` leaves the lines, for whoever reads the file next. Safe to call again."""
+        """Let other processes write; `keep` leaves the lines for the next reader. May be called again."""
         if self._number is None:
             return
         with suppress(OSError):
             if is_same_file(self._number, self._path) and not (keep and os.fstat(self._number).st_size):
                 os.unlink(self._path)
-        with suppress(OSError):  # nothing that counts is in it
+        with suppress(OSError):  # its content does not matter
             os.close(self._number)
         self._number = None
 
 
 def claim_path(target: Path) -> Path:
-    """The hidden file of a `Claim`."""
+    """Return the hidden file of a `Claim`."""
     return hidden_path(Path(os.path.realpath(target)), "writing")
 
 
 def is_same_file(number: int, path: Path) -> bool:
-    """Whether an open file is still the one of that name."""
+    """Return whether a path still names an open file."""
     try:
         return os.path.samestat(os.fstat(number), os.stat(path))
     except OSError:
@@ -327,7 +311,7 @@ def is_same_file(number: int, path: Path) -> bool:
 
 
 def _write_synced(number: int, text: str, target: Path) -> None:
-    """Append whole or not at all; OSError names `target`."""
+    """Append all of a text, or nothing; OSError names `target`."""
     size = os.fstat(number).st_size
     data = memoryview(text.encode("utf-8"))
     try:
@@ -341,12 +325,9 @@ def _write_synced(number: int, text: str, target: Path) -> None:
 
 
 def append_text(path: Path, text: str) -> None:
-    """Lines behind those of a file, whole or not at all; a last line without an end gets one.
+    """Append lines to a file, all or nothing, after the end of its last line.
 
-    Raises
-    ------
-    OSError
-        When it cannot be written; the file is then as it was.
+    Raise OSError if it cannot be written; the file does not change.
     """
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -361,12 +342,9 @@ def append_text(path: Path, text: str) -> None:
 
 
 class GrowingFile:
-    """A file that grows by whole pieces, each on disk when `append` returns, and notices when somebody else changes it.
+    """A file that grows by whole pieces, each on disk when `append` returns, and detects changes by other processes.
 
-    Raises
-    ------
-    OSError
-        When it cannot be written; it then ends with the last whole piece.
+    Raise OSError if it cannot be written; it then ends with the last whole piece.
     """
 
     def __init__(self, path: Path) -> None:
@@ -376,38 +354,34 @@ class GrowingFile:
 
     @property
     def changed(self) -> str:
-        """What somebody else has done to the file, in words; "" when nothing."""
+        """Return what another process has done to the file: "replaced", "removed", "changed"; "" for nothing."""
         assert self._number is not None
         if not is_same_file(self._number, self._path):
             return "replaced" if self._path.exists() else "removed"
         return "" if os.fstat(self._number).st_size == self._size else "changed"
 
     def append(self, text: str) -> None:
-        """One piece."""
+        """Append a piece."""
         assert self._number is not None
         _write_synced(self._number, text, self._path)
         self._size += len(text.encode("utf-8"))
 
     def close(self) -> None:
-        """Close it; safe to call again."""
+        """Close the file; may be called again."""
         if self._number is not None:
             os.close(self._number)
             self._number = None
 
 
-_PATIENCE = 10.0  # seconds for another process that writes the same file
-
+_PATIENCE = 10.0  # seconds
 _PAUSE = 0.01
 
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Nobody else who asks writes the file inside.
+    """Let no other process that locks the file write it inside the block.
 
-    Raises
-    ------
-    OSError
-        When another process keeps it for ten seconds (EBUSY), or the folder cannot be written to.
+    Raise OSError if another process has the lock for ten seconds (EBUSY), or the folder cannot be written to.
     """
     end = time.monotonic() + _PATIENCE
     while True:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
 from bwprof import registry
@@ -25,28 +24,25 @@ from bwprof.text.parsing import quote_text
 
 _log = logging.getLogger("bwprof.results")
 
-# With the apostrophes that are there already, so that exactly the one that was added is taken off again.
+# Includes apostrophes that the cell has already, so that exactly the added one is removed again.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 
-# What spreadsheets and pandas make of a file.
+# As spreadsheets write files.
 _SEPARATORS = (",", ";", "\t")
-
 _SEPARATOR_LINE = "sep="
-
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
-
 _INDEX = re.compile(r"|index|level_\d+|unnamed: \d+(_level_\d+)?", re.IGNORECASE)  # names of a frame's index
 
 
 def header_line(more: Sequence[str] = ()) -> str:
-    """The first line, with its line end; `more` are columns that are not the schema's."""
+    """Return the header with its line end; `more` are columns that are not the schema's."""
     return _line([*schema.column_names(), *map(quoted_formula, more)])
 
 
 def row_line(row: RowDict, more: Sequence[str] = ()) -> str:
-    """One row's line; missing is empty."""
-    whole = schema.normalise_row(row)
-    return _line([_cell(whole.get(name)) for name in (*schema.column_names(), *more)])
+    """Return a row's line; missing cells are empty."""
+    values = schema.normalise_row(row)
+    return _line([_cell(values.get(name)) for name in (*schema.column_names(), *more)])
 
 
 def _cell(value: Any) -> str:
@@ -56,48 +52,49 @@ def _cell(value: Any) -> str:
 
 
 def quoted_formula(cell: str) -> str:
-    """A cell's text: what a spreadsheet would run as a formula has an apostrophe before it."""
+    """Return a cell's text, with an apostrophe before what a spreadsheet would run as a formula."""
     return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
 def unquoted_formula(cell: str) -> str:
-    """The inverse of `quoted_formula`."""
+    """Undo `quoted_formula`."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def csv_text(rows: Iterable[RowDict]) -> str:
-    """Header and rows."""
+    """Return header and rows."""
     listed = list(rows)
     more = schema.extra_names(listed)
     return header_line(more) + "".join(row_line(row, more) for row in listed)
 
 
 def classic_text(rows: Iterable[RowDict]) -> str:
-    """Rows with a time in exactly the nine classic columns, as older tools read them: `operation` is the case's name,
-    with its variant where the case has several; precisions stand in capital letters, M, N and K are empty where they do
-    not apply.
+    """Return the rows with a time in the nine classic columns, for older tools.
+
+    `operation` is the case's name, with its variant if the case has several; precisions are in capital letters; M, N
+    and K are empty where they do not apply.
     """
     lines = [_line(columns.CLASSIC_NAMES)]
-    every = [schema.normalise_row(row) for row in rows]
-    timed = [row for row in every if row["status"] in (None, "ok") and row["time_ms"] is not None]
-    groups = pairs.group_precisions(timed, every)
+    normalised = [schema.normalise_row(row) for row in rows]
+    timed = [row for row in normalised if row["status"] in (None, "ok") and row["time_ms"] is not None]
+    groups = pairs.group_precisions(timed, normalised)
     names = zip(pairs.label_groups(groups, hot=False), groups, strict=True)
-    named = {id(row): name for name, group in names for row in group.rows.values()}
+    name_of = {id(row): name for name, group in names for row in group.rows.values()}
     for row in timed:
-        classic = row | {"operation": named[id(row)], "precision": classic_precision(row["precision"] or "")}
+        classic = row | {"operation": name_of[id(row)], "precision": classic_precision(row["precision"] or "")}
         lines.append(_line([_cell(classic[name]) for name in columns.CLASSIC_NAMES]))
     return "".join(lines)
 
 
-def classic_precision(given: str) -> str:
-    """A precision as classic files have it: FP16; a caller's own name as it is.
+def classic_precision(name: str) -> str:
+    """Return a precision as classic files name it, FP16; names of your own stay.
 
     Examples
     --------
     >>> classic_precision("fp16"), classic_precision("fp16 of mine")
     ('FP16', 'fp16 of mine')
     """
-    return given.upper() if registry.precision_name(given.upper()) != given.upper() else given
+    return name.upper() if registry.precision_name(name.upper()) != name.upper() else name
 
 
 def _line(values: Sequence[str]) -> str:
@@ -109,22 +106,18 @@ def _line(values: Sequence[str]) -> str:
 class CsvWriter:
     """A CSV file that grows by one flushed row at a time.
 
-    The header is written at once, so that a file that cannot be written is noticed before anything is measured.
-    A file that somebody else removes or changes meanwhile is written anew, with all rows.
+    The header is written at once, to detect a file that cannot be written before anything is measured. A file that
+    another process removes or changes is written again, with all rows. Raise OSError from the constructor or `append`,
+    when the file cannot be written or another bwprof writes it.
 
     Parameters
     ----------
     target : path or text stream
         Pipes, devices and streams are written to as they are.
     rows : iterable of dict
-        What a resumed run keeps.
+        The rows of a resumed run.
     claim : Claim, optional
-        The right to write the file, if it was taken already; the writer releases it.
-
-    Raises
-    ------
-    OSError
-        From the constructor or `append`, when the file cannot be written or another bwprof writes it.
+        The claim on the file, if there is one already; the writer releases it.
     """
 
     def __init__(self, target: Path | TextIO, *, rows: Iterable[RowDict] = (), claim: Claim | None = None) -> None:
@@ -139,10 +132,10 @@ class CsvWriter:
             self._claim = claim or Claim(self.path)
         try:
             if self.path is not None:
-                self._renew()  # what a resumed run keeps is never lost: replaced in one step, then appended to
+                self._renew()  # in one step: the rows of a resumed run are never lost
             else:
                 if isinstance(target, Path):
-                    # Unbuffered: what could not be written is not tried again behind our back.
+                    # Unbuffered: a failed write is not repeated later.
                     self._pipe = FileIO(target, "a")
                 self._write(csv_text(self._rows))
         except OSError:
@@ -150,11 +143,11 @@ class CsvWriter:
             raise
 
     def append(self, row: RowDict) -> None:
-        """One row, on disk when this returns."""
+        """Append a row; it is on disk on return."""
         self._rows.append(row)
         new = [name for name in schema.extra_names([row]) if name not in self._more]
         if self.path is None:
-            self._write(row_line(row, self._more))  # a header that is gone gets no more columns
+            self._write(row_line(row, self._more))  # the header cannot be changed any more
         elif self._growing is None or new or self._was_changed():
             self._renew()
         else:
@@ -162,17 +155,17 @@ class CsvWriter:
                 self._growing.append(row_line(row, self._more))
             except OSError:
                 self._growing.close()
-                self._growing = None  # it lacks a row: the next one brings the whole file
+                self._growing = None  # it lacks a row: the next append writes the whole file
                 raise
 
     def _was_changed(self) -> bool:
         changed = "" if self._growing is None else self._growing.changed
         if changed:
-            _log.warning("%s was %s while it was being written: it is written anew, with all rows", self.path, changed)
+            _log.warning("%s was %s by another process: it is written again, with all rows", self.path, changed)
         return bool(changed)
 
     def _renew(self) -> None:
-        """The whole file in one step, and open for what follows."""
+        """Write the whole file in one step, and open it for what follows."""
         assert self.path is not None
         if self._growing is not None:
             self._growing.close()
@@ -194,10 +187,7 @@ class CsvWriter:
                 raise OSError(error.errno, error.strerror, self._pipe.name) from None
 
     def finish(self, rows: Iterable[RowDict], *, stale: bool = True) -> None:
-        """The last word: the whole file in one step where rows, or somebody else the file, have changed since.
-
-        Nothing happens on a pipe or a terminal.
-        """
+        """Write the whole file in one step if rows, or the file, have changed; nothing for a pipe or a terminal."""
         if self.path is None:
             return
         before, self._rows = self._rows, list(rows)
@@ -205,40 +195,27 @@ class CsvWriter:
             self._renew()
 
     def close(self) -> None:
-        """Close the file (standard output stays open)."""
-        for held in (self._growing, self._pipe):
-            if held is not None:
-                held.close()
+        """Close the file; standard output stays open."""
+        for file in (self._growing, self._pipe):
+            if file is not None:
+                file.close()
         if self._claim is not None:
             self._claim.release()
 
-    def __enter__(self) -> CsvWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def read_csv(path: Path) -> list[RowDict]:
-    """The rows of a CSV of ours, or of a bare nine-column one.
+    """Read the rows of a CSV file, which may have only the nine classic columns.
 
-    A last line that was cut off by a crash is left out with a warning.
-
-    Raises
-    ------
-    ValueError
-        For what is no file (see `files.read_text`), one that does not start with the nine classic columns, or that
-        holds something else than its columns say.
+    A last line that a crash cut off is left out with a warning. Raise ValueError for anything but a file (see
+    `atomic.read_text`), a header without the nine classic columns, and a value that its column cannot hold.
     """
     return parse_csv(read_text(path), str(path))
 
 
 def parse_csv(content: str, source: str) -> list[RowDict]:
-    """The rows of a file's text; `source` names it. See `read`.
+    """Parse the rows of a file's text; `source` names the file. See `read_csv`.
 
-    Spreadsheets' separators (semicolons with decimal commas, tabs) and empty rows are read, and a frame's index.
+    Spreadsheets' separators (semicolons with decimal commas, tabs), empty rows and a frame's index are allowed.
     """
     by = _separator(content)
     try:
@@ -259,7 +236,7 @@ def parse_csv(content: str, source: str) -> list[RowDict]:
 
 
 def _separator(content: str) -> str:
-    """Find what separates the cells: what a spreadsheet's own line says, or the header has the most of."""
+    """Return the separator that a spreadsheet's first line names, else the most frequent one of the header."""
     first = content.lstrip("\r\n").partition("\n")[0].rstrip()
     named = first.removeprefix(_SEPARATOR_LINE)
     return named if named in _SEPARATORS else max(_SEPARATORS, key=first.count)
@@ -269,9 +246,9 @@ _LIMIT = threading.Lock()
 
 
 def split_cells(content: str, *, by: str = ",", strict: bool = False) -> list[list[str]]:
-    """Every line's cells, however long: the reader's limit is the process's, and gets its old value back.
+    """Return every line's cells, of any length.
 
-    `strict`: csv.Error also for letters behind a quoted cell, and for a quotation mark that is never closed.
+    `strict` raises csv.Error for characters behind a quoted cell, and for an open quotation.
     """
     with _LIMIT:
         before = csv.field_size_limit(sys.maxsize)
@@ -281,11 +258,13 @@ def split_cells(content: str, *, by: str = ",", strict: bool = False) -> list[li
             csv.field_size_limit(before)
 
 
-def _header(found: list[str], source: str) -> list[str]:
-    """The columns' names; ValueError when they are not those of a result file."""
-    stripped = [name.strip() for name in found]
+def _header(cells: list[str], source: str) -> list[str]:
+    """Return the columns' names; ValueError if they are not those of a result file."""
+    stripped = [name.strip() for name in cells]
     count = len(columns.CLASSIC_NAMES)
-    starts = [at for at in range(len(stripped)) if tuple(stripped[at : at + count]) == columns.CLASSIC_NAMES]
+    starts = [
+        place for place in range(len(stripped)) if tuple(stripped[place : place + count]) == columns.CLASSIC_NAMES
+    ]
     if not starts:
         raise ValueError(
             f"{source} is not a bwprof result file: its header must start with {','.join(columns.CLASSIC_NAMES)}, "
@@ -295,11 +274,11 @@ def _header(found: list[str], source: str) -> list[str]:
     stripped[: starts[0]] = ["" if _INDEX.fullmatch(name) else name for name in stripped[: starts[0]]]
     header = [
         short if short in known or not short else unquoted_formula(name)
-        for name, short in zip(found, stripped, strict=True)
+        for name, short in zip(cells, stripped, strict=True)
     ]
-    twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
-    if twice:
-        raise ValueError(f"{source} has the column {', '.join(twice)} twice")
+    repeated = sorted(name for name, count in Counter(header).items() if name and count > 1)
+    if repeated:
+        raise ValueError(f"{source} has the column {', '.join(repeated)} twice")
     return header
 
 
@@ -319,7 +298,7 @@ def _parsed(source: str, number: int, header: list[str], values: list[str], *, c
 
 
 def _guessed(cells: list[str | None]) -> list[Any]:
-    """The cells of a column that is not the schema's: numbers or truth where all of them look like it, else text."""
+    """Convert a column of your own: to numbers or booleans if all cells are, else text."""
     kinds: tuple[Callable[[str], Any], ...] = (_number, {"True": True, "False": False}.__getitem__)
     for kind in kinds:
         with suppress(KeyError, ValueError):
@@ -332,7 +311,7 @@ def _number(cell: str) -> int | float:
 
 
 def _exactly(kind: Callable[[str], Any], cell: str) -> Any:
-    """The value that is written as this cell; ValueError where there is none: '007' stays text."""
+    """Convert a cell; ValueError if the value is written differently: '007' stays text."""
     value = kind(cell)
     if repr(value) != cell:
         raise ValueError(cell)
@@ -340,10 +319,10 @@ def _exactly(kind: Callable[[str], Any], cell: str) -> Any:
 
 
 def complete_row(row: RowDict, *, bare: bool, source: str) -> RowDict:
-    """A row that was read, with what older files leave out."""
+    """Add to a row what older files lack; ValueError for a row without operation or precision."""
     schema.check_version(row["schema_version"], source)
     if row["precision"] is None and not bare:
-        row["precision"] = ""  # a caller's function need not have one
+        row["precision"] = ""  # a function of your own may have none
     if not row["operation"] or row["precision"] is None:
         raise ValueError("operation and precision must not be empty")
     row["precision"] = registry.precision_name(row["precision"].strip().lower() if bare else row["precision"])

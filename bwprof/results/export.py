@@ -19,28 +19,28 @@ from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.parsing import finite_or_none
 
-OPENING = "# HELP bwprof_"  # of such a file
+OPENING = "# HELP bwprof_"  # of a Prometheus file
 
-# What tells rows apart, beside their operations' parameters.
+# Labels, beside the operations' parameters.
 _LABELS = ("case", "operation", "precision", "variant", "cache", "timer", "backend", "device", "device_uuid")
 
 
 def prometheus_text(rows: Iterable[RowDict]) -> str:
-    """The document: of rows that no label tells apart the last one; NaN for a figure that a case does not have.
+    """Return rows in Prometheus' text format: the last row of each series; NaN for a missing value.
 
-    Units are Prometheus' own: bytes, seconds, ratios.
+    The units are Prometheus' own: bytes, seconds, ratios.
 
     Examples
     --------
-    >>> print(text([{"case": "decode", "status": "ok", "bandwidth_gb_s": 3747.0}]).splitlines()[2])
+    >>> print(prometheus_text([{"case": "decode", "status": "ok", "bandwidth_gb_s": 3747.0}]).splitlines()[2])
     bwprof_bandwidth_bytes_per_second{case="decode"} 3747000000000.0
     """
     series = {_labels(row): row for row in rows}
     lines: list[str] = []
-    for name, told, value in _FIGURES:
-        lines += [f"# HELP bwprof_{name} {told}", f"# TYPE bwprof_{name} gauge"]
+    for name, text, value in _FIGURES:
+        lines += [f"# HELP bwprof_{name} {text}", f"# TYPE bwprof_{name} gauge"]
         lines += [f"bwprof_{name}{_braces(labels)} {_number(value(row))}" for labels, row in series.items()]
-    lines += ["# HELP bwprof_flag A reason to doubt a case's row, 1 where it is there.", "# TYPE bwprof_flag gauge"]
+    lines += ["# HELP bwprof_flag 1 for each reason to doubt a case's row.", "# TYPE bwprof_flag gauge"]
     for labels, row in series.items():
         lines += [f"bwprof_flag{_braces((*labels, ('flag', flag)))} 1" for flag in _flags(row)]
     return "\n".join(lines) + "\n"
@@ -48,8 +48,8 @@ def prometheus_text(rows: Iterable[RowDict]) -> str:
 
 def _scaled(column: str, factor: float) -> Callable[[RowDict], float | None]:
     def value(row: RowDict) -> float | None:
-        found = finite_or_none(row.get(column)) if row.get("status") == "ok" else None
-        return None if found is None else found * factor
+        number = finite_or_none(row.get(column)) if row.get("status") == "ok" else None
+        return None if number is None else number * factor
 
     return value
 
@@ -66,24 +66,12 @@ def _measured_at(row: RowDict) -> float | None:
 
 
 _FIGURES: tuple[tuple[str, str, Callable[[RowDict], float | None]], ...] = (
-    (
-        "bandwidth_bytes_per_second",
-        "Compulsory bytes of a launch over its median time.",
-        _scaled("bandwidth_gb_s", 1e9),
-    ),
-    (
-        "attainable_ratio",
-        "That bandwidth over what a plain stream of the same bytes reaches, 1 being all of it.",
-        _scaled("pct_attainable", 1e-2),
-    ),
+    ("bandwidth_bytes_per_second", "Compulsory bytes of a launch / its median time.", _scaled("bandwidth_gb_s", 1e9)),
+    ("attainable_ratio", "Bandwidth / that of a plain stream of the same bytes.", _scaled("pct_attainable", 1e-2)),
     ("launch_seconds", "Median time of a launch.", _scaled("time_ms", 1e-3)),
-    (
-        "case_ok",
-        "1 for a case that was measured, 0 for one that failed or was skipped.",
-        lambda row: row.get("status") == "ok",
-    ),
-    ("case_flags", "How many reasons there are to doubt a case's row.", lambda row: len(_flags(row))),
-    ("case_timestamp_seconds", "When a case was measured, Unix time.", _measured_at),
+    ("case_ok", "1 for a measured case, 0 for a failed or skipped one.", lambda row: row.get("status") == "ok"),
+    ("case_flags", "Number of reasons to doubt a case's row.", lambda row: len(_flags(row))),
+    ("case_timestamp_seconds", "Unix time of a case's measurement.", _measured_at),
 )
 
 
@@ -93,26 +81,21 @@ def _known(row: Mapping[str, object], name: str) -> object:
 
 
 def _labels(row: RowDict) -> tuple[tuple[str, str], ...]:
-    found = [(name, _known(row, name)) for name in (*_LABELS, *schema.param_names())]
-    return tuple((name, _utf8(value)) for name, value in found if value not in (None, ""))
+    values = [(name, _known(row, name)) for name in (*_LABELS, *schema.param_names())]
+    return tuple((name, _utf8(value)) for name, value in values if value not in (None, ""))
 
 
 def _utf8(value: object) -> str:
-    """As it is written: what differs in surrogates alone is one series, since two of a name void the whole file."""
+    """Replace surrogates as the file does, because two series of one name invalidate it."""
     return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
 def _braces(labels: Iterable[tuple[str, str]]) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
-
-
-def _escaped(value: str) -> str:
-    """A label's value: three escapes."""
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    escapes = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
+    return "{" + ",".join(f'{name}="{value.translate(escapes)}"' for name, value in labels) + "}"
 
 
 def _number(value: float | None) -> str:
-    """As Go reads floats."""
     if value is None or math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -122,7 +105,7 @@ def _number(value: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What took some time on a track; its figures are shown when it is clicked at."""
+    """A span of time on a track; Perfetto shows its figures on a click."""
 
     name: str
     begin_us: float
@@ -131,17 +114,17 @@ class Slice:
 
     @property
     def end_us(self) -> float:
-        """When it was over."""
+        """Return the end."""
         return self.begin_us + self.duration_us
 
 
 class TraceDocument:
-    """A document that grows by processes, tracks and counters.
+    """A trace that grows by processes, tracks and counters.
 
     Parameters
     ----------
     about : mapping, optional
-        What is said of the whole: name -> value.
+        Facts of the whole trace: name -> value.
 
     Examples
     --------
@@ -159,15 +142,15 @@ class TraceDocument:
         self._tracks = 0
 
     def process(self, name: str) -> int:
-        """A new group of tracks; its number."""
+        """Add a group of tracks; return its number."""
         self._processes += 1
         self._name("process_name", name, self._processes)
         return self._processes
 
     def track(self, process: int, name: str, slices: Iterable[Slice], *, slack_us: float = 0.0) -> None:
-        """A track, and beside it as many more as slices need that overlap without one lying in the other.
+        """Add a track, and more beside it for slices that overlap without nesting.
 
-        `slack_us`: how exact their ends are, so that what should touch does.
+        Ends may be off by `slack_us`.
         """
         for number, lane in enumerate(_lanes(slices, slack_us)):
             self._tracks += 1
@@ -178,13 +161,15 @@ class TraceDocument:
                 self._add({"name": one.name, "cat": "bwprof", "ph": "X"} | where, one.figures)
 
     def counter(self, process: int, name: str, points: Iterable[tuple[float, float]]) -> None:
-        """A figure over time: (us, value), which holds until the next one; nothing that is no number."""
+        """Add a counter: points of (us, value), each valid until the next one; values that are not numbers are left
+        out.
+        """
         for when, value in points:
             if finite_or_none(value) is not None:
                 self._add({"name": name, "ph": "C", "pid": process, "ts": _us(when)}, {"value": value})
 
     def text(self) -> str:
-        """The document."""
+        """Return the document."""
         head = f'{{"displayTimeUnit":"ms","otherData":{json.dumps(self._about)},"traceEvents":[\n'
         return head + ",\n".join(self._events) + "\n]}\n"
 
@@ -197,7 +182,7 @@ class TraceDocument:
 
 
 def counter_points(slices: Iterable[Slice], figure: str) -> list[tuple[float, float]]:
-    """A counter's points: a figure of the slices while they last, the latest of several, and 0 between them."""
+    """Return a counter's points: the figure of the latest slice that runs, 0 between slices."""
     known = [(one, value) for one in slices if (value := finite_or_none(one.figures.get(figure))) is not None]
     known.sort(key=lambda one: one[0].begin_us)
     begins = [(one.begin_us, 1, number) for number, (one, _) in enumerate(known)]
@@ -221,27 +206,27 @@ def _us(value: float) -> float:
 
 
 def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON can hold and somebody knows."""
-    found: dict[str, Any] = {}
+    """Return the values that are known and that JSON allows."""
+    plain: dict[str, Any] = {}
     for name, value in figures.items():
         number = finite_or_none(value)
         if isinstance(value, (str, bool)):
-            found[name] = value
+            plain[name] = value
         elif number is not None:
-            found[name] = int(value) if isinstance(value, int) else number
-    return found
+            plain[name] = int(value) if isinstance(value, int) else number
+    return plain
 
 
 @dataclass(slots=True)
 class _Placed:
-    """A slice with an end that may be moved a little."""
+    """A slice with an end that may move."""
 
     slice: Slice
     end_us: float
 
 
 def _lanes(slices: Iterable[Slice], slack_us: float) -> list[list[Slice]]:
-    """The slices in as few rows as it takes so that of two in a row one lies in the other, or they do not touch."""
+    """Distribute slices over as few rows as possible, so that any two in a row nest or do not overlap."""
     lanes: list[tuple[list[_Placed], list[_Placed]]] = [([], [])]  # all, and those that a next one may lie in
     for one in sorted(slices, key=lambda one: (one.begin_us, -one.duration_us)):
         placed = _Placed(one, one.end_us)
@@ -253,14 +238,14 @@ def _lanes(slices: Iterable[Slice], slack_us: float) -> list[list[Slice]]:
     return [[replace(one.slice, duration_us=one.end_us - one.slice.begin_us) for one in lane] for lane, _ in lanes]
 
 
-def _fits(one: _Placed, around: list[_Placed], slack_us: float) -> bool:
-    """Whether it lies in the innermost slice that still runs, if any does; moves ends by `slack_us` for that."""
-    begin = one.slice.begin_us
-    while around and one.end_us > around[-1].end_us and around[-1].end_us - begin <= slack_us:
-        before = around.pop()
-        before.end_us = min(before.end_us, max(begin, before.slice.begin_us))
-    if around and one.end_us > around[-1].end_us + slack_us:
+def _fits(placed: _Placed, running: list[_Placed], slack_us: float) -> bool:
+    """Return whether a slice nests in the innermost running slice, or none runs; ends move by up to `slack_us`."""
+    begin = placed.slice.begin_us
+    while running and placed.end_us > running[-1].end_us and running[-1].end_us - begin <= slack_us:
+        ended = running.pop()
+        ended.end_us = min(ended.end_us, max(begin, ended.slice.begin_us))
+    if running and placed.end_us > running[-1].end_us + slack_us:
         return False
-    if around:
-        one.end_us = min(one.end_us, around[-1].end_us)
+    if running:
+        placed.end_us = min(placed.end_us, running[-1].end_us)
     return True

@@ -16,7 +16,6 @@ from bwprof.results import pairs, schema
 from bwprof.results.csv_file import quoted_formula
 from bwprof.results.row import Row, RunMetadata, Samples
 from bwprof.results.schema import RowDict
-from bwprof.text import formatting
 from bwprof.text.formatting import require_frame, to_pandas
 from bwprof.text.parsing import list_items, repr_short
 
@@ -26,10 +25,10 @@ SAMPLES = schema.SAMPLES
 def from_rows(
     rows: Iterable[RowDict], run: Mapping[str, Any] | None = None, samples: Samples | None = None
 ) -> pd.DataFrame:
-    """A frame with every column of the schema, in its order and type; `attrs` hold the run's metadata, read-only.
+    """Return a frame with every column of the schema, in its order and type.
 
-    Whatever else the rows have (a caller's labels) follows in columns of pandas' own choice. Raw samples (ns per
-    launch, a list per row) are not in the frame, but `bwprof.save` knows them.
+    `attrs` hold the run's metadata, read-only. Columns of your own follow, in types that pandas chooses. Raw samples
+    (ns per launch, a list per row) are not in the frame, but `bwprof.save` writes them.
     """
     listed = list(rows)
     data: dict[str, Any] = {
@@ -41,111 +40,94 @@ def from_rows(
     more = schema.extra_names(listed)
     data |= {schema.clean_text(name): _series([schema.clean_value(row.get(name)) for row in listed]) for name in more}
     frame = pd.DataFrame(data, index=pd.RangeIndex(len(listed)))
-    known = RunMetadata.of(run or {}, map(_as_read, listed), samples) if samples is not None else RunMetadata(run or {})
-    frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": known}
+    metadata = RunMetadata(run or {})
+    if samples is not None:
+        metadata = RunMetadata.of(metadata, map(_as_read, listed), samples)
+    frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": metadata}
     return frame
 
 
 def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | None = None) -> pd.DataFrame:
-    """The frame of `count` rows that `from_rows` would make, from whole columns: quick for a million of them.
+    """Return the frame that `from_rows` would make, from whole columns: fast for millions of rows.
 
-    A column is one value for every row, an array, or absent. Integers may not be missing in an array, numbers may be
-    NaN, texts None.
+    A column is an array, one value for every row, or absent. Integer arrays have no missing values; numbers may be NaN,
+    texts None.
     """
-    same: dict[tuple[results_columns.ValueKind, Any], Any] = {}
+    constants: dict[tuple[results_columns.ValueKind, Any], Any] = {}
     index = pd.RangeIndex(count)
     columns: dict[str, Any] = {}
     for column in results_columns.all_columns():
         value = data.get(column.name)
         if isinstance(value, np.ndarray):
-            columns[column.name] = _whole_column(value, column.kind)
+            columns[column.name] = _array_column(value, column.kind)
         else:
             key = (column.kind, value)
-            if key not in same:
-                even = _even_column(value, column.kind, count)
-                same[key] = pd.Series(even, index=index, copy=False) if _COPIES_ON_WRITE else even
-            columns[column.name] = same[key]
-    # Columns that are all alike share their memory where pandas copies what is written to, which it knows of Series.
+            if key not in constants:
+                constant = _constant_column(value, column.kind, count)
+                constants[key] = pd.Series(constant, index=index, copy=False) if _COPIES_ON_WRITE else constant
+            columns[column.name] = constants[key]
+    # With copy-on-write, equal columns share their memory if they are Series.
     frame = pd.DataFrame(columns, index=index, copy=not _COPIES_ON_WRITE)
     frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": RunMetadata(run or {})}
     return frame
 
 
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
-
-# The type itself: pandas would look for it in its registry for each column.
-_TEXT = pd.StringDtype()
+_TEXT = pd.StringDtype()  # an instance: pandas would look the name up for each column
 
 
 def _column(values: list[Any], kind: results_columns.ValueKind) -> Any:
-    """Values as rows hold them, as a column of their kind is stored: a Series for each would take ten times as long."""
     if kind == "number":
         return np.array([math.nan if value is None else value for value in values], dtype=float)
     if kind == "text":
         return pd.array(values, dtype=_TEXT)
     known = np.array([value or 0 for value in values], dtype=np.int64 if kind == "integer" else bool)
-    return _masked(known, np.array([value is None for value in values], dtype=bool))
+    missing = np.array([value is None for value in values], dtype=bool)
+    return (pd.arrays.IntegerArray if kind == "integer" else pd.arrays.BooleanArray)(known, missing)
 
 
-def _masked(values: Any, missing: Any) -> Any:
-    """Whole numbers, or truth, of which some are missing."""
-    return (pd.arrays.BooleanArray if values.dtype == bool else pd.arrays.IntegerArray)(values, missing)
+def _array_column(values: Any, kind: results_columns.ValueKind) -> Any:
+    dtype: Any = schema.DTYPES[kind]
+    return values.astype(float) if kind == "number" else pd.array(values, dtype=dtype)
 
 
-def _whole_column(values: Any, kind: results_columns.ValueKind) -> Any:
-    """An array as a column of its kind is stored."""
-    if kind == "number":
-        return values.astype(float)
-    if kind == "text":
-        return pd.array(values, dtype=_TEXT)
-    return _masked(values.astype(np.int64 if kind == "integer" else bool), np.zeros(len(values), dtype=bool))
-
-
-def _even_column(value: Any, kind: results_columns.ValueKind, count: int) -> Any:
-    """A column that has one value everywhere; None is what nobody knows."""
+def _constant_column(value: Any, kind: results_columns.ValueKind, count: int) -> Any:
     if kind == "number":
         return np.full(count, np.nan if value is None else float(value))
-    if kind == "text":
-        texts = np.empty(count, dtype=object)
-        texts.fill(pd.NA if value is None else str(value))  # np.full takes twenty times as long
-        return pd.array(texts, dtype=_TEXT)
-    known = np.full(count, value or 0, dtype=np.int64 if kind == "integer" else bool)
-    return _masked(known, np.full(count, value is None))
+    dtype: Any = schema.DTYPES[kind]
+    return pd.array([value], dtype=dtype).repeat(count)
 
 
 def _series(values: list[Any]) -> pd.Series[Any]:
-    """A column of pandas' own choice, unless that is one of floats that cannot hold the whole numbers."""
+    """Let pandas choose the type, unless floats would change large integers."""
     large = any(type(value) is int and abs(value) > 2**53 for value in values)
     return pd.Series(values, dtype=object if large else None)
 
 
 def with_samples(frame: pd.DataFrame, samples: Sequence[Sequence[float] | None]) -> pd.DataFrame:
-    """The frame with its raw samples in a last column of lists, ns per launch; None where a row has none."""
+    """Add the raw samples as a last column of lists, ns per launch; None for a row without any."""
     frame[SAMPLES] = pd.Series([None if values is None else list(values) for values in samples], dtype=object)
     return frame
 
 
 def format_csv(frame: pd.DataFrame) -> str:
-    """Return any frame as CSV, without formulas. NumPy 1.24.0 warns of each NaN that becomes text."""
-    safe = frame.rename(columns=lambda name: _without_formula(str(name)))
+    """Return any frame as CSV text without formulas."""
+
+    def escape(value: Any) -> Any:
+        return quoted_formula(schema.clean_text(value)) if isinstance(value, str) else value
+
+    safe = frame.rename(columns=lambda name: escape(str(name)))
     for place, dtype in enumerate(frame.dtypes):
         if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype):
-            safe.isetitem(place, frame.iloc[:, place].astype(object).map(_without_formula).to_numpy())
-    with np.errstate(invalid="ignore"):
+            safe.isetitem(place, frame.iloc[:, place].astype(object).map(escape).to_numpy())
+    with np.errstate(invalid="ignore"):  # NumPy 1.24.0 warns of each NaN that becomes text
         return safe.to_csv(index=False)
 
 
-def _without_formula(value: Any) -> Any:
-    return quoted_formula(schema.clean_text(value)) if isinstance(value, str) else value
-
-
 def samples_of(frame: pd.DataFrame, rows: Sequence[RowDict]) -> list[Sequence[float] | None]:
-    """Each row's raw samples: of the frame's own column of them, else those that its run remembers.
+    """Return each row's raw samples, from the frame's column `samples_ns`, else from its run.
 
-    Raises
-    ------
-    ValueError
-        For a column of that name that holds something else.
+    Raise ValueError for a column of that name that holds something else.
     """
     if SAMPLES in frame.columns:
         return [checked_samples(values) for values in frame[SAMPLES]]
@@ -154,25 +136,22 @@ def samples_of(frame: pd.DataFrame, rows: Sequence[RowDict]) -> list[Sequence[fl
 
 
 def checked_samples(values: Any) -> list[float] | None:
-    """A row's raw samples, None where it has none; ValueError for what is no list of times."""
+    """Return a row's raw samples, None for missing ones; ValueError for anything but a list of times."""
     if values is None or (isinstance(values, float) and math.isnan(values)) or values is pd.NA:
         return None
     try:
-        found = [float(value) for value in values]
+        times = [float(value) for value in values]
     except (TypeError, ValueError):
-        found = [-1.0]
-    if isinstance(values, (str, bytes)) or not all(0 <= value < math.inf for value in found):
+        times = [-1.0]
+    if isinstance(values, (str, bytes)) or not all(0 <= value < math.inf for value in times):
         raise ValueError(f"column {SAMPLES} holds {repr_short(values)}: a list of times in ns is needed, or None")
-    return found
+    return times
 
 
 def to_rows(data: Any) -> list[RowDict]:
-    """The rows of a frame, also of one that has only the nine classic columns; without their raw samples.
+    """Return the rows of a frame, which may have only the nine classic columns, without raw samples.
 
-    Raises
-    ------
-    ValueError
-        When a classic column is missing, or two columns have one name.
+    Raise ValueError when a classic column is missing, or two columns have one name.
     """
     frame = require_frame(data)
     missing = [name for name in results_columns.CLASSIC_NAMES if name not in frame.columns]
@@ -193,65 +172,59 @@ def to_rows(data: Any) -> list[RowDict]:
     return rows
 
 
-_ROWS_AT_ONCE = 10_000  # whose values are there twice while they become rows
+_ROWS_AT_ONCE = 10_000  # bounds the memory for the copies of values
 
 
 def _records(frame: pd.DataFrame, columns: list[str]) -> Iterator[RowDict]:
-    """What `schema.normalise_row` makes of each row, by columns of one array: a Series for each takes longer."""
+    """Yield each row as `schema.normalise_row` returns it, column by column, which is faster."""
     kinds = schema.column_kinds()
     places = {name: place for place, name in enumerate(columns)}
-    known = {name for name, dtype in zip(columns, map(str, frame.dtypes), strict=True) if dtype == _dtype(name)}
+    typed = {name for name, dtype in zip(columns, map(str, frame.dtypes), strict=True) if dtype == _dtype(name)}
     own = [name for name in columns if name not in kinds]
     names = [*kinds, *own]
     for start in range(0, len(frame), _ROWS_AT_ONCE):
         values = frame.iloc[start : start + _ROWS_AT_ONCE].to_numpy(dtype=object)
-        nothing = [None] * len(values)
-        found = [
-            _plain(values[:, places[name]].tolist(), name, kind, known=name in known) if name in places else nothing
+        missing = [None] * len(values)
+        columns_of = [
+            _to_values(values[:, places[name]].tolist(), name, kind, typed=name in typed) if name in places else missing
             for name, kind in kinds.items()
         ]
-        found += [[schema.clean_value(value) for value in values[:, places[name]]] for name in own]
-        yield from (dict(zip(names, row, strict=True)) for row in zip(*found, strict=True))
+        columns_of += [[schema.clean_value(value) for value in values[:, places[name]]] for name in own]
+        yield from (dict(zip(names, row, strict=True)) for row in zip(*columns_of, strict=True))
 
 
 def _dtype(name: str) -> str | None:
-    """The type of a column of the schema as it calls itself (pandas' `str` equals "string"), None for another."""
     kind = schema.column_kinds().get(name)
     return kind and schema.DTYPES[kind]
 
 
-def _plain(found: list[Any], name: str, kind: results_columns.ValueKind, *, known: bool) -> list[Any]:
-    """A column's values as rows hold them; those of the kind's own type need no look at each."""
-    if not known:
-        return [schema.parse_cell(name, value, kind) for value in found]
+def _to_values(values: list[Any], name: str, kind: results_columns.ValueKind, *, typed: bool) -> list[Any]:
+    """Convert a column to values of rows; a column of the kind's own type needs fewer checks."""
+    if not typed:
+        return [schema.parse_cell(name, value, kind) for value in values]
     if kind == "number":
         least, most, zero = schema.range_of(name)
-        return [value + 0.0 if least <= value <= most or value == zero else None for value in found]
+        return [value + 0.0 if least <= value <= most or value == zero else None for value in values]
     if kind == "text":
-        missing = formatting.is_missing  # some of pandas' types of text say NaN
-        cleaned = {value: None if missing(value) else schema.clean_text(value) for value in dict.fromkeys(found)}
-        return [cleaned[value] for value in found]
-    if kind == "integer":
-        return [None if value is pd.NA or value < 0 else value for value in found]
-    return [None if value is pd.NA else value for value in found]
+        cleaned = {value: schema.clean_value(value) for value in dict.fromkeys(values)}
+        return [cleaned[value] for value in values]
+    return [None if value is pd.NA or (kind == "integer" and value < 0) else value for value in values]
 
 
 def _as_read(row: RowDict) -> RowDict:
-    """The same row with what every row of a file has: a precision, if only "", and a case, if only the operation, that
-    tells its lengths.
-    """
+    """Add what every row of a file has: a precision, if only "", and a case with its lengths."""
     precision = registry.precision_name(row.get("precision") or "")
     case = row.get("case") or row.get("operation")
     return row | {"precision": precision, "case": case and registry.case_name(case, row.get("kv_lens"))}
 
 
 def rows_with_comparisons(data: pd.DataFrame | Any) -> list[RowDict]:
-    """Rows of a frame with the comparison columns filled where they are empty."""
+    """Return the rows of a frame with the empty comparison columns filled."""
     rows = to_rows(data)
-    kept = [{name: row[name] for name in results_columns.COMPARISON_NAMES} for row in rows]
+    filled = [{name: row[name] for name in results_columns.COMPARISON_NAMES} for row in rows]
     pairs.fill_comparisons(rows)
-    for row, before in zip(rows, kept, strict=True):
-        row.update({name: value for name, value in before.items() if value is not None})
+    for row, filled_row in zip(rows, filled, strict=True):
+        row.update({name: value for name, value in filled_row.items() if value is not None})
     return rows
 
 
@@ -279,25 +252,25 @@ def columns() -> pd.DataFrame:
 
 
 def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Rows of `bwprof.measure`, `bwprof.Case.measure` or your own, as a frame like a sweep's.
+    """Make a frame from rows of `bwprof.measure`, `bwprof.Case.measure` or your own, with a sweep's columns.
 
     Parameters
     ----------
     rows : iterable of Row, or one
-        Any mappings with columns of `bwprof.columns()` and labels of your own will do. A label that holds several
-        values (a list, a dict, an array) is JSON's text in the frame, as it is when a file is read.
+        Mappings with columns of `bwprof.columns()` and labels of your own. A label that is a list, a dict or an
+        array becomes JSON text.
 
     Returns
     -------
     pandas.DataFrame
-        One row each, with every column; `bwprof.save` keeps the rows' raw samples as long as `attrs` hold them.
+        A line per row, with every column; `bwprof.save` writes the raw samples as long as `attrs` hold them.
 
     Raises
     ------
     TypeError
-        For what is no mapping.
+        For anything but mappings.
     ValueError
-        For a value that its column cannot hold, and `samples_ns` that are no times.
+        For a value that its column cannot hold, and `samples_ns` that are not times.
 
     Examples
     --------
@@ -306,24 +279,23 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
     >>> bwprof.frame([row])["M"].tolist()
     [2]
     """
-
-    given = [rows] if isinstance(rows, Mapping) else list_items(rows, "rows", "rows are needed")
-    for row in given:
+    items = [rows] if isinstance(rows, Mapping) else list_items(rows, "rows", "rows are needed")
+    for row in items:
         if not isinstance(row, Mapping):
             raise TypeError(f"{repr_short(row)} is no row: bwprof.Row or another mapping is needed")
         for name in row:
             if not isinstance(name, str):
                 raise TypeError(f"a column is called {repr_short(name)}: a str is needed")
-    own = [getattr(row, SAMPLES, None) or row.get(SAMPLES) for row in given]
-    samples = [checked_samples(values) for values in own]
-    whole = [{name: value for name, value in row.items() if name != SAMPLES} for row in given]
-    return from_rows(map(schema.normalise_row, whole), None, samples)
+    samples_column = [getattr(row, SAMPLES, None) or row.get(SAMPLES) for row in items]
+    samples = [checked_samples(values) for values in samples_column]
+    values_of = [{name: value for name, value in row.items() if name != SAMPLES} for row in items]
+    return from_rows(map(schema.normalise_row, values_of), None, samples)
 
 
 def rows(data: pd.DataFrame) -> list[Row]:
-    """A frame's rows, one `bwprof.Row` each, with their raw samples where the frame knows them.
+    """Return a frame's rows as `bwprof.Row`, with their raw samples if the frame has them.
 
-    The inverse of `frame`. None stands for what is missing.
+    The inverse of `frame`. None stands for missing values.
 
     Raises
     ------
@@ -337,7 +309,6 @@ def rows(data: pd.DataFrame) -> list[Row]:
     >>> found[0].case, found[0].precision
     ('stream_read', 'fp32')
     """
-
     data = to_pandas(data)
-    found = to_rows(data)
-    return [Row(row, values or ()) for row, values in zip(found, samples_of(data, found), strict=True)]
+    row_dicts = to_rows(data)
+    return [Row(row, values or ()) for row, values in zip(row_dicts, samples_of(data, row_dicts), strict=True)]

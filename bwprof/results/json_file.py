@@ -17,16 +17,13 @@ from bwprof.results.schema import RowDict
 from bwprof.text.parsing import repr_short
 
 FORMAT = "bwprof-results"
-
 SAMPLES = "samples_ns"
-
-_DEEPEST = 60  # ours has six levels
-
+_DEEPEST = 60  # levels
 _log = logging.getLogger("bwprof.results")
 
 
 def json_text(rows: Sequence[RowDict], samples: Sequence[Sequence[float] | None], run: dict[str, Any]) -> str:
-    """The whole document; missing values are null, raw samples are ns per launch."""
+    """Return the whole document; missing values are null, raw samples are in ns per launch."""
     head = json.dumps(
         {"format": FORMAT, "schema_version": schema.SCHEMA_VERSION, "run": to_json_value(run)},
         indent=1,
@@ -37,23 +34,24 @@ def json_text(rows: Sequence[RowDict], samples: Sequence[Sequence[float] | None]
 
 
 def row_text(row: RowDict, samples: Sequence[float] | None) -> str:
-    """One row of the document."""
+    """Return one row of the document."""
     return json.dumps(to_json_row(row, samples), allow_nan=False)
 
 
 def to_json_row(row: RowDict, samples: Sequence[float] | None) -> dict[str, Any]:
-    """The same in types that strict JSON has."""
+    """Return a row and its samples in the types of strict JSON."""
     if SAMPLES in row:
         raise ValueError(f"a column cannot be called {SAMPLES}: the raw samples are kept under that name")
     known = schema.column_kinds()
-    whole = {name: value for name, value in schema.normalise_row(row).items() if value is not None or name not in known}
-    whole[SAMPLES] = [round(value, 3) for value in samples] if samples is not None else None
-    found: dict[str, Any] = to_json_value(whole)
-    return found
+    values = {
+        name: value for name, value in schema.normalise_row(row).items() if value is not None or name not in known
+    }
+    values[SAMPLES] = [round(value, 3) for value in samples] if samples is not None else None
+    return {schema.escape_surrogates(name): to_json_value(value) for name, value in values.items()}
 
 
 def to_json_value(value: Any) -> Any:
-    """The same value in types that strict JSON has: NaN becomes null, infinity a word."""
+    """Return a value in the types of strict JSON: null for NaN, text for infinity."""
     if isinstance(value, float):
         if math.isnan(value):
             return None
@@ -68,53 +66,50 @@ def to_json_value(value: Any) -> Any:
 
 
 def write(path: Path, rows: Sequence[RowDict], samples: Sequence[Sequence[float] | None], run: dict[str, Any]) -> None:
-    """Replace `path` by the whole document; OSError when it cannot be written, the old file untouched."""
+    """Replace `path` by the whole document; OSError leaves the old file."""
     atomic_write(path, json_text(rows, samples, run))
 
 
 def read_json(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
-    """Rows, raw samples (ns per launch) and run metadata.
+    """Read rows, raw samples (ns per launch) and the run's metadata.
 
-    Raises
-    ------
-    ValueError
-        For what is no file (see `files.read_text`), is not ours, or was written by a later bwprof.
+    Raise ValueError for anything but a file of results (see `atomic.read_text`), and for one of a later bwprof.
     """
     return parse_results(read_text(path), str(path))
 
 
 def parse_results(content: str, source: str) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
-    """The same from a file's text; `source` names it."""
+    """Parse the same from a file's text; `source` names the file."""
     return parse_document(parse_json(content, source), source)
 
 
 def parse_json(content: str, source: str) -> Any:
-    """What a file's text says, whatever that is; ValueError where it is no JSON."""
+    """Parse any JSON text; ValueError for other text."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:  # ValueError: not JSON, a number of too many digits
         raise ValueError(f"{source} is not a bwprof result file: {error}") from None
 
 
-def parse_document(found: Any, source: str) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
-    """Rows, raw samples and metadata of a document; ValueError when it is not ours."""
-    hint = describe_document(found)
-    if isinstance(found, dict) and isinstance(found.get("format"), str) and found["format"] != FORMAT:
+def parse_document(document: Any, source: str) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
+    """Return rows, raw samples and metadata of a document; ValueError for other documents."""
+    hint = describe_document(document)
+    if isinstance(document, dict) and isinstance(document.get("format"), str) and document["format"] != FORMAT:
         raise ValueError(
-            f"{source} is not a bwprof result file: it is of the format {repr_short(found['format'])}{hint}"
+            f"{source} is not a bwprof result file: it is of the format {repr_short(document['format'])}{hint}"
         )
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'{source} is not a bwprof result file: it has no "format": "{FORMAT}"{hint}')
-    schema.check_version(found.get("schema_version"), source)
-    listed, run = found.get("rows"), found.get("run")
-    if not isinstance(listed, list) or not isinstance(run, dict):
+    schema.check_version(document.get("schema_version"), source)
+    items, run = document.get("rows"), document.get("run")
+    if not isinstance(items, list) or not isinstance(run, dict):
         raise ValueError(f"{source} is not a whole bwprof result file: rows or run are missing")
     check_depth(run, source)
     rows: list[RowDict] = []
     samples: list[list[float] | None] = []
-    for number, one in enumerate(listed, start=1):
+    for number, item in enumerate(items, start=1):
         try:
-            row, values = parse_row(one, source)
+            row, values = parse_row(item, source)
         except ValueError as error:
             raise ValueError(f"{source}, row {number}: {error}") from None
         rows.append(row)
@@ -123,15 +118,15 @@ def parse_document(found: Any, source: str) -> tuple[list[RowDict], list[list[fl
 
 
 def read_lines(path: Path) -> tuple[list[RowDict], list[list[float] | None]]:
-    """The rows of a run that a writer left line by line; a line that is cut off or damaged is left out."""
+    """Read the rows that a killed writer left line by line, without damaged lines."""
     rows: list[RowDict] = []
     samples: list[list[float] | None] = []
     try:
         lines = read_text(path, damaged=True).split("\n")
-    except FileNotFoundError:  # its writer ended well
+    except FileNotFoundError:  # the writer finished
         return rows, samples
     except (OSError, ValueError) as error:
-        _log.warning("what a writer left of a run is not read: %s", error)
+        _log.warning("the rows of an interrupted writer are not read: %s", error)
         return rows, samples
     for number, content in enumerate(filter(None, lines), start=1):
         try:
@@ -145,13 +140,13 @@ def read_lines(path: Path) -> tuple[list[RowDict], list[list[float] | None]]:
 
 
 def check_depth(run: dict[str, Any], source: str) -> None:
-    """ValueError for metadata of a run that are nested too deep to be gone through."""
+    """Raise ValueError for metadata that are nested too deep."""
     if _too_deep(run):
         raise ValueError(f"{source} is not a bwprof result file: its run is nested more than {_DEEPEST} levels deep")
 
 
 def _too_deep(document: Any) -> bool:
-    """Whether lists and objects are nested deeper than any that we write: going through them would fail later."""
+    """Return whether lists and objects are nested deeper than 60 levels; the files of bwprof have six."""
     level = [document]
     for _ in range(_DEEPEST):
         inner = [list(one.values()) if isinstance(one, dict) else one for one in level]
@@ -161,28 +156,28 @@ def _too_deep(document: Any) -> bool:
     return True
 
 
-def parse_row(found: Any, source: str) -> tuple[RowDict, list[float] | None]:
-    """A row of a document and its raw samples; ValueError for what is none."""
-    check_row(found)
-    samples = found.pop(SAMPLES, None)
-    row = csv_file.complete_row(schema.normalise_row(found), bare=False, source=source)
+def parse_row(item: Any, source: str) -> tuple[RowDict, list[float] | None]:
+    """Return a document's row and its raw samples; ValueError for anything else."""
+    check_row(item)
+    samples = item.pop(SAMPLES, None)
+    row = csv_file.complete_row(schema.normalise_row(item), bare=False, source=source)
     return row, _checked_samples(samples)
 
 
-def check_row(found: Any) -> None:
-    """ValueError for what is no object, and for one that is nested too deep to be gone through."""
-    if not isinstance(found, dict):
-        raise ValueError(f"{repr_short(found)} is not a row")
-    if _too_deep(found):
+def check_row(row: Any) -> None:
+    """Raise ValueError for anything but an object, and for one that is nested too deep."""
+    if not isinstance(row, dict):
+        raise ValueError(f"{repr_short(row)} is not a row")
+    if _too_deep(row):
         raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
 
 
-def _checked_samples(found: Any) -> list[float] | None:
-    if found is None:
+def _checked_samples(samples: Any) -> list[float] | None:
+    if samples is None:
         return None
-    if not isinstance(found, list) or not all(_is_time(value) for value in found):
+    if not isinstance(samples, list) or not all(_is_time(value) for value in samples):
         raise ValueError(f"{SAMPLES} must be a list of numbers")
-    return [float(value) for value in found]
+    return [float(value) for value in samples]
 
 
 def _is_time(value: Any) -> bool:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.results import csv_file, json_file, schema
-from bwprof.results.atomic import read_text
+from bwprof.results import csv_file, json_file, pairs, schema
+from bwprof.results.atomic import Claim, atomic_write, claim_path, is_plain_target, read_text
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import to_pandas
 from bwprof.text.parsing import parse_bool, parse_path, quote_text
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 JSON_NAME = "results.json"
-
 CSV_NAME = "results.csv"
-
+BUNDLE_NAME = "bandwidth_report.json"
+METADATA_NAME = "metadata.json"  # of a bundle's run
 _RECORDED = ".json.gz"
-
 _log = logging.getLogger("bwprof.results")
 
 
@@ -37,26 +36,26 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     Parameters
     ----------
     path : path
-        A run folder, or a folder that holds one run, as ``bwprof sweep --output r`` leaves ``r``; a .json or .csv file
-        of ours, also packed by gzip (.json.gz) or as a spreadsheet saves it; a frame as .parquet; a proof bundle or its
-        folder; a CSV that has only the nine classic columns (precisions in any case: FP32, fp16, ...); where there is
-        no file of that name, a recorded run: "h100", "h200", "h100_llama", "h200_llama".
+        A run folder, or a folder with one run, as ``bwprof sweep --output r`` leaves ``r``; a .json or .csv file of
+        results, also packed by gzip (.json.gz) or saved by a spreadsheet; a frame as .parquet; a proof bundle or its
+        folder; a CSV with only the nine classic columns; or, unless there is such a file, a recorded run: "h100",
+        "h200", "h100_llama", "h200_llama".
     samples : bool
         Add a last column `samples_ns`, each row's raw samples as a list, ns per launch; None where it has none.
 
     Returns
     -------
     pandas.DataFrame
-        One row per case, with every column of the schema and whatever else the file has; ``attrs["run"]`` holds the
-        run's metadata where the file has it (read-only).
+        One row per case, with every column of the schema and the file's other columns; ``attrs["run"]`` holds the
+        run's metadata if the file has them (read-only).
 
     Raises
     ------
     FileNotFoundError
-        When there is no such file, or no results in the folder.
+        If there is no such file, or the folder has no results.
     ValueError
-        When it is not a result file, or a later bwprof wrote it; for a folder that holds several runs. Of a folder's
-        two files one is enough. With `samples` also for a CSV file, which keeps none.
+        For another kind of file, one of a later bwprof, and a folder with several runs. One of a folder's two files
+        is enough. With `samples` also for a CSV file, which has none.
 
     Examples
     --------
@@ -68,52 +67,35 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     ['fp16']
     """
     from bwprof.results import frame as frames
-    from bwprof.results import pairs
 
-    found, values, run = _with_samples(path) if parse_bool(samples, "samples") else read_rows(parse_path(path, "path"))
+    file = parse_path(path, "path")
+    if parse_bool(samples, "samples") and file.is_file() and file.suffix.lower() in (".csv", ".parquet"):
+        raise ValueError(f"{path} has no raw samples: they are in the JSON file")
+    rows, values, run = read_rows(file)
     warn_of_unfinished(path, run)
-    if all(row["speedup_vs_fp32"] is None for row in found):
-        pairs.fill_comparisons(found)
-    whole = frames.from_rows(found, run, values)
-    return frames.with_samples(whole, values) if samples else whole
-
-
-def load_samples(path: str | PathLike[str]) -> list[list[float] | None]:
-    """Raw samples (ns per launch), one list per row of `load(path)`; None where a row has none.
-
-    Raises
-    ------
-    ValueError
-        When the file is not a JSON result file or a run folder.
-    """
-    return _with_samples(path)[1]
-
-
-def _with_samples(path: str | PathLike[str]) -> Content:
-    """What `read_rows` gives; ValueError for a file that has no place for samples."""
-    found = parse_path(path, "path")
-    if found.is_file() and found.suffix.lower() in (".csv", ".parquet"):
-        raise ValueError(f"{path} keeps no raw samples: they are in the JSON file")
-    return read_rows(found)
+    if all(row["speedup_vs_fp32"] is None for row in rows):
+        pairs.fill_comparisons(rows)
+    frame = frames.from_rows(rows, run, values)
+    return frames.with_samples(frame, values) if samples else frame
 
 
 def recorded_runs() -> dict[str, Path]:
-    """The recorded runs that come with bwprof, by name."""
+    """Return the recorded runs that come with bwprof, by name."""
     folder = Path(__file__).parents[1] / "data" / "examples"
     return {path.name.removesuffix(_RECORDED): path for path in sorted(folder.glob(f"*{_RECORDED}"))}
 
 
 def find_recorded(path: Path) -> Path:
-    """Find the recorded run that a name stands for where no file or folder has it; any other path stays as it is."""
+    """Return the recorded run of a name if no file or folder has that name; any other path as it is."""
     return path if os.path.lexists(path) else recorded_runs().get(str(path), path)
 
 
 def describe_unfinished(run: Mapping[str, Any]) -> str:
-    """Return why a run may lack cases: it is still measured, or did not end well; "" for one that did.
+    """Return why a run may lack cases: it is still measured, or ended early; "" for a complete one.
 
     Examples
     --------
-    >>> unfinished({"status": "running"}), unfinished({"status": "complete"}), unfinished({})
+    >>> describe_unfinished({"status": "running"}), describe_unfinished({"status": "complete"}), describe_unfinished({})
     ('not complete (running): cases may be missing', '', '')
     """
     status = run.get("status")
@@ -121,45 +103,37 @@ def describe_unfinished(run: Mapping[str, Any]) -> str:
 
 
 def warn_of_unfinished(path: str | PathLike[str], run: Mapping[str, Any]) -> None:
-    """Log why the run at a path may lack cases, if it may."""
+    """Log a warning if the run at a path may lack cases."""
     why = describe_unfinished(run)
     if why:
         _log.warning("%s is %s", quote_text(path), why)
 
 
 def find_run(path: Path) -> Path:
-    """The run that a folder stands for: itself, or the only one in it; any other path as it is.
+    """Return the only run in a folder; a run's folder, or any other path, as it is.
 
-    Raises
-    ------
-    ValueError
-        When it holds several.
-    OSError
-        When it cannot be read.
+    Raise ValueError for a folder with several runs; OSError if the folder cannot be read.
     """
-    if not path.is_dir() or _holds_results(path):
+    if not path.is_dir() or _has_results(path):
         return path
-    inside = sorted(one for one in path.iterdir() if not one.name.startswith(".") and _holds_results(one))
-    if len(inside) > 1:
+    runs = sorted(folder for folder in path.iterdir() if not folder.name.startswith(".") and _has_results(folder))
+    if len(runs) > 1:
         raise ValueError(
-            f"{quote_text(path)} holds {len(inside)} runs: name one of them, {quote_text(inside[-1])} say "
+            f"{quote_text(path)} holds {len(runs)} runs: name one of them, {quote_text(runs[-1])} say "
             "(a sweep adds one to its --output: a folder of its own for each can be named whole)"
         )
-    return inside[0] if inside else path
+    return runs[0] if runs else path
 
 
-def _holds_results(folder: Path) -> bool:
-
+def _has_results(folder: Path) -> bool:
     return any(os.path.exists(folder / name) for name in (JSON_NAME, CSV_NAME, BUNDLE_NAME))
 
 
-def read_rows(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
-    """Rows, raw samples and metadata of a run folder, a folder with one run, a JSON or a CSV file.
+def read_rows(path: Path) -> Content:
+    """Read rows, raw samples and metadata of a run folder, a folder with one run, or a file.
 
-    A row that was measured again later stands in for the earlier one.
+    Rows that a later row replaces are left out.
     """
-    from bwprof.results import pairs
-
     path = find_recorded(path)
     if not path.exists():
         hint = "" if path.suffix or path.parent.name else f" (recorded runs: {', '.join(recorded_runs())})"
@@ -172,16 +146,14 @@ def read_rows(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict
         rows, samples, run = _read_parquet(path)
     else:
         rows, samples, run = _read_csv(path)
-    gone = pairs.find_replaced(rows)
-    if gone:
-        rows = [row for place, row in enumerate(rows) if place not in gone]
-        samples = [values for place, values in enumerate(samples) if place not in gone]
+    replaced = pairs.find_replaced(rows)
+    if replaced:
+        rows = [row for place, row in enumerate(rows) if place not in replaced]
+        samples = [values for place, values in enumerate(samples) if place not in replaced]
     return rows, samples, run
 
 
 def _read_csv(path: Path) -> Content:
-    from bwprof.results import csv_file
-
     rows = csv_file.read_csv(path)
     return rows, [None] * len(rows), {}
 
@@ -193,69 +165,63 @@ def _read_parquet(path: Path) -> Content:
 
     try:
         rows = frames.to_rows(pd.read_parquet(path))
-    except (ImportError, OSError, ValueError) as error:  # without pyarrow, say
+    except (ImportError, OSError, ValueError) as error:  # ImportError: pyarrow is missing
         raise ValueError(f"{quote_text(path)} is not read as a bwprof result file: {quote_text(error)}") from None
     return rows, [None] * len(rows), {}
 
 
 def _read_json(path: Path) -> Content:
-    """The JSON file, and rows of which only its writer's hidden file knows: it was killed."""
-    from bwprof.results import json_file
-    from bwprof.results.atomic import claim_path, read_text
-
-    # The lines first: what a writer at work takes away there, it has put into the file.
+    """Read the JSON file, and the rows that a killed writer left in its hidden file."""
+    # The hidden file first: a writer at work moves its lines into the JSON file.
     lines, values = json_file.read_lines(claim_path(path))
     document = json_file.parse_json(read_text(path), str(path))
     if is_bundle(document):
-        return with_metadata(path, read_bundle(document, str(path)))
+        return _with_metadata(path, read_bundle(document, str(path)))
     rows, samples, run = json_file.parse_document(document, str(path))
-    # Another run's lines are of a file that is no more.
-    ours = [place for place, row in enumerate(lines) if row["run_id"] == run.get("run_id")]
-    _add_missing(rows, samples, [lines[place] for place in ours], [values[place] for place in ours])
+    # Lines of another run belong to a file that was replaced.
+    own = [place for place, row in enumerate(lines) if row["run_id"] == run.get("run_id")]
+    _add_missing(rows, samples, [lines[place] for place in own], [values[place] for place in own])
     return rows, samples, run
 
 
 def _read_folder(folder: Path) -> Content:
-    """The JSON file, and rows that only the CSV file had time to get; one of the two where the other is damaged.
+    """Read the JSON file, and the rows that only the CSV file has; one of them if the other is damaged.
 
-    A proof bundle to which reports were saved one by one has neither.
+    A folder with neither may have the file of a proof bundle.
     """
-
-    found: list[Content] = []
-    wrong: list[Exception] = []
+    contents: list[Content] = []
+    errors: list[Exception] = []
     for name, reader in ((JSON_NAME, _read_json), (CSV_NAME, _read_csv)):
         try:
             if (folder / name).exists():
-                found.append(reader(folder / name))
+                contents.append(reader(folder / name))
         except (OSError, ValueError) as error:
-            wrong.append(error)
-    if not found:
-        if wrong:
-            raise ValueError("; ".join(map(str, wrong)))
+            errors.append(error)
+    if not contents:
+        if errors:
+            raise ValueError("; ".join(map(str, errors)))
         if (folder / BUNDLE_NAME).exists():
             return _read_json(folder / BUNDLE_NAME)
         raise FileNotFoundError(f"{folder} holds neither {JSON_NAME} nor {CSV_NAME}, and no {BUNDLE_NAME}")
-    for unread in wrong:
+    for unread in errors:
         _log.warning("%s: the rows are the other file's", unread)
-    rows, samples, run = found[0]
-    for others in found[1:]:
-        _add_missing(rows, samples, others[0], others[1])
+    rows, samples, run = contents[0]
+    for more in contents[1:]:
+        _add_missing(rows, samples, more[0], more[1])
     return rows, samples, run
 
 
 def _add_missing(
     rows: list[RowDict], samples: list[list[float] | None], others: list[RowDict], more: list[list[float] | None]
 ) -> None:
-    """Add the rows that are not there yet, each as often as the others have it, but none that was replaced."""
-    from bwprof.results import pairs
-
+    """Add missing rows, each as often as the others have it, except replaced ones."""
     seen = Counter(map(pairs.row_identity, rows))
-    gone = {pairs.row_key(row, row["replaces"]) for row in rows if row.get("replaces")}
+    replaced = {pairs.row_key(row, row["replaces"]) for row in rows if row.get("replaces")}
     for row, values in zip(others, more, strict=True):
         identity = pairs.row_identity(row)
         if seen[identity]:
             seen[identity] -= 1
-        elif pairs.row_key(row, row.get("timestamp")) not in gone:
+        elif pairs.row_key(row, row.get("timestamp")) not in replaced:
             rows.append(row)
             samples.append(values)
 
@@ -263,10 +229,9 @@ def _add_missing(
 def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False) -> Path:
     """Write a frame of results as .csv or .json, by the path's ending, replacing the file in one step.
 
-    Whatever columns the frame has are kept, and the raw samples and metadata of its run by a .json (as long as `attrs`
-    hold them, which they do not after `pandas.concat`; a column `samples_ns`, as ``load(..., samples=True)`` makes it,
-    keeps the samples through everything). A CSV tells numbers from text by their looks, and an empty text is a missing
-    one there.
+    All columns are written; a .json also has the raw samples and metadata of the run, as long as `attrs` hold them (not
+    after `pandas.concat`, but a column `samples_ns` of ``load(..., samples=True)`` keeps the samples). A CSV has no
+    types: text that looks like a number is read as a number, empty text as missing.
 
     Parameters
     ----------
@@ -275,21 +240,21 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     path : path
         A file ending in .csv or .json.
     classic : bool
-        Exactly the nine classic columns, for older tools: `operation` is the case's name, with its variant where the
-        case has several, precisions in capital letters, and only rows with the status ok; .csv only.
+        Write exactly the nine classic columns, for older tools: `operation` is the case's name, with its variant if
+        the case has several, precisions are in capital letters, and only rows with the status ok; .csv only.
 
     Returns
     -------
     pathlib.Path
-        Where it was written.
+        The file.
 
     Raises
     ------
     ValueError
-        For another ending, a frame without the nine classic columns, or one that `load` would not read back; an older
-        file is then untouched.
+        For another ending, a frame without the nine classic columns, or one that `load` would not read back. The old
+        file stays.
     OSError
-        When it cannot be written, or a run is writing to it; an older file is then untouched.
+        If the file cannot be written, or a run is writing to it. The old file stays.
 
     Examples
     --------
@@ -299,156 +264,128 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     ...     path.name, len(bwprof.load(path))
     ('run.csv', 63)
     """
-    from bwprof.results import csv_file, json_file
     from bwprof.results import frame as frames
-    from bwprof.results.atomic import Claim, atomic_write, is_plain_target
 
     target, data = parse_path(path, "path"), to_pandas(data)
-    found = frames.to_rows(data)
+    rows = frames.to_rows(data)
     parse: Callable[[str, str], object]
     if parse_bool(classic, "classic"):
         if target.suffix.lower() != ".csv":
             raise ValueError(f"{quote_text(path)}: the classic columns are saved as .csv")
-        text, parse = csv_file.classic_text(found), csv_file.parse_csv
+        text, parse = csv_file.classic_text(rows), csv_file.parse_csv
     elif target.suffix.lower() == ".json":
-        samples = frames.samples_of(data, found)
-        text, parse = json_file.json_text(found, samples, data.attrs.get("run", {})), json_file.parse_results
+        samples = frames.samples_of(data, rows)
+        text, parse = json_file.json_text(rows, samples, data.attrs.get("run", {})), json_file.parse_results
     elif target.suffix.lower() == ".csv":
-        text, parse = csv_file.csv_text(found), csv_file.parse_csv
+        text, parse = csv_file.csv_text(rows), csv_file.parse_csv
     else:
         raise ValueError(f"{quote_text(path)}: results are saved as .csv or .json")
     claim = Claim(target) if is_plain_target(target) else None
-    written = False
+    complete = False
     try:
-        atomic_write(target, text, check=lambda found: parse(found, str(target)))
-        written = True
+        atomic_write(target, text, check=lambda written: parse(written, str(target)))
+        complete = True
     finally:
         if claim is not None:
-            claim.release(keep=not written)
+            claim.release(keep=not complete)
     return target
 
 
-BUNDLE_NAME = "bandwidth_report.json"
-
-METADATA_NAME = "metadata.json"  # of the run, beside it
-
 REPORT_NAMES = ("operation", "precision", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written")
-
 Content = tuple[list[RowDict], list[list[float] | None], dict[str, Any]]
 
 
 def is_bundle(document: Any) -> bool:
-    """Whether a JSON document has the form of a bundle's: its reports may be damaged."""
+    """Return whether a JSON document has the form of a proof bundle; its reports may be damaged."""
     if isinstance(document, list):
-        return bool(document) and all(isinstance(found, dict) and "operation" in found for found in document)
+        return bool(document) and all(isinstance(report, dict) and "operation" in report for report in document)
     if not isinstance(document, dict) or "format" in document:
         return False
     return ("run" in document and isinstance(document.get("reports"), list)) or document.keys() >= {*REPORT_NAMES}
 
 
 def list_reports(document: Any) -> list[Any]:
-    """The reports of any of the three forms."""
+    """Return the reports of a bundle in any of its three forms."""
     if isinstance(document, list):
         return document
-    found = document.get("reports")
-    return found if isinstance(found, list) else [document]
+    reports = document.get("reports")
+    return reports if isinstance(reports, list) else [document]
 
 
 def read_bundle(document: Any, source: str) -> Content:
-    """Rows and the run's metadata; no raw samples, which a bundle's results.json keeps.
-
-    Raises
-    ------
-    ValueError
-        For a report that is none.
-    """
+    """Return rows and the run's metadata of a bundle, which has no raw samples; ValueError for a damaged report."""
     run = document.get("run", {}) if isinstance(document, dict) else {}
     if not isinstance(run, dict):
         raise ValueError(f"{source} is not a proof bundle: its run is no object")
     json_file.check_depth(run, source)
     rows = []
-    for number, found in enumerate(list_reports(document), start=1):
+    for number, report in enumerate(list_reports(document), start=1):
         try:
-            rows.append(_row(found, source))
+            rows.append(_row(report, source))
         except ValueError as error:
             raise ValueError(f"{source}, report {number}: {error}") from None
     return rows, [None] * len(rows), run
 
 
-def _row(found: Any, source: str) -> RowDict:
-    """A report as a row: the precision by its usual name."""
-    json_file.check_row(found)
-    missing = [name for name in REPORT_NAMES if name not in found]
+def _row(report: Any, source: str) -> RowDict:
+    json_file.check_row(report)
+    missing = [name for name in REPORT_NAMES if name not in report]
     if missing:
         raise ValueError(f"{', '.join(missing)} is missing")
-    row = csv_file.complete_row(schema.normalise_row(found), bare="status" not in found, source=source)
-    return row | {"precision": registry.precision_name(found["precision"] or "")}
+    row = csv_file.complete_row(schema.normalise_row(report), bare="status" not in report, source=source)
+    return row | {"precision": registry.precision_name(report["precision"] or "")}
 
 
-def with_metadata(path: Path, found: Content) -> Content:
-    """What was read of a bundle's file, with the metadata that stand in a file beside it where it has none."""
-    rows, samples, run = found
-    beside = path.with_name(METADATA_NAME)
-    if run or path.name != BUNDLE_NAME or not beside.is_file():
-        return found
+def _with_metadata(path: Path, content: Content) -> Content:
+    """Add the metadata of the file beside a bundle's, if it has none."""
+    rows, samples, run = content
+    file = path.with_name(METADATA_NAME)
+    if run or path.name != BUNDLE_NAME or not file.is_file():
+        return content
     try:
-        told = json.loads(read_text(beside))
-        json_file.check_depth(told, str(beside))
-    except (ValueError, RecursionError):  # the reports are there
-        return found
-    return rows, samples, told if isinstance(told, dict) else run
+        metadata = json.loads(read_text(file))
+        json_file.check_depth(metadata, str(file))
+    except (ValueError, RecursionError):  # the reports can be read without it
+        return content
+    return rows, samples, metadata if isinstance(metadata, dict) else run
 
 
 ABLATION_FORMAT = "bwprof-ladder"
 
-# What a ladder cannot do without; a table that lacks one of them is another.
+# Columns that identify the table.
 ABLATION_COLUMNS = ("version", "kind", "status", "speedup_vs_first", "predicted_gain", "precision")
-
 _NUMBERS = ("speedup_vs_first", "measured_gain", "predicted_gain")
 
 
 def read_ablation(path: str | PathLike[str]) -> pd.DataFrame:
-    """The variants, as `bwprof.ablation` gave them, without what it says of the run.
+    """Read the rows that `bwprof.ablation` wrote, without the run's metadata.
 
-    Raises
-    ------
-    ValueError
-        For a file that holds no ladder.
-    OSError
-        When it cannot be read.
+    Raise ValueError for another file; OSError if it cannot be read.
     """
     import pandas as pd
 
-    content = read_text(Path(path))
-    if Path(path).suffix.lower() == ".csv":
-        return _of_csv(content, str(path))
-    found = json_file.parse_json(content, str(path))
-    rows = found.get("rows") if isinstance(found, dict) and found.get("format") == ABLATION_FORMAT else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise _no_ladder(str(path))
-    return pd.DataFrame(rows)
-
-
-def _of_csv(content: str, source: str) -> pd.DataFrame:
-    import pandas as pd
-
+    wrong = ValueError(f"{path} is no ablation: a file is needed that bwprof ablation --json, or --csv, wrote")
+    text = read_text(Path(path))
+    if Path(path).suffix.lower() != ".csv":
+        document = json_file.parse_json(text, str(path))
+        is_ours = isinstance(document, dict) and document.get("format") == ABLATION_FORMAT
+        rows = document.get("rows") if is_ours else None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise wrong
+        return pd.DataFrame(rows)
     try:
-        found = pd.read_csv(io.StringIO(content), keep_default_na=False, na_values=[""])
-    except ValueError:  # of pandas' own kinds: no columns, lines that are longer than the first
-        raise _no_ladder(source) from None
-    if not set(ABLATION_COLUMNS) <= set(found.columns):
-        raise _no_ladder(source)
-    for name in (name for name in _NUMBERS if name in found):  # else one cell of text makes texts of all
-        found[name] = pd.to_numeric(found[name], errors="coerce")
-    return found
-
-
-def _no_ladder(source: str) -> ValueError:
-    return ValueError(f"{source} is no ladder: a file is needed that bwprof ablation --json, or --csv, wrote")
+        frame = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
+    except ValueError:  # pandas' errors: no columns, lines longer than the first
+        raise wrong from None
+    if not set(ABLATION_COLUMNS) <= set(frame.columns):
+        raise wrong
+    for name in (name for name in _NUMBERS if name in frame):  # one cell of text would make a column of text
+        frame[name] = pd.to_numeric(frame[name], errors="coerce")
+    return frame
 
 
 def is_ablation(path: str | PathLike[str]) -> bool:
-    """Whether a file holds a ladder."""
+    """Return whether a file holds an ablation."""
     try:
         read_ablation(path)
     except (OSError, ValueError):

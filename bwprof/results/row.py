@@ -1,7 +1,6 @@
 """`bwprof.Row`: one finished row, and the metadata of its run.
 
-The metadata are read-only: pandas copies `DataFrame.attrs` deeply at every operation, and a run's plan and roofs have
-thousands of values that the copies can share.
+The metadata are read-only, so that copies share them: pandas deep-copies `DataFrame.attrs` at every operation.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from bwprof.results import columns, pairs, schema
 from bwprof.results.schema import RowDict
@@ -25,42 +24,40 @@ def _refuse(*_: object, **__: object) -> NoReturn:
     raise TypeError("a run's metadata are read-only: change a copy, dict(...) or list(...)")
 
 
-class FrozenList(list[Any]):
+class _Frozen:
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
+
+class FrozenList(_Frozen, list[Any]):
     """A list that cannot be changed."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
 
-    def __copy__(self) -> FrozenList:
-        return self
-
-    def __deepcopy__(self, _memo: object) -> FrozenList:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenList, (list(self),)
 
 
-class FrozenDict(dict[str, Any]):
+class FrozenDict(_Frozen, dict[str, Any]):
     """A dict that cannot be changed; json.dumps writes it as any other."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
-    def __copy__(self) -> FrozenDict:
-        return self
-
-    def __deepcopy__(self, _memo: object) -> FrozenDict:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenDict, (dict(self),)
 
 
 class RunMetadata(FrozenDict):
-    """A run's metadata; beside them the raw samples of its rows, for `bwprof.save`.
+    """A run's metadata, with the raw samples of its rows for `bwprof.save`.
 
     Examples
     --------
@@ -80,18 +77,17 @@ class RunMetadata(FrozenDict):
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], rows: Iterable[RowDict], samples: Samples) -> RunMetadata:
-        """A run with the raw samples of these rows; they belong to the rows' identities, not to their places."""
-        found: dict[tuple[object, ...], list[Sequence[float] | None]] = {}
+        """Return a run with the raw samples of these rows, by the rows' identities."""
+        by_identity: dict[tuple[object, ...], list[Sequence[float] | None]] = {}
         for row, values in zip(rows, samples, strict=True):
             if values is not None:
-                found.setdefault(pairs.row_identity(row), []).append(values)
-        return cls(metadata, found)
+                by_identity.setdefault(pairs.row_identity(row), []).append(values)
+        return cls(metadata, by_identity)
 
     def samples_of(self, rows: Iterable[RowDict]) -> list[Sequence[float] | None]:
-        """Each row's raw samples, ns per launch; None where they are not known.
+        """Return each row's raw samples in ns per launch; None if unknown.
 
-        Nothing but their order tells apart rows that are the same in all: where some of them are gone, nobody knows
-        which.
+        Only their order distinguishes equal rows: if some of them are missing, their samples are unknown.
         """
         keys = [pairs.row_identity(row) for row in rows]
         count = Counter(keys)
@@ -113,14 +109,14 @@ def _frozen(value: Any) -> Any:
 
 
 class Row(dict[str, Any]):
-    """A row: every column of `bwprof.columns()`, and the caller's labels; None where something is not known.
+    """A row: every column of `bwprof.columns()`, and your labels; None for what is missing.
 
-    A dict, whose values are attributes as well: ``row["time_ms"]``, ``row.time_ms``.
+    A dict whose values are attributes too: ``row["time_ms"]``, ``row.time_ms``.
 
     Attributes
     ----------
     samples_ns : list of float
-        The raw samples, ns per launch; empty where there are none.
+        The raw samples in ns per launch; may be empty.
 
     Examples
     --------
@@ -137,8 +133,8 @@ class Row(dict[str, Any]):
         samples_ns: Sequence[float] = (),
     ) -> None:
         super().__init__(values)
-        own = self.pop(schema.SAMPLES, None)  # where a mapping of one's own, and a frame's record, has them
-        self.samples_ns = list(samples_ns or ([] if formatting.is_missing(own) else own))
+        column = self.pop(schema.SAMPLES, None)  # from a frame's record, or a mapping of your own
+        self.samples_ns = list(samples_ns or ([] if formatting.is_missing(column) else column))
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -166,62 +162,62 @@ class Row(dict[str, Any]):
         return type(self), (dict(self), self.samples_ns)
 
     def copy(self) -> Row:
-        """A row of its own with the same values."""
+        """Return a copy."""
         return type(self)(self, self.samples_ns)
 
     def __repr__(self) -> str:
-        return f"<{self._title()}: {self._said()}>"
+        return f"<{self._title()}: {self._summary()}>"
 
     def _title(self) -> str:
-        words = (self.get("case") or self.get("operation"), self.get("precision"), self.get("variant"))
-        return " ".join(quote_text(word) for word in words if word and not formatting.is_missing(word))
+        names = (self.get("case") or self.get("operation"), self.get("precision"), self.get("variant"))
+        return " ".join(quote_text(name) for name in names if name and not formatting.is_missing(name))
 
-    def _said(self) -> str:
-        """The row in a line, without its name."""
+    def _summary(self) -> str:
         known = {name: value for name, value in self.items() if not formatting.is_missing(value)}
         if "time_ms" not in known:
             return ": ".join(quote_text(word) for word in map(known.get, ("status", "reason")) if word) or "no time"
-        words = [f"{_figure(known['time_ms'])} ms"]
+        parts = [f"{_format_figure(known['time_ms'])} ms"]
         if "time_ms_lo" in known and "time_ms_hi" in known:
-            words[0] += f" ({_between(known['time_ms_lo'], known['time_ms_hi'])})"
+            parts[0] += f" ({_format_interval(known['time_ms_lo'], known['time_ms_hi'])})"
         if "bandwidth_gb_s" in known:
-            words.append(f"{_figure(known['bandwidth_gb_s'])} GB/s")
-        share, stream = finite_or_none(known.get("pct_limit")), finite_or_none(known.get("pct_attainable"))
-        if share is not None:
-            limiter = f" ({quote_text(known['limiter'])})" if known.get("limiter") else ""
-            words.append(f"{format_short(share, '.0f')} % of limit{limiter}")
-        elif stream is not None:  # whose FLOPs nobody knows
-            words.append(f"{format_short(stream, '.0f')} % of attainable")
-        words += [quote_text(known[name]) for name in ("cache", "timer", "device") if known.get(name)]
+            parts.append(f"{_format_figure(known['bandwidth_gb_s'])} GB/s")
+        parts += self._shares(known)
+        parts += [quote_text(known[name]) for name in ("cache", "timer", "device") if known.get(name)]
         flags = f"; flags: {quote_text(known['flags'])}" if known.get("flags") else ""
-        return ", ".join(words) + flags
+        return ", ".join(parts) + flags
+
+    @staticmethod
+    def _shares(known: Mapping[str, Any]) -> list[str]:
+        limit, attainable = finite_or_none(known.get("pct_limit")), finite_or_none(known.get("pct_attainable"))
+        if limit is not None:
+            limiter = f" ({quote_text(known['limiter'])})" if known.get("limiter") else ""
+            return [f"{format_short(limit, '.0f')} % of limit{limiter}"]
+        return [] if attainable is None else [f"{format_short(attainable, '.0f')} % of attainable"]
 
     def _repr_html_(self) -> str:
-        """The columns that are known, with their units, as a notebook shows them."""
         units = {column.name: column.unit for column in columns.all_columns()}
         lines = [
-            {"column": name, "value": _format_field(value), "unit": units.get(name, "")}
-            for name, value in ((str(name), value) for name, value in self.items())
+            {
+                "column": str(name),
+                "value": f"{value:.5g}" if isinstance(value, float) else str(value),
+                "unit": units.get(name, ""),
+            }
+            for name, value in self.items()
             if not formatting.is_missing(value) and value != ""
         ]
         return format_html_table(lines, self._title(), named=True)
 
 
-def _between(low: Any, high: Any) -> str:
-    """An interval; of few samples, or of ones that resemble their neighbours, an end may be 0 or infinite."""
+def _format_interval(low: Any, high: Any) -> str:
+    """Format an interval; with few samples an end may be 0 or infinite."""
     starts, ends = finite_or_none(low) != 0 and low != -math.inf, high != math.inf
     if starts and ends:
-        return f"{_figure(low)} to {_figure(high)}"
+        return f"{_format_figure(low)} to {_format_figure(high)}"
     if starts or ends:
-        return f"{_figure(low)} or more" if starts else f"{_figure(high)} or less"
+        return f"{_format_figure(low)} or more" if starts else f"{_format_figure(high)} or less"
     return "too few samples for an interval"
 
 
-def _figure(value: Any) -> str:
-    """A number in four digits; whatever else stands in its place as it is."""
-    found = finite_or_none(value)
-    return quote_text(value) if found is None else f"{found:.4g}"
-
-
-def _format_field(value: Any) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+def _format_figure(value: Any) -> str:
+    number = finite_or_none(value)
+    return quote_text(value) if number is None else f"{number:.4g}"

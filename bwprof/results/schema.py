@@ -1,7 +1,4 @@
-"""The row, schema v1: what its columns (`bwprof.results.columns`) hold.
-
-A row is a plain dict from column to value, with None for "not measured"; frames, CSV and JSON are made from it.
-"""
+"""The values of a row, schema v1: a dict from column to value, None for what is missing."""
 
 from __future__ import annotations
 
@@ -20,62 +17,57 @@ from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import is_bool, repr_short
 
 SCHEMA_VERSION = 1
-
-SAMPLES = "samples_ns"  # the column of raw samples that a frame may have beside these
-
+SAMPLES = "samples_ns"  # a frame may have this column too
 RowDict = dict[str, Any]
-
-DTYPES: dict[ValueKind, str] = {"text": "string", "integer": "Int64", "number": "float64", "truth": "boolean"}
-
+DTYPES: dict[ValueKind, str] = {"text": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
+KIND_TEXTS = {"text": "text", "integer": "a whole number", "number": "a number", "boolean": "True or False"}
 STATUSES = ("ok", "skipped", "failed", "predicted")
-
-MOST_TEXT = 32_000  # letters: a cell of a spreadsheet holds so many, and 131 072 are too many for Python's CSV reader
-
+MOST_TEXT = 32_000  # characters: the limit of spreadsheets; Python's CSV reader stops at 131 072
 _BREAK = re.compile(r"\r\n|[\r\n]")
 
 
 @cache
 def column_names() -> tuple[str, ...]:
-    """The columns' names, in order."""
+    """Return the columns' names, in order."""
     return tuple(column.name for column in all_columns())
 
 
 @cache
 def column_kinds() -> dict[str, ValueKind]:
-    """Column -> kind."""
+    """Return the columns' kinds, by name."""
     return {column.name: column.kind for column in all_columns()}
 
 
 @cache
-def _by_name() -> dict[str, Column]:
+def _columns_by_name() -> dict[str, Column]:
     return {column.name: column for column in all_columns()}
 
 
 def find_column(name: str) -> Column:
-    """The column of a name; KeyError where there is none."""
-    return _by_name()[name]
+    """Return the column of a name; KeyError for an unknown name."""
+    return _columns_by_name()[name]
 
 
 @cache
 def param_names() -> tuple[str, ...]:
-    """Every parameter of any operation, the classic ones included."""
-    given = {param["name"] for operation in _core.operations() for param in operation["params"]}
-    return tuple(name for name in column_names() if name in given)
+    """Return every parameter of any operation."""
+    params = {param["name"] for operation in _core.operations() for param in operation["params"]}
+    return tuple(name for name in column_names() if name in params)
 
 
 def empty_row() -> RowDict:
-    """A row of which nothing is known yet."""
+    """Return a row with no value."""
     return dict.fromkeys(column_names())
 
 
 def clean_text(text: str) -> str:
-    """Text as every file can hold it: one line, no lone surrogates, at most `MOST_TEXT` letters.
+    """Return text that every file can hold: one line, no lone surrogates, at most 32 000 characters.
 
-    What is cut says how long it was, and carries a digest: other texts stay other texts.
+    Cut text ends with its length and a digest, so that different texts stay different.
 
     Examples
     --------
-    >>> clean("two\\r\\nlines")
+    >>> clean_text("two\\r\\nlines")
     'two lines'
     """
     if "\n" in text or "\r" in text:
@@ -89,26 +81,21 @@ def clean_text(text: str) -> str:
 
 
 def escape_surrogates(text: str) -> str:
-    """Text without lone surrogates (bytes of an argument that were no text): they become words, as in a repr."""
+    """Replace lone surrogates (bytes that are not UTF-8) by escape sequences."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def clean_value(value: Any) -> Any:
-    """A value of a column that is not the schema's: missing is None, text is `clean`, NumPy's scalars are Python's.
+    """Return a value for a column of your own: None for missing, clean text, Python's own scalars, JSON for containers.
 
-    What holds several values is text, JSON's, as a key of rows needs it, and a CSV file.
-
-    Raises
-    ------
-    ValueError
-        For what is nested too deep to be gone through.
+    Raise ValueError for containers that are nested too deep.
 
     Examples
     --------
-    >>> free([1, "a"]), free({"tile": (64, 64)})
+    >>> clean_value([1, "a"]), clean_value({"tile": (64, 64)})
     ('[1, "a"]', '{"tile": [64, 64]}')
     """
-    if value is None or type(value) is int:  # most are: a key asks for many
+    if value is None or type(value) is int:  # the most frequent values
         return value
     if is_missing(value):
         return None
@@ -122,47 +109,39 @@ def clean_value(value: Any) -> Any:
 
 
 def _json_text(value: Any) -> str:
-    """What holds several values as JSON, and what JSON has no word for as Python shows it."""
+    def simplify(item: Any) -> Any:
+        return item.tolist() if hasattr(item, "tolist") else str(item)
+
     try:
-        return json.dumps(value, ensure_ascii=False, default=_simpler)
-    except (TypeError, ValueError):  # keys that are no names, or it holds itself
+        return json.dumps(value, ensure_ascii=False, default=simplify)
+    except (TypeError, ValueError):  # keys that are not str, or a container in itself
         return str(value)
     except RecursionError:
         raise ValueError(f"a {type(value).__name__} in a column of your own is nested too deep") from None
 
 
-def _simpler(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-_MOST = 1e30  # of anything that is measured: its powers and ratios are floats
-
+_MOST = 1e30  # of any measured value: its powers and ratios are finite
 _SIGNED = frozenset({"temperature_c", "schema_version"})
-
-_BOUNDLESS = frozenset({"time_ms_hi", "max_error"})  # infinite: of too few samples, of a result that is no number
-
+_UNBOUNDED = frozenset({"time_ms_hi", "max_error"})  # infinite: with too few samples, for a result of NaN
 _POSITIVE = frozenset({"time_ms", "time_ms_hi", "time_ms_min", "bandwidth_gb_s"})
 
 
 @cache
 def range_of(name: str) -> tuple[float, float, float]:
-    """Return the least and the greatest number that a column can hold, and 0 where it can hold that too, else NaN.
+    """Return the least and the greatest number of a column, and 0 if it may be 0 too, else NaN.
 
-    A time, a rate or a share of a roof is positive and finite. What is beyond the limits is damage: nobody knows it.
+    Times, rates and shares of roofs are positive. Numbers outside are damage and become missing.
     """
-    known = _by_name().get(name)
+    known = _columns_by_name().get(name)
     positive = name in _POSITIVE or (known is not None and known.group in ("roofs", "comparison"))
     least = -_MOST if name in _SIGNED or known is None else 1 / _MOST
-    return least, math.inf if name in _BOUNDLESS else _MOST, math.nan if positive else 0.0
+    return least, math.inf if name in _UNBOUNDED else _MOST, math.nan if positive else 0.0
 
 
 def parse_value(value: Any, kind: ValueKind, limits: tuple[float, float, float] = (-math.inf, math.inf, 0.0)) -> Any:
-    """A value as rows hold it: None, str, int, float or bool; None for a number beyond `limits`.
+    """Return a value as rows hold it: None, str, int, float or bool; None for a number outside `limits`.
 
-    Raises
-    ------
-    ValueError
-        When the value cannot be read as `kind`.
+    Raise ValueError for a value of another kind.
     """
     if is_missing(value):
         return None
@@ -170,14 +149,14 @@ def parse_value(value: Any, kind: ValueKind, limits: tuple[float, float, float] 
         if isinstance(value, (dict, list, tuple)):
             raise TypeError("text is needed")
         return clean_text(str(value))
-    if kind == "truth":
-        return _truth(value)
+    if kind == "boolean":
+        return _boolean(value)
     if isinstance(value, str) and not value.strip():
         return None
     least, most, zero = limits
     if kind == "integer":
-        whole = _integer(value)
-        return None if whole is None or whole < 0 < least else whole
+        integer = _integer(value)
+        return None if integer is None or integer < 0 < least else integer
     if is_bool(value):
         raise TypeError("a number is needed")
     number = float(value)
@@ -185,46 +164,40 @@ def parse_value(value: Any, kind: ValueKind, limits: tuple[float, float, float] 
 
 
 def _integer(value: Any) -> int | None:
-    """ValueError for a fraction, infinity, and what a column of 64 bits cannot hold."""
     try:
-        whole = operator.index(value) if not isinstance(value, str) else int(value)
+        integer = operator.index(value) if not isinstance(value, str) else int(value)
     except (TypeError, ValueError):
         number = float(value)
         if math.isnan(number):
             return None
         if not number.is_integer():
             raise ValueError(f"{repr_short(value)} is not a whole number") from None
-        whole = int(number)
-    if not -(2**63) <= whole < 2**63:
+        integer = int(number)
+    if not -(2**63) <= integer < 2**63:
         raise ValueError(f"{repr_short(value)} does not fit in 64 bits")
-    return whole
+    return integer
 
 
-def _truth(value: Any) -> bool | None:
-    if isinstance(value, str):
-        lowered = value.strip().lower()
-        if lowered in ("", "nan"):
-            return None
-        if lowered in ("true", "1"):
-            return True
-        if lowered in ("false", "0"):
-            return False
+_BOOLEANS = {"": None, "nan": None, "true": True, "1": True, 1: True, "false": False, "0": False, 0: False}
+
+
+def _boolean(value: Any) -> bool | None:
+    key = value.strip().lower() if isinstance(value, str) else value
+    if key not in _BOOLEANS:
         raise ValueError(f"{repr_short(value)} is neither True nor False")
-    if value not in (0, 1):
-        raise ValueError(f"{repr_short(value)} is neither True nor False")
-    return bool(value)
+    return _BOOLEANS[key]
 
 
 def parse_cell(name: str, value: Any, kind: ValueKind) -> Any:
-    """The same of a column; what is raised names it."""
+    """Return a column's value as `parse_value` does; ValueError with the column's name for a wrong one."""
     try:
         return parse_value(value, kind, range_of(name))
     except (OverflowError, TypeError, ValueError):
-        raise ValueError(f"column {name}: {repr_short(value)} is not {describe_kind(kind)}") from None
+        raise ValueError(f"column {name}: {repr_short(value)} is not {KIND_TEXTS[kind]}") from None
 
 
 def normalise_row(row: RowDict) -> RowDict:
-    """Every column once, in order, in the kinds of the schema; then the columns that are not the schema's."""
+    """Return a row with every column in order, each of its kind, then the columns of your own."""
     result: RowDict = {}
     for column in all_columns():
         result[column.name] = parse_cell(column.name, row.get(column.name), column.kind)
@@ -235,18 +208,13 @@ def normalise_row(row: RowDict) -> RowDict:
 
 
 def extra_names(rows: Iterable[RowDict]) -> list[str]:
-    """The columns of rows that are not the schema's (a caller's labels), in the order in which they come."""
+    """Return the names of the rows' own columns, in order of appearance."""
     known = column_kinds()
     return list(dict.fromkeys(name for row in rows for name in row if name not in known))
 
 
-def describe_kind(kind: ValueKind) -> str:
-    """What a column of a kind holds, in words."""
-    return {"text": "text", "integer": "a whole number", "number": "a number", "truth": "True or False"}[kind]
-
-
 def check_version(version: Any, source: str) -> None:
-    """ValueError for results written by a later bwprof, and for what is no version; None was written by others."""
+    """Raise ValueError for results of a later bwprof, and for anything but a version; None is allowed."""
     if version is None or (type(version) is int and 1 <= version <= SCHEMA_VERSION):
         return
     if type(version) is int and version > SCHEMA_VERSION:

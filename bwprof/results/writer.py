@@ -1,4 +1,4 @@
-"""Where a run's rows go, as soon as they are there."""
+"""Write a run's rows to its files while it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,20 +19,17 @@ from bwprof.results.schema import RowDict
 
 _log = logging.getLogger("bwprof.sweep")
 
-# The JSON file is whole at every replacement, so its cost grows with the run: at most this share of the time.
+# The JSON file is replaced as a whole, at a cost that grows with the run: this share of the time at most.
 _JSON_SHARE = 0.03
-
 _JSON_MIN_SECONDS = 0.5
-
 Target = Path | TextIO
-
 Claims = dict[str, Claim]  # by the file's real path
 
 
 def claim_files(targets: Iterable[Target]) -> Claims:
-    """The right to write the files among these; OSError when another bwprof has one of them.
+    """Claim the files among the targets; OSError if another process has one.
 
-    Whoever goes on with a file takes it before reading: another may be about to finish it.
+    A resumed run claims its files before it reads them, because another process may be about to finish them.
     """
     claims: Claims = {}
     try:
@@ -47,42 +44,38 @@ def claim_files(targets: Iterable[Target]) -> Claims:
 
 
 def release_claims(claims: Claims) -> None:
-    """Give the files back, and what is known of rows only there stays; safe to call again."""
+    """Release the claims; lines that only the hidden files have stay. May be called again."""
     for claim in claims.values():
         claim.release(keep=True)
 
 
-class _Attempts:
-    """Tries one thing after the other; the first OSError is raised when all were tried."""
-
-    def __init__(self) -> None:
-        self._first: OSError | None = None
+@contextmanager
+def _attempts() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Try several things, each in `with attempt():`; then raise the first OSError."""
+    errors: list[OSError] = []
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def attempt() -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            self._first = self._first or error
+            errors.append(error)
 
-    def __enter__(self) -> _Attempts:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None and self._first is not None:
-            raise self._first
+    yield attempt
+    if errors:
+        raise errors[0]
 
 
 class Store:
     """Rows in memory, in CSV files (row by row) and in JSON files (replaced as a whole).
 
-    What a JSON file does not have yet stands line by line in its `Claim`, raw samples included.
+    Rows that a JSON file lacks are lines of its `Claim`, raw samples included.
 
     Raises
     ------
     OSError
-        From the constructor, `add`, `replace` and `finish`, when a file cannot be written. Rows are kept in memory, and
-        the other files are written, even so.
+        From the constructor, `add`, `replace` and `finish`, if a file cannot be written. The rows stay in memory, and
+        the other files are written.
     """
 
     def __init__(
@@ -93,7 +86,7 @@ class Store:
         json_targets: Sequence[Target] = (),
         rows: Sequence[RowDict] = (),
         samples: Sequence[list[float] | None] = (),
-        claims: Claims | None = None,  # those that are held already
+        claims: Claims | None = None,
     ) -> None:
         self.run = run
         self.rows: list[RowDict] = list(rows)
@@ -102,7 +95,7 @@ class Store:
         for row in self.rows:
             self._by_configuration.setdefault(pairs.configuration_key(row), []).append(row)
         self._stale_csv = pairs.fill_comparisons(self.rows)
-        self._json_targets: list[Target] = []  # those that are no files: pipes, devices
+        self._json_targets: list[Target] = []  # pipes and devices
         self._opened: list[TextIO] = []
         self._json_cost = 0.0
         self._json_written = 0.0
@@ -123,11 +116,11 @@ class Store:
         except BaseException:
             self.close()
             raise
-        # Files first: a reader that has gone must not keep a row from them.
+        # Files first: an error of a pipe must not delay their rows.
         self._writers.sort(key=lambda writer: writer.path is None)
 
     def add(self, row: RowDict, samples: list[float] | None = None) -> int:
-        """One finished row; on disk when this returns. Its number is for `replace`."""
+        """Add a finished row, on disk on return; return its number for `replace`."""
         self.rows.append(_tidied(row))
         self.samples.append(samples)
         self._by_configuration.setdefault(pairs.configuration_key(row), []).append(row)
@@ -135,11 +128,11 @@ class Store:
         return len(self.rows) - 1
 
     def replace(self, number: int, row: RowDict, samples: list[float] | None = None) -> None:
-        """A row that was measured again takes the place of the one that `add` gave that number.
+        """Replace the row of a number by a second measurement.
 
-        A file that is written row by row gets it as one row more, whose `replaces` names the other one; whoever reads
-        leaves that one out then, and the finished files do not have it. A pipe, which nobody can rewrite, keeps the
-        first. The same row, with more to say, keeps its samples.
+        A file written row by row gets a further row, whose `replaces` names the first one; readers leave the first one
+        out, and finished files do not have it. A pipe has only the first one. The same row, with more values, keeps its
+        samples.
         """
         before = self.rows[number]
         if row is before:
@@ -152,79 +145,79 @@ class Store:
         same[:] = [other for other in same if other is not before]
         self._by_configuration.setdefault(pairs.configuration_key(row), []).append(row)
         self._stale_csv = True
-        self._record(row, samples, again=True)
+        self._record(row, samples, repeated=True)
 
-    def amend(self, number: int, said: RowDict) -> None:
-        """What the row of that number says now; it is written anew with the JSON file, and in the CSV file at the end.
+    def amend(self, number: int, values: RowDict) -> None:
+        """Change values of a row; the JSON file gets them at its next replacement, the CSV file at the end.
 
-        At once: wherever an interrupt comes, the row is whole, and what was written before is known to be stale.
+        An interrupt at any point leaves a whole row, and the files marked as stale.
         """
         self._stale_csv = True
-        self.rows[number].update(schema.normalise_row(self.rows[number] | said))
+        self.rows[number].update(schema.normalise_row(self.rows[number] | values))
 
-    def _record(self, row: RowDict, samples: list[float] | None, *, again: bool = False) -> None:
-        """Write a new row down wherever that can be done."""
+    def _record(self, row: RowDict, samples: list[float] | None, *, repeated: bool = False) -> None:
+        """Write a new row to all files."""
         same = self._by_configuration[pairs.configuration_key(row)]
         others = [other for other in same if other is not row]
         before = [dict(other) for other in others]
         pairs.fill_comparisons(same)
         self._stale_csv |= before != others
-        # The run's metadata are complete with its first row.
+        # With its first row the run's metadata are complete.
         due = len(self.rows) == 1 or self._json_is_due()
-        with _Attempts() as attempts:
+        with _attempts() as attempt:
             for _, claim in self._json_files:
-                with attempts.one():
-                    due |= not claim.append(json_file.row_text(row, samples) + "\n")  # somebody else has removed it
+                with attempt():
+                    due |= not claim.append(json_file.row_text(row, samples) + "\n")  # another process removed it
             for writer in self._writers:
-                if again and writer.path is None:
+                if repeated and writer.path is None:
                     continue
-                with attempts.one():
+                with attempt():
                     writer.append(row)
             if due:
-                with attempts.one():
+                with attempt():
                     self._write_json()
 
     def write_metadata(self) -> None:
-        """What was put into `run` stands in the JSON files when this returns; pipes get it with the rest."""
+        """Write `run` to the JSON files; pipes get it at the end."""
         self._write_json()
 
     def _json_is_due(self) -> bool:
         return time.monotonic() - self._json_written >= max(_JSON_MIN_SECONDS, self._json_cost / _JSON_SHARE)
 
     def finish(self, status: str) -> None:
-        """The run has ended: comparisons everywhere, JSON complete, files read back and closed."""
+        """End the run: fill comparisons, write and read back the files, and close them."""
         self.run["status"] = status
         self.run["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            with _Attempts() as attempts:
+            with _attempts() as attempt:
                 for writer in self._writers:
-                    with attempts.one():
+                    with attempt():
                         writer.finish(self.rows, stale=self._stale_csv)
                         if writer.path is not None:
                             _read_back(writer.path, csv_file.read_csv, len(self.rows))
-                with attempts.one():
+                with attempt():
                     self._write_json(last=True)
                 for target, claim in self._json_files:
-                    with attempts.one():
+                    with attempt():
                         _read_back(target, lambda path: json_file.read_json(path)[0], len(self.rows))
                         claim.clear()
         finally:
             self.close()
 
     def _write_json(self, *, last: bool = False) -> None:
-        """Replace the files; pipes get the `last` document only, whose lines are kept until it was read back."""
+        """Replace the JSON files; pipes get only the `last` document."""
         if not self._json_targets and not self._json_files:
             return
         started = time.monotonic()
         document = json_file.json_text(self.rows, self.samples, self.run)
-        with _Attempts() as attempts:
+        with _attempts() as attempt:
             for path, claim in self._json_files:
-                with attempts.one():
+                with attempt():
                     atomic_write(path, document)
                     if not last:
                         claim.clear()
             for target in self._json_targets:
-                with attempts.one():
+                with attempt():
                     if isinstance(target, Path):
                         atomic_write(target, document)
                     elif last:
@@ -237,38 +230,38 @@ class Store:
         return self._claims.get(os.path.realpath(target)) if isinstance(target, Path) else None
 
     def _opened_once(self, target: Target) -> Target:
-        """A pipe gets one document, at the end, and its reader no end before."""
+        """Open a pipe, which gets one document at the end."""
         if not isinstance(target, Path) or not is_stream(target):
             return target
         self._opened.append(target.open("a", encoding="utf-8"))
         return self._opened[-1]
 
     def rescue(self) -> str:
-        """All rows as CSV text: the last resort when nothing can be written."""
+        """Return all rows as CSV text, if no file can be written."""
         return csv_file.csv_text(self.rows)
 
     def close(self) -> None:
-        """Close the files; safe to call again."""
+        """Close the files; may be called again."""
         closable: list[CsvWriter | TextIO] = [*self._writers, *self._opened]
-        for held in closable:
+        for file in closable:
             with suppress(OSError):
-                held.close()
+                file.close()
         release_claims(self._claims)
 
 
 def _tidied(row: RowDict) -> RowDict:
-    """The row as files hold it, in place: what callers show is what was written."""
-    whole = schema.normalise_row(row)
+    """Normalise a row in place: callers see what was written."""
+    values = schema.normalise_row(row)
     row.clear()
-    row.update(whole)
+    row.update(values)
     return row
 
 
 def _read_back(path: Path, read: Callable[[Path], Sequence[RowDict]], count: int) -> None:
-    """OSError when a file that was written does not give its rows back."""
+    """Raise OSError if a written file does not return its rows."""
     try:
-        found = len(read(path))
+        rows_read = len(read(path))
     except ValueError as error:
         raise OSError(errno.EIO, f"what was written cannot be read back: {error}", str(path)) from None
-    if found != count:
-        raise OSError(errno.EIO, f"what was written cannot be read back: {found} rows of {count}", str(path))
+    if rows_read != count:
+        raise OSError(errno.EIO, f"what was written cannot be read back: {rows_read} rows of {count}", str(path))

@@ -13,14 +13,13 @@ from bwprof.text.parsing import escape_controls
 if TYPE_CHECKING:
     import pandas as pd
 
-NOTHING = "-"  # a cell of which nothing is known
-
-_LONGEST = 600  # letters of a cell or a line: what is longer is damage, or an attack
+NOTHING = "-"  # an unknown cell
+_LONGEST = 600  # characters of a cell or a line
 
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph; a `lead` is what the reader came for."""
+    """A paragraph; a `lead` is emphasized."""
 
     text: str
     lead: bool = False
@@ -28,7 +27,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list; `numbered` where the order counts."""
+    """A list, `numbered` or not."""
 
     lines: tuple[str, ...]
     numbered: bool = False
@@ -36,7 +35,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class FactList:
-    """Names and what they are; a `lead` holds the few figures that stand above all others."""
+    """Names and values; a `lead` is emphasized."""
 
     pairs: tuple[tuple[str, str], ...]
     lead: bool = False
@@ -44,23 +43,23 @@ class FactList:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What is typed, or printed, letter by letter."""
+    """Text in a fixed-width font."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentTable:
-    """Lines under headings.
+    """A table.
 
     Attributes
     ----------
     numbers : frozenset of str
-        The headings of columns that are aligned to the right, and sorted as numbers.
+        Headings of the columns that are aligned to the right and sorted as numbers.
     tools : bool
-        Whether a page lets its reader search it.
+        Whether a page has a search field for it.
     wordy : bool
-        Whether its cells are sentences: a narrow page puts them below each other.
+        Whether its cells are sentences, which a narrow page stacks.
     """
 
     headings: tuple[str, ...]
@@ -73,7 +72,7 @@ class DocumentTable:
 
 @dataclass(frozen=True, slots=True)
 class SvgPicture:
-    """A picture as matplotlib's SVG; `text` says what it shows to those who cannot see it."""
+    """A picture as matplotlib's SVG; `text` describes it to readers who cannot see it."""
 
     name: str
     svg: str
@@ -86,7 +85,7 @@ Block = Paragraph | Items | FactList | Code | DocumentTable | SvgPicture
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what stands under it; `name` is what links to it."""
+    """A heading and its blocks; links use `name`."""
 
     name: str
     title: str
@@ -95,7 +94,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A whole report."""
+    """A report."""
 
     title: str
     subtitle: str
@@ -103,7 +102,7 @@ class Document:
     lead: tuple[Block, ...] = field(default=())
 
     def pictures(self) -> list[SvgPicture]:
-        """All of them, in the order in which they stand."""
+        """Return all pictures, in their order."""
         return [block for section in self.sections for block in _within(section) if isinstance(block, SvgPicture)]
 
 
@@ -116,31 +115,31 @@ def _within(section: Section) -> Iterable[Block]:
 
 
 def make_section(name: str, title: str, *blocks: Block | Section | None) -> Section | None:
-    """A section of the blocks that are there; None where none is."""
-    held = tuple(block for block in blocks if block is not None)
-    return Section(name, title, held) if held else None
+    """Return a section of the blocks that are not None; None without any."""
+    present = tuple(block for block in blocks if block is not None)
+    return Section(name, title, present) if present else None
 
 
 def present_sections(sections: Iterable[Section | None]) -> tuple[Section, ...]:
-    """The sections that there are."""
-    return tuple(one for one in sections if one is not None)
+    """Return the sections that are not None."""
+    return tuple(section for section in sections if section is not None)
 
 
 def make_paragraph(text: str) -> Paragraph | None:
-    """A paragraph; None of no words."""
+    """Return a paragraph; None for no text."""
     return Paragraph(text) if text else None
 
 
 def make_list(lines: Iterable[str], *, numbered: bool = False) -> Items | None:
-    """A list; None of an empty one."""
-    found = tuple(lines)
-    return Items(found, numbered) if found else None
+    """Return a list; None without lines."""
+    present = tuple(lines)
+    return Items(present, numbered) if present else None
 
 
 def make_facts(pairs: Iterable[tuple[str, object]]) -> FactList | None:
-    """Those of which something is known; None where of none."""
-    found = tuple((name, str(value)) for name, value in pairs if not is_missing(value) and str(value))
-    return FactList(found) if found else None
+    """Return the facts that are known; None without any."""
+    known = tuple((name, str(value)) for name, value in pairs if not is_missing(value) and str(value))
+    return FactList(known) if known else None
 
 
 def make_table(
@@ -152,40 +151,35 @@ def make_table(
     tools: bool = False,
     wordy: bool = False,
 ) -> DocumentTable | None:
-    """A table of text; None of one without lines."""
-    found = tuple(tuple(NOTHING if is_missing(cell) or cell == "" else str(cell) for cell in line) for line in lines)
-    return DocumentTable(tuple(headings), found, frozenset(numbers), caption, tools, wordy) if found else None
+    """Return a table; None without lines."""
+    cells = tuple(tuple(NOTHING if is_missing(cell) or cell == "" else str(cell) for cell in line) for line in lines)
+    return DocumentTable(tuple(headings), cells, frozenset(numbers), caption, tools, wordy) if cells else None
 
 
 def make_frame_table(
     data: pd.DataFrame, *, numbers: Iterable[str] = (), caption: str = "", tools: bool = False, wordy: bool = False
 ) -> DocumentTable | None:
-    """A table of a frame of words; None of an empty one."""
+    """Return a frame as a table; None for an empty frame."""
     lines = data.itertuples(index=False, name=None)
     return make_table(list(map(str, data.columns)), lines, numbers=numbers, caption=caption, tools=tools, wordy=wordy)
 
 
 def to_printable(text: str) -> str:
-    """Text as any report can hold it: control characters spelt out, and cut where nobody reads on."""
-    said = escape_controls(text)
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}\u2026 ({len(said)} characters)"
+    """Escape control characters, and cut text after 600 characters."""
+    printable = escape_controls(text)
+    return printable if len(printable) <= _LONGEST else f"{printable[:_LONGEST]}\u2026 ({len(printable)} characters)"
 
 
-_HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=[A-Za-z#])")  # what begins a tag, or stands for a letter
-
+_HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=[A-Za-z#])")  # begin a tag or an entity
 _TICKS = re.compile(r"`+")
-
 _SPECIAL = re.compile(r"[\\`*\[\]|~]")
-
-_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # within a word it means nothing
-
+_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # no markup within a word
 _FIRST = re.compile(r"^(\s*)([-+#=>]|\d+[.)])(?=\s|$|[-=#])")
-
 _LINK = re.compile(r"(?i)\b(https?|ftp|mailto)(:)|(www)(\.)|(?<=\w)(@)(?=\w)")
 
 
 def to_markdown(document: Document, link: Callable[[SvgPicture], str]) -> str:
-    """The whole text; `link` says where a picture is."""
+    """Return a document as Markdown; `link` returns a picture's address."""
     parts = [f"# {_text(document.title)}", _text(document.subtitle), *(_block(block, link) for block in document.lead)]
     for section in document.sections:
         parts += _section(section, link, 2)
@@ -200,18 +194,18 @@ def _section(section: Section, link: Callable[[SvgPicture], str], level: int) ->
 
 
 def _text(text: str) -> str:
-    """Text that means nothing to Markdown, nor to the HTML that it becomes, in a line."""
-    said = " ".join(to_printable(text).split())
-    said = _HTML.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;", said)
-    said = _SPECIAL.sub(r"\\\g<0>", said)
-    said = _UNDERSCORE.sub(r"\\_", said)
-    # An address is text: what was measured makes no links.
-    return _LINK.sub(lambda found: found[0].translate({ord(letter): f"&#{ord(letter)};" for letter in ":.@"}), said)
+    """Escape markup of Markdown and HTML in a line of text."""
+    escaped = " ".join(to_printable(text).split())
+    escaped = _HTML.sub(lambda match: "&lt;" if match[0] == "<" else "&amp;", escaped)
+    escaped = _SPECIAL.sub(r"\\\g<0>", escaped)
+    escaped = _UNDERSCORE.sub(r"\\_", escaped)
+    # Addresses in measured names must not become links.
+    return _LINK.sub(lambda match: match[0].translate({ord(letter): f"&#{ord(letter)};" for letter in ":.@"}), escaped)
 
 
 def _line(text: str) -> str:
-    """A line that is no heading, no list and no rule."""
-    return _FIRST.sub(lambda found: f"{found[1]}{found[2][:-1]}\\{found[2][-1]}", _text(text))
+    """Escape also what would begin a heading, a list or a rule."""
+    return _FIRST.sub(lambda match: f"{match[1]}{match[2][:-1]}\\{match[2][-1]}", _text(text))
 
 
 def _block(block: Block, link: Callable[[SvgPicture], str]) -> str:
@@ -231,10 +225,10 @@ def _block(block: Block, link: Callable[[SvgPicture], str]) -> str:
     return f"![{_text(block.text)}]({link(block)}){caption}"
 
 
-def _table(found: DocumentTable) -> str:
-    rule = "|".join("---:" if heading in found.numbers else "---" for heading in found.headings)
-    lines = [_row(found.headings), f"|{rule}|", *map(_row, found.lines)]
-    head = f"{_line(found.caption)}\n\n" if found.caption else ""
+def _table(table: DocumentTable) -> str:
+    rule = "|".join("---:" if heading in table.numbers else "---" for heading in table.headings)
+    lines = [_row(table.headings), f"|{rule}|", *map(_row, table.lines)]
+    head = f"{_line(table.caption)}\n\n" if table.caption else ""
     return head + "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Lists of things with names, which show themselves as a table."""
+"""Lists of named items that display as a table in a terminal and in a notebook."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from bwprof.text.parsing import describe_unknown
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_HTML, _WIDEST_HTML = 200, 400  # lines of a table, letters of a cell
+_MOST_HTML, _WIDEST_HTML = 200, 400  # lines of a table, characters of a cell
 
-# No colours: the notebook's theme has them. Its style puts cells on the right, which suits numbers alone.
+# Notebooks align cells to the right, which suits numbers alone.
 _STYLE = "<style>.bwprof table td, .bwprof table th {text-align: left}</style>"
 
 
 class Listing(list[dict[str, Any]]):
-    """A list of dicts that can also be indexed by a name, and is shown as a table."""
+    """A list of dicts that can also be indexed by a name, and displays as a table."""
 
     kind = "item"
-    widest = 60  # letters of a cell as text: the rest is in the item itself
+    widest = 60  # characters of a cell in the text
 
     def names_of(self, item: dict[str, Any]) -> Sequence[str]:
-        """What an item is called; the first that has a name is meant by it."""
+        """Return an item's names, the main one first; a name finds the first item that has it."""
         return (str(item["name"]),)
 
     def cells(self, item: dict[str, Any]) -> dict[str, str]:
-        """An item's line in the table, by heading."""
+        """Return an item's line of the table, by heading."""
         return {name: str(value) for name, value in item.items()}
 
     @overload
@@ -45,15 +45,15 @@ class Listing(list[dict[str, Any]]):
         raise KeyError(describe_unknown(self.kind, key, self.names()))
 
     def __contains__(self, key: object) -> bool:
-        """Whether an item, or one of that name, is there."""
+        """Return whether the list has an item, or an item of that name."""
         return any(key in self.names_of(item) for item in self) if isinstance(key, str) else super().__contains__(key)
 
     def names(self) -> list[str]:
-        """The names, each item's first."""
+        """Return each item's main name."""
         return [self.names_of(item)[0] for item in self]
 
     def frame(self) -> pd.DataFrame:
-        """The table as a pandas frame."""
+        """Return the table as a pandas frame."""
         import pandas as pd
 
         return pd.DataFrame([self.cells(item) for item in self])
@@ -66,7 +66,7 @@ class Listing(list[dict[str, Any]]):
 
 
 def format_table(lines: Sequence[dict[str, str]], widest: int = Listing.widest) -> str:
-    """Lines under their headings, in columns; of a cell no more than the `widest` letters."""
+    """Align lines under their headings, each cell cut to `widest` characters."""
     if not lines:
         return ""
     cells = [list(lines[0]), *([_cut(cell, widest) for cell in line.values()] for line in lines)]
@@ -76,25 +76,25 @@ def format_table(lines: Sequence[dict[str, str]], widest: int = Listing.widest) 
 
 
 def format_html_table(lines: Sequence[dict[str, str]], caption: str = "", *, named: bool = False) -> str:
-    """The same for a notebook, which shows it as one of pandas, with words on the left; `named`: by its first column.
+    """Format lines as an HTML table in pandas' style: at most 200 lines, the first and the last ones.
 
-    It is as bounded as those: of many lines the first and the last, of a long cell its begin.
+    `named` makes the first column a heading.
     """
     from html import escape
 
     def row(cells: Iterable[str], heads: int) -> str:
-        tags = [("th" if place < heads else "td", cell) for place, cell in enumerate(cells)]
+        tags = [("th" if column < heads else "td", cell) for column, cell in enumerate(cells)]
         return f"<tr>{''.join(f'<{tag}>{escape(_cut(cell, _WIDEST_HTML))}</{tag}>' for tag, cell in tags)}</tr>"
 
     half = _MOST_HTML // 2
-    shown = [row(line.values(), named) for line in (lines if len(lines) <= _MOST_HTML else lines[:half])]
+    rows = [row(line.values(), named) for line in (lines if len(lines) <= _MOST_HTML else lines[:half])]
     if len(lines) > _MOST_HTML:
-        shown.append(row(["\u2026"] * len(lines[0]), named))
-        shown += [row(line.values(), named) for line in lines[-half:]]
+        rows.append(row(["\u2026"] * len(lines[0]), named))
+        rows += [row(line.values(), named) for line in lines[-half:]]
         caption = f"{caption} ({len(lines)} lines)".strip()
     parts = [f"<caption>{escape(_cut(caption, _WIDEST_HTML))}</caption>"] if caption else []
     if lines:
-        parts += [f"<thead>{row(lines[0], len(lines[0]))}</thead>", f"<tbody>{''.join(shown)}</tbody>"]
+        parts += [f"<thead>{row(lines[0], len(lines[0]))}</thead>", f"<tbody>{''.join(rows)}</tbody>"]
     return f'<div class="bwprof">{_STYLE}<table border="1" class="dataframe">{"".join(parts)}</table></div>'
 
 

@@ -1,4 +1,4 @@
-"""Words and tables for a terminal, and plain ASCII ones where there is no terminal."""
+"""Text and tables for a terminal, and plain ASCII tables elsewhere."""
 
 from __future__ import annotations
 
@@ -14,44 +14,35 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 PLAIN_WIDTH = 120
-
-_BROAD = 10_000  # no table is
-
-_LEAST_WIDTH = 100  # below that the headings of a table of numbers are stacks of letters
-
-_LEAST_PROSE = 30  # letters of a line of a column of sentences
+_UNLIMITED = 10_000  # wider than any table
+_LEAST_WIDTH = 100  # in a narrower table of numbers the headings fold into single letters
+_LEAST_PROSE = 30  # characters per line of a column of sentences
 
 
 class EscapingStream:
-    """A stream for words of any origin: control characters are spelt out, not sent to the terminal.
-
-    What sends them on purpose writes to `obeyed`, and spells out itself whatever comes from elsewhere.
-    """
+    """A stream that escapes control characters; `unescaped` is the stream behind it."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.obeyed: TextIO = getattr(stream, "obeyed", stream)  # once is enough: commands call each other
+        self.unescaped: TextIO = getattr(stream, "unescaped", stream)  # commands call each other: escape once
 
     def write(self, text: str) -> int:
-        return self.obeyed.write(escape_controls(text))
+        return self.unescaped.write(escape_controls(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.obeyed, name)
+        return getattr(self.unescaped, name)
 
 
 def escape_stream(stream: TextIO) -> TextIO:
-    """Return `stream` for words: control characters in them are spelt out."""
+    """Return a stream that escapes control characters and writes to `stream`."""
     return cast("TextIO", EscapingStream(stream))
 
 
 def make_console(stream: TextIO) -> Console:
-    """A console on a stream: colours on a terminal only (and not with NO_COLOR), a fixed width elsewhere.
-
-    Control characters in the strings that it is given are spelt out.
-    """
+    """Return a console that escapes control characters; with colours on a terminal only, elsewhere 120 wide."""
     from rich.console import Console
 
     class OurConsole(Console):
@@ -59,78 +50,80 @@ def make_console(stream: TextIO) -> Console:
             return super().render_str(escape_controls(text), **options)
 
         def on_broken_pipe(self) -> None:
-            raise  # noqa: PLE0704 - called while a BrokenPipeError is handled, which `guarded` knows; not its own exit
+            raise  # noqa: PLE0704 - called while a BrokenPipeError is handled, for `guarded` instead of rich's exit
 
-    file = getattr(stream, "obeyed", stream)
+    file = getattr(stream, "unescaped", stream)
     if stream.isatty():
         return OurConsole(file=file, highlight=False, markup=False, emoji=False)
     return OurConsole(file=file, width=PLAIN_WIDTH, highlight=False, markup=False, emoji=False, color_system=None)
 
 
-def print_fitted(screen: Console, found: RenderableType, spare: Sequence[str] = ()) -> None:
-    """Print words, or a table: as it is where it fits the screen, else without columns of `spare`, the first ones
-    first, and says so. One that does not fit all the same is as wide as it is elsewhere: words stay whole.
-    """
-    from rich.measure import Measurement
+def print_fitted(screen: Console, renderable: RenderableType, spare: Sequence[str] = ()) -> None:
+    """Print text or a table; leave out columns of `spare`, the first ones first, until the table fits, and name them.
 
-    if isinstance(found, str):
-        screen.print(found)
+    A table that is still too wide is printed in full width.
+    """
+    if isinstance(renderable, str):
+        screen.print(renderable)
         return
-    narrowed, left_out = _narrowed(screen, cast("Table", found), spare) if spare else (found, ())
-    needed = Measurement.get(screen, screen.options.update(max_width=_BROAD), narrowed)
-    folds = needed.minimum <= screen.width >= _LEAST_WIDTH or _prose(narrowed) >= needed.maximum - screen.width
-    if needed.maximum <= screen.width or folds:
-        screen.print(narrowed)
+    full = cast("Table", renderable)
+    table, left_out = _leave_out(screen, full, spare)
+    least, most = _widths(screen, table)
+    folds = least <= screen.width >= _LEAST_WIDTH or _foldable_width(table) >= most - screen.width
+    if most <= screen.width or folds:
+        screen.print(table)
     else:
         text = io.StringIO()
-        make_console(text).print(narrowed)
+        make_console(text).print(table)
         screen.file.write(text.getvalue())
     if left_out:
         names = ", ".join(name.replace("\n", " ") for name in left_out)
-        whole = Measurement.get(screen, screen.options.update(max_width=_BROAD), found).maximum
-        screen.print(f"({whole} columns have room for {names}, too)")
+        screen.print(f"({_widths(screen, full)[1]} columns have room for {names}, too)")
 
 
-def _prose(found: RenderableType) -> int:
-    """By how many letters a table can be narrowed so that only its sentences are folded, which one column has."""
-    columns = cast("Table", found).columns
-    widths = sorted(max(len(str(cell)) for cell in column.cells) for column in columns if column.justify != "right")
+def _widths(screen: Console, table: Table) -> tuple[int, int]:
+    """Return the least and the full width of a table."""
+    from rich.measure import Measurement
+
+    measured = Measurement.get(screen, screen.options.update(max_width=_UNLIMITED), table)
+    return measured.minimum, measured.maximum
+
+
+def _foldable_width(table: Table) -> int:
+    """Return how many characters a table shrinks by if only its widest text column folds."""
+    columns = [column for column in table.columns if column.justify != "right"]
+    widths = sorted(max(len(str(cell)) for cell in column.cells) for column in columns)
     return widths[-1] - max([_LEAST_PROSE, *widths[:-1]]) if widths else 0
 
 
-def _narrowed(screen: Console, found: Table, spare: Sequence[str]) -> tuple[Table, Sequence[str]]:
-    """A table, made by `table`, without so many of its spare columns that it fits, and their headings; the table and
-    none where it cannot.
-    """
-    from rich.measure import Measurement
-
-    roomy = screen.options.update(max_width=_BROAD)
-    there = [name for name in spare if any(column.header == name for column in found.columns)]
-    for count in range(len(there) + 1):
-        made = _without(screen, found, there[:count])
-        if Measurement.get(screen, roomy, made).maximum <= screen.width:
-            return made, there[:count]
-    return found, ()
+def _leave_out(screen: Console, table: Table, spare: Sequence[str]) -> tuple[Table, Sequence[str]]:
+    """Leave out as many spare columns as needed to fit the screen: the table and their headings."""
+    headers = [str(column.header) for column in table.columns]
+    spare = [name for name in spare if name in headers]
+    for count in range(len(spare) + 1):
+        narrower = _without(screen, table, spare[:count]) if spare else table
+        if _widths(screen, narrower)[1] <= screen.width:
+            return narrower, spare[:count]
+    return table, ()
 
 
-def _without(screen: Console, found: Table, names: Sequence[str]) -> Table:
-    kept = [column for column in found.columns if column.header not in names]
-    numbers = [str(column.header) for column in kept if column.justify == "right"]
-    made = new_table(screen, str(found.title or ""), [str(column.header) for column in kept], numbers=numbers)
-    for cells in zip(*(column.cells for column in kept), strict=True):
-        made.add_row(*cells)
-    return made
+def _without(screen: Console, table: Table, names: Sequence[str]) -> Table:
+    columns = [column for column in table.columns if column.header not in names]
+    numbers = [str(column.header) for column in columns if column.justify == "right"]
+    narrower = new_table(screen, str(table.title or ""), [str(column.header) for column in columns], numbers=numbers)
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        narrower.add_row(*cells)
+    return narrower
 
 
 def new_table(screen: Console, title: str, headers: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:
-    """An empty table; the columns in `numbers` are aligned to the right."""
+    """Return an empty table; the columns in `numbers` are aligned to the right."""
     from rich import box
     from rich.table import Table
 
-    style = box.SIMPLE_HEAD if screen.is_terminal and not screen.legacy_windows else box.ASCII2
-    result = Table(
+    table = Table(
         title=title or None,
-        box=style,
+        box=box.SIMPLE_HEAD if screen.is_terminal and not screen.legacy_windows else box.ASCII2,
         title_justify="left",
         show_edge=False,
         padding=(0, 1),
@@ -139,8 +132,8 @@ def new_table(screen: Console, title: str, headers: Sequence[str], *, numbers: S
     )
     for header in headers:
         right = header in numbers
-        result.add_column(header, justify="right" if right else "left", overflow="fold", no_wrap=right)
-    return result
+        table.add_column(header, justify="right" if right else "left", overflow="fold", no_wrap=right)
+    return table
 
 
 def print_table(
@@ -152,34 +145,45 @@ def print_table(
     spare: Sequence[str] = (),
     title: str = "",
 ) -> None:
-    """Print rows of words under their headers, as `show` prints a `table`."""
-    grid = new_table(screen, title, headers, numbers=numbers)
+    """Print rows under their headers; see `new_table` and `print_fitted`."""
+    table = new_table(screen, title, headers, numbers=numbers)
     for cells in rows:
-        grid.add_row(*cells)
-    print_fitted(screen, grid, spare)
+        table.add_row(*cells)
+    print_fitted(screen, table, spare)
 
 
 def format_ascii_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> str:
-    """What a console that is no terminal prints of such a `table`, a hundred times as fast: for a row of each of many
-    names. Cells of the first column alone may be of several lines, or wider than there is room for.
+    """Format a table as `make_console` prints it outside a terminal, a hundred times as fast.
+
+    Only cells of the first column may have several lines, or be wider than the room there is.
     """
     from rich.cells import cell_len
-    from rich.text import Text
 
-    screen = make_console(io.StringIO())
     split = [[escape_controls(cell).split("\n") for cell in row] for row in [headers, *rows]]
     widths = [max(cell_len(line) for cell in column for line in cell) for column in zip(*split, strict=True)]
     widths[0] = min(widths[0], PLAIN_WIDTH - sum(widths[1:]) - 2 * len(widths[1:]))
     right = [header in numbers for header in headers]
+
+    def align(cells: list[str]) -> str:
+        padding = [" " * (width - cell_len(cell)) for width, cell in zip(widths, cells, strict=True)]
+        columns = zip(cells, padding, right, strict=True)
+        return " |".join(pad + cell if to_right else cell + pad for cell, pad, to_right in columns) + "\n"
+
     lines = []
-    for cells in split:
-        first = cells[0]
-        if any("\t" in line or cell_len(line) > widths[0] for line in first):
-            first = [line.plain for line in Text("\n".join(first)).wrap(screen, widths[0], overflow="fold")]
-        for height, line in enumerate(first):
-            texts = [line, *("\n".join(cell) if height == 0 else "" for cell in cells[1:])]
-            padding = [" " * (width - cell_len(text)) for width, text in zip(widths, texts, strict=True)]
-            both = zip(texts, padding, right, strict=True)
-            lines.append(" |".join(pad + text if to_right else text + pad for text, pad, to_right in both) + "\n")
+    for first, *others in split:
+        rest = ["\n".join(cell) for cell in others]
+        for height, line in enumerate(_fold(first, widths[0])):
+            lines.append(align([line, *(rest if height == 0 else [""] * len(rest))]))
     ruler = "-+".join("-" * width for width in widths) + "\n"
     return "".join([lines[0], ruler, *lines[1:]])
+
+
+def _fold(lines: list[str], width: int) -> list[str]:
+    """Fold a cell's lines as rich does, if any is too wide."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    if not any("\t" in line or cell_len(line) > width for line in lines):
+        return lines
+    wrapped = Text("\n".join(lines)).wrap(make_console(io.StringIO()), width, overflow="fold")
+    return [line.plain for line in wrapped]

@@ -183,7 +183,7 @@ def _make_frame(
 
 def _column(values: Sequence[Any], place: Any, kind: results_columns.ValueKind = "text") -> Any:
     """Make a column in which the row at `place[i]` has `values[place[i]]`."""
-    dtype: Any = {"text": "category", "truth": "boolean"}.get(kind, "Int64")
+    dtype: Any = {"text": "category", "boolean": "boolean"}.get(kind, "Int64")
     return pd.Series(values, dtype=dtype).take(place).array
 
 
