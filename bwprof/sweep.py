@@ -13,11 +13,10 @@ from bwprof.errors import SweepError
 from bwprof.hardware import Device
 from bwprof.results import reader, schema
 from bwprof.results.atomic import Claim, is_plain_target
-from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check as check_roofs
+from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.runs import callables
-from bwprof.runs.api import ProgressArgument, RunOptions, run
-from bwprof.runs.plan import SweepRequest, axes_of, caches_of, whole_numbers
+from bwprof.runs.api import ProgressArgument, RunOptions, run_sweep
+from bwprof.runs.plan import SweepRequest, expand_caches, parse_axes, parse_whole_numbers
 from bwprof.text.parsing import (
     check_mapping,
     describe_unknown,
@@ -213,21 +212,21 @@ def sweep(
         call_options |= {"timer": timer, "counters": counters, "metrics": parse_names("metrics", metrics)}
         call_request = callables.CallRequest(
             operations,
-            axes_of(merge_keywords(grid, params, "grid")),
+            parse_axes(merge_keywords(grid, params, "grid")),
             call_options,
-            caches_of(parse_names("cache", cache)),
+            expand_caches(parse_names("cache", cache)),
             backend,
             cast("Device", device),
             (*_option_names(), *callables.OPTIONS),
             frozenset(grid or ()),
             **stop,
         )
-        return callables.run(call_request, options)
+        return callables.sweep_callable(call_request, options)
     params = merge_keywords(grid, params, "grid")
     _check_names(params, label_columns)
     request = SweepRequest(
         operations=parse_names("operations", operations),
-        params={name: whole_numbers(name, value) for name, value in params.items()},
+        params={name: parse_whole_numbers(name, value) for name, value in params.items()},
         kv_lens=registry.parse_lengths(kv_lens),
         precisions=parse_names("precision", precision),
         variants=parse_names("variant", variant),
@@ -243,7 +242,7 @@ def sweep(
         only=parse_names("only", only),
         **stop,
     )
-    return run(request, options)
+    return run_sweep(request, options)
 
 
 def _option_names() -> list[str]:
@@ -318,7 +317,7 @@ def benchmark_bandwidth(
     request = SweepRequest(
         suite=None if suite is None else str(suite), only=parse_names("only", only), backend=backend, device=device
     )
-    frame = run(request, RunOptions(roofs=False, progress=progress))
+    frame = run_sweep(request, RunOptions(roofs=False, progress=progress))
     failed = frame[frame["status"] == "failed"]
     if len(failed):
         first = failed.iloc[0]

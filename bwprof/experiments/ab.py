@@ -17,11 +17,11 @@ from bwprof.experiments.ab_run import PlaceRequest
 from bwprof.experiments.ab_session import DEFAULT_GATE, DEFAULT_REL_CI, DEFAULT_SECONDS, FAILED, StopRule
 from bwprof.experiments.ab_sides import ABTask, Call, CallSide, is_call
 from bwprof.hardware import Device
-from bwprof.measuring.callables import check_callable, name_of
+from bwprof.measuring.callables import check_callable, name_callable
 from bwprof.measuring.operation import Spec
 from bwprof.runs import plan
-from bwprof.runs.interrupts import Unasked
-from bwprof.runs.plan import axes_of, caches_of, product, whole_numbers
+from bwprof.runs.interrupts import NoInterrupts
+from bwprof.runs.plan import expand_caches, iterate_points, parse_axes, parse_whole_numbers
 from bwprof.text.parsing import (
     describe_unknown,
     nearest_name,
@@ -97,7 +97,7 @@ def _make_specs(text: str, options: ABOptions, backend: str) -> list[Spec]:
         raise ValueError(describe_unknown(f"variant of {operation} on {backend}", variant, known))
     request = plan.SweepRequest(
         operations=(operation,),
-        params={name: whole_numbers(name, value) for name, value in options.params.items()},
+        params={name: parse_whole_numbers(name, value) for name, value in options.params.items()},
         kv_lens=options.kv_lens,
         precisions=options.precisions or (DEFAULT_PRECISION,),
         variants=(variant,) if variant else (),
@@ -105,7 +105,7 @@ def _make_specs(text: str, options: ABOptions, backend: str) -> list[Spec]:
         seed=options.seed,
         timer=options.timer,
     )
-    return [_name_case(spec) for spec in plan.make(request, backend).specs]
+    return [_name_case(spec) for spec in plan.make_plan(request, backend).specs]
 
 
 def _name_case(spec: Spec) -> Spec:
@@ -122,8 +122,8 @@ def _make_calls(text: str, options: ABOptions) -> list[ABTask]:
     for name, value in (("precision", options.precisions or None), ("kv_lens", options.kv_lens)):
         if value is not None:
             raise ValueError(f"{name} goes with operations, not with a function")
-    points: Sequence[dict[str, Any]] = list(product(axes_of(options.params)))
-    return [Call(text, point, cache, options.timer) for point in points for cache in caches_of(options.caches)]
+    points: Sequence[dict[str, Any]] = list(iterate_points(parse_axes(options.params)))
+    return [Call(text, point, cache, options.timer) for point in points for cache in expand_caches(options.caches)]
 
 
 SideArgument = str | Callable[[], object]
@@ -291,7 +291,7 @@ def _compare_names(
     commits: Sequence[str] = []
     with ExitStack() as stack:
         if request.apart:
-            stops = stack.enter_context(Unasked())
+            stops = stack.enter_context(NoInterrupts())
             make, commits = stack.enter_context(ab_run.open_places(request, choice, stops))
             pairs = ab_run.make_process_pairs(tasks, make)
         else:
@@ -313,8 +313,8 @@ def _compare_functions(
     threads: int | None,
     rule: StopRule,
 ) -> pd.DataFrame:
-    caches = caches_of(options.caches)
-    names = (name_of(functions[0]), name_of(functions[1]))
+    caches = expand_caches(options.caches)
+    names = (name_callable(functions[0]), name_callable(functions[1]))
     with hardware.borrow_current(*where) as (choice, device):
         if threads is not None:
             device.limit_threads(threads)

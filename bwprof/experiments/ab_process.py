@@ -16,7 +16,7 @@ from bwprof.experiments.ab_sides import SideError, SideInfo
 from bwprof.experiments.ab_worker import PROTOCOL
 from bwprof.runs import child as runs_worker
 from bwprof.runs.child import Child, ChildDiedError
-from bwprof.runs.interrupts import Stops
+from bwprof.runs.interrupts import InterruptSource
 from bwprof.runs.loop import RunTimeoutError
 from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import quote_text
@@ -70,7 +70,7 @@ class ProcessSide:
     """A side whose process starts when the side is first opened."""
 
     def __init__(
-        self, task: ab_sides.ABTask, place: Place, stops: Stops, *, turn_seconds: float = DEFAULT_TURN_SECONDS
+        self, task: ab_sides.ABTask, place: Place, stops: InterruptSource, *, turn_seconds: float = DEFAULT_TURN_SECONDS
     ) -> None:
         self._task, self._place, self._stops, self._turn_seconds = task, place, stops, turn_seconds
         self._python = place.python or sys.executable

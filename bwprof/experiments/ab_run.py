@@ -20,7 +20,7 @@ from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.verify import Expected
 from bwprof.runs import metadata
-from bwprof.runs.interrupts import Stops
+from bwprof.runs.interrupts import InterruptSource
 
 SideMaker = Callable[[int, ABTask], ProcessSide]
 Sides = Callable[[], Any]  # makes a context manager of two sides
@@ -62,7 +62,7 @@ class PlaceRequest:
 
 @contextmanager
 def open_places(
-    request: PlaceRequest, choice: Choice, stops: Stops, say: Callable[[str], object] = lambda _: None
+    request: PlaceRequest, choice: Choice, stops: InterruptSource, say: Callable[[str], object] = lambda _: None
 ) -> Iterator[tuple[SideMaker, Sequence[str]]]:
     """Check out the revisions; give the function that makes side 0 or 1, and the revisions' commits."""
     pythons = request.python * 2 if len(request.python) == 1 else request.python or (None, None)

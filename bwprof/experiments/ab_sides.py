@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from bwprof import _core, registry
 from bwprof.measuring import function as functions
-from bwprof.measuring.callables import check_callable, check_finished, name_of, waiting
+from bwprof.measuring.callables import check_callable, check_finished, name_callable, wrap_with_wait
 from bwprof.measuring.function import Subject
 from bwprof.measuring.operation import Spec
 from bwprof.text.formatting import format_bytes
@@ -175,7 +175,7 @@ class CallSide:
         poll: Callable[[], object] | None = None,
     ) -> None:
         self._device, self._function, self._poll = device, function, poll
-        self._name = name or name_of(function)
+        self._name = name or name_callable(function)
         self._subject = Subject(function, self._name, cache=cache, timer=timer, stream=stream, tried=True)
         self.returned: object = None
 
@@ -192,7 +192,7 @@ class CallSide:
             self.returned = returned
             check_finished(returned, name)
             if _core.backend_facts(self._device.backend)["runs_on_host"]:
-                function = waiting(function, returned, name)
+                function = wrap_with_wait(function, returned, name)
             self._subject = replace(self._subject, function=function, timer=timer or self._subject.timer)
             result = self._measure(_WARMUP_SAMPLES, _WARMUP_SECONDS, settled=False)
         self._subject = replace(self._subject, timer=result["timer"])
@@ -205,7 +205,7 @@ class CallSide:
     def _measure(self, samples: int, max_seconds: float, *, settled: bool) -> dict[str, Any]:
         stop = {"precision_target": _NEVER, "min_samples": samples, "max_seconds": max_seconds}
         options = stop | {"settled": settled}
-        result, _, _ = functions.timed(self._device, self._subject, options, 0.0, self._poll)
+        result, _, _ = functions.time_call(self._device, self._subject, options, 0.0, self._poll)
         return result
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from bwprof.errors import SweepError, attach_frame
 from bwprof.experiments import ablation_table, torch_peers
 from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
-from bwprof.roofs.model import RoofsArgument, check
+from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, EVERY_VARIANT, SweepRequest
 from bwprof.text.parsing import describe_unknown, merge_keywords, parse_fraction, parse_int, parse_names, parse_seconds
 
@@ -96,7 +96,7 @@ def ablation(
     >>> data["predicted_gain"].tolist()[1:]
     [1.2, 6.0]
     """
-    from bwprof.runs.api import RunOptions, run
+    from bwprof.runs.api import RunOptions, run_sweep
 
     if vs not in (None, torch_peers.TORCH):
         raise ValueError(describe_unknown("vs", str(vs), [torch_peers.TORCH]))
@@ -129,7 +129,7 @@ def ablation(
         max_seconds=parse_seconds(max_seconds, "max_seconds", from_zero=True),
     )
     try:
-        result.add_run(run(request, RunOptions(roofs=check(roofs), progress=progress)))
+        result.add_run(run_sweep(request, RunOptions(roofs=check_roofs(roofs), progress=progress)))
         if vs is not None:
             result.measure_peers("stored" if roofs == "auto" else roofs, max_seconds)
     except BaseException as error:

@@ -24,12 +24,12 @@ from bwprof.llm.figures import gain, part_from_row
 from bwprof.llm.workload import LABELS, LAYER, ModelRequest, StepPart, StepPoint
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.operation import DEFAULT_CACHE, Spec
-from bwprof.measuring.row import Context, Outcome, unmeasured
+from bwprof.measuring.row import Context, Outcome, make_unmeasured
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs.loop import Executor, doubt
+from bwprof.runs.loop import Executor, rank_doubt
 from bwprof.runs.plan import Plan
 from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import check_mapping, measured_or_none
@@ -169,7 +169,7 @@ class PiecesExecutor:
             raise RuntimeError("set_context comes before measure")
         problem = self._memory_problem(piece.point, self._context)
         if problem:
-            return unmeasured(piece, self._context, "skipped", problem)
+            return make_unmeasured(piece, self._context, "skipped", problem)
         spec = piece.spec
         if isinstance(spec, Chain):
             return self._inner.measure(spec, max_seconds, deadline)
@@ -354,7 +354,7 @@ def _find_final_rows(rows: Sequence[RowDict]) -> dict[LaunchShape, int]:
     final: dict[LaunchShape, int] = {}
     for number, row in enumerate(rows):
         shape = _measured_shape(row)
-        if shape is not None and (shape not in final or doubt(row) < doubt(rows[final[shape]])):
+        if shape is not None and (shape not in final or rank_doubt(row) < rank_doubt(rows[final[shape]])):
             final[shape] = number
     return final
 

@@ -23,7 +23,7 @@ from bwprof.llm.workload import (
     StepPoint,
     kv_format,
 )
-from bwprof.roofs.limiter import no_gain
+from bwprof.roofs.limiter import explain_no_gain
 
 StepRow = Mapping[str, Any]
 
@@ -436,7 +436,7 @@ def gain(row: StepRow, before: float, after: float) -> float:
     If something else than memory limits, a narrower format saves no time, as in `bwprof.speedup`.
     """
     factor = after / before if before else 1.0
-    return factor if no_gain(row) is None else max(factor, 1.0)
+    return factor if explain_no_gain(row) is None else max(factor, 1.0)
 
 
 # ---- what fits ----

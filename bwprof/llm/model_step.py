@@ -134,13 +134,13 @@ def model_step(
     from bwprof.analysis.prediction.catalogue import each_device
     from bwprof.llm import executor
     from bwprof.llm.result import ModelStep
-    from bwprof.roofs.model import check
+    from bwprof.roofs.model import check_roofs
     from bwprof.runs import api, metadata
     from bwprof.runs.local import LocalExecutor
     from bwprof.runs.loop import TimeBudget
 
     started = time.monotonic()
-    options = api.RunOptions(max_total_seconds, check(roofs), recalibrate, {}, output, force, progress)
+    options = api.RunOptions(max_total_seconds, check_roofs(roofs), recalibrate, {}, output, force, progress)
     case_seconds = None if max_seconds is None else parse_seconds(max_seconds, "max_seconds", from_zero=True)
     request = make_request(
         model,
@@ -177,7 +177,7 @@ def model_step(
     choice = hardware.choose_device(backend, local)
     plan = executor.make_plan(executor.list_pieces(request), max_seconds=case_seconds)
     run = metadata.describe_run(environment.new_run_id(), plan, choice, None, options.roofs)
-    frame = api.into_frame(
+    frame = api.measure_device(
         executor.list_all_pieces(request, choice.backend),
         executor.PiecesExecutor(request, LocalExecutor(choice.backend, choice.index)),
         run | {"model": request.to_dict()},

@@ -21,7 +21,7 @@ from bwprof.plot.styles import finish_axes, ink, readable, style, styles
 from bwprof.results import pairs, schema
 from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.schema import RowDict
-from bwprof.roofs.limiter import graded
+from bwprof.roofs.limiter import find_grade
 from bwprof.text.formatting import format_figure, format_short
 from bwprof.text.parsing import describe_unknown, escape_controls, measured_or_none
 
@@ -355,7 +355,7 @@ def _missing_word(row: RowDict) -> str:
 
 def _roof(row: Mapping[str, Any]) -> tuple[float | None, bool]:
     """Return the bandwidth of a row at its nearer roof, GB/s, and whether that roof is arithmetic."""
-    grade, bandwidth = graded(row), row.get("bandwidth_gb_s")
+    grade, bandwidth = find_grade(row), row.get("bandwidth_gb_s")
     if grade is not None and grade[1] and grade[0] > 0 and bandwidth:
         return measured_or_none(100 * bandwidth / grade[0]), True
     return measured_or_none(row.get("attainable_gb_s")), False

@@ -19,8 +19,8 @@ from typing import Any
 
 from bwprof import _core, hardware
 from bwprof.measuring import grade
-from bwprof.measuring.callables import leaves_of
-from bwprof.measuring.row import Context, provenance
+from bwprof.measuring.callables import iterate_leaves
+from bwprof.measuring.row import Context, describe_origin
 from bwprof.results import schema
 from bwprof.results.row import Row
 from bwprof.roofs.limiter import ABOVE_ROOF
@@ -96,7 +96,7 @@ def make_row(part: TimedPart, context: Context) -> Row:
         flops=part.flops,
         timer_floor_us=None if part.floor_ms is None else part.floor_ms * 1e3,
         arithmetic_intensity=part.flops / moved if part.flops is not None and moved else None,
-        **provenance(context),
+        **describe_origin(context),
     )
     row.update(part.labels)
     notes = list(part.notes)
@@ -112,7 +112,7 @@ def _add_times(row: schema.RowDict, part: TimedPart, context: Context, notes: li
     row.update(status="ok", time_ms=time_ms, time_ms_min=min(part.times_ms))
     if part.alike:
         statistics = _core.statistics(array("d", [ms * 1e6 for ms in part.times_ms]))
-        row["noise"] = grade.known(statistics["noise"])
+        row["noise"] = grade.nan_to_none(statistics["noise"])
         grade.flag_patterns(statistics, flags, notes)
     if time_ms > 0:
         over_ms = fmean(part.times_ms) if "bytes_vary" in flags else time_ms  # bytes and FLOPs are means there
@@ -126,13 +126,13 @@ def _add_times(row: schema.RowDict, part: TimedPart, context: Context, notes: li
 
 def _add_doubts(row: schema.RowDict, context: Context, flags: list[str], notes: list[str]) -> None:
     moved, cache = row["footprint_bytes"] or 0, context.facts.get("cache_bytes") or 0
-    above = grade.why_impossible(row)
+    above = grade.explain_impossible(row)
     if (row["pct_attainable"] or 0) > 100 * ABOVE_ROOF:
         above = f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches"
     if above:
         flags.append("above_attainable")
         notes.append(above)
-    grade.add_doubts(row, context.roofs, flags, notes)
+    grade.add_findings(row, context.roofs, flags, notes)
     if 0 < moved < cache:
         flags.append("not_cold")
         notes.append(f"its {format_bytes(moved)} fit into the cache of {format_bytes(cache)}, which may hold them")
@@ -154,7 +154,7 @@ def is_tensor(value: object) -> bool:
 
 def tensors_in(value: Any) -> Iterator[Any]:
     """Yield the tensors in arguments or results: themselves, or in lists, tuples, dicts and dataclasses."""
-    return filter(is_tensor, leaves_of(value, is_tensor))
+    return filter(is_tensor, iterate_leaves(value, is_tensor))
 
 
 def parts_of(tensor: Any) -> list[Any]:

@@ -8,13 +8,12 @@ from typing import Any
 
 from bwprof import hardware
 from bwprof.environment import new_run_id
-from bwprof.measuring.contexts import roofs_of
+from bwprof.measuring.contexts import find_roofs
 from bwprof.measuring.row import Context
 from bwprof.profiler.torch_calls import TimedPart, make_row
 from bwprof.results import foreign
 from bwprof.results.row import Row
-from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check as check_roofs
+from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.text.parsing import check_mapping, repr_short
 
 _TIMER = "torch.profiler"
@@ -161,4 +160,4 @@ def _make_context(groups: Mapping[str, _NamedEvents], roofs: RoofsArgument) -> C
     choice = hardware.choose_device(None, devices[0])
     with hardware.borrow_device(choice.backend, choice.index) as device:
         facts = hardware.device_facts(device)
-        return Context(new_run_id(), choice.backend, facts, roofs_of(device, facts, roofs, ("cold",)))
+        return Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, roofs, ("cold",)))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, hardware, registry
 from bwprof.environment import new_run_id
 from bwprof.measuring.callables import check_finished
-from bwprof.measuring.contexts import roofs_of
+from bwprof.measuring.contexts import find_roofs
 from bwprof.measuring.row import Context
 from bwprof.profiler.torch_calls import (
     WHOLE,
@@ -30,8 +30,7 @@ from bwprof.profiler.torch_calls import (
     time_calls,
     weights_of,
 )
-from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check as check_roofs
+from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.text.parsing import list_items, merge_keywords, parse_int, quote_text, repr_short
 
 if TYPE_CHECKING:
@@ -360,7 +359,7 @@ def profile(
     choice = hardware.choose_current(*((_host_backend(), None) if place is None else (None, place)))
     with _preserve_random_state(torch, choice), hardware.borrow_device(choice.backend, choice.index) as device:
         facts = hardware.device_facts(device)
-        context = Context(new_run_id(), choice.backend, facts, roofs_of(device, facts, roofs, ("cold",)))
+        context = Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, roofs, ("cold",)))
         for _ in range(warmup):
             call()
         with Hooks(torch, watched) as hooks:

@@ -13,7 +13,7 @@ from bwprof.report import pictures
 from bwprof.report.run import ReportRun
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.results.frame import to_rows
-from bwprof.roofs.limiter import graded
+from bwprof.roofs.limiter import find_grade
 from bwprof.text.document import (
     Block,
     FactList,
@@ -160,7 +160,7 @@ def list_rows(run: ReportRun) -> Section | None:
     last += ["status"] if any(row["status"] != "ok" for row in rows) else []
     lines = []
     for row in rows:
-        grade = graded(row)
+        grade = find_grade(row)
         share = None if grade is None else format_short(grade[0], ".0f")
         figures = [row["variant"], _format_time(row["time_ms"]), format_number(row["bandwidth_gb_s"]), share]
         lines.append([*map(row.get, ("case", "precision", *names)), *figures, row["limiter"], *map(row.get, last)])

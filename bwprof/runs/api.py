@@ -23,8 +23,8 @@ from bwprof.roofs.model import RoofsArgument
 from bwprof.runs import metadata, plan
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.loop import Executor, T, TimeBudget
-from bwprof.runs.metadata import DevicePart, Settle, as_it_is
-from bwprof.runs.progress import Callback, SilentProgress, choose_progress
+from bwprof.runs.metadata import DevicePart, Finisher, finish_nothing
+from bwprof.runs.progress import CallbackProgress, SilentProgress, choose_progress
 from bwprof.runs.timeline import Timeline
 from bwprof.text.parsing import is_bool, parse_bool, parse_path, parse_seconds, quote_text, repr_short
 
@@ -85,16 +85,16 @@ class DeviceLostError(Exception):
     """Only a new process can use the device again."""
 
 
-def run(request: plan.SweepRequest, how: RunOptions) -> pd.DataFrame:
+def run_sweep(request: plan.SweepRequest, how: RunOptions) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
     started = time.monotonic()
     choices = hardware.choose_devices(request.backend, request.device)
-    made = plan.for_each(request, choices)
+    made = plan.make_plans(request, choices)
     choice, first = made[0]
     run_data = metadata.describe_run(environment.new_run_id(), first, choice, None, how.roofs)
     limits = TimeBudget(first.target_seconds, how.max_total_seconds, started, max_seconds=first.max_seconds)
-    return parts_into_frame(
-        metadata.parts_of(made, run_data),
+    return measure_devices(
+        metadata.make_parts(made, run_data),
         lambda one: LocalExecutor(one.backend, one.index, nvtx=how.nvtx),
         run_data,
         limits,
@@ -102,36 +102,36 @@ def run(request: plan.SweepRequest, how: RunOptions) -> pd.DataFrame:
     )
 
 
-def into_frame(
+def measure_device(
     items: Sequence[T],
     executor: Executor[T],
     run_data: dict[str, Any],
     limits: TimeBudget,
     how: RunOptions,
-    settle: Settle = as_it_is,
+    settle: Finisher = finish_nothing,
 ) -> pd.DataFrame:
     """Measure all of them on one device; see `parts_into_frame`."""
     choice = Choice(run_data["backend"], run_data["device_index"], run_data["device"], "", "")
-    return parts_into_frame(
+    return measure_devices(
         [DevicePart(choice, items, run_data)], lambda _choice: executor, run_data, limits, how, settle
     )
 
 
-def parts_into_frame(
+def measure_devices(
     parts: Sequence[DevicePart[T]],
     executor_of: Callable[[Choice], Executor[T]],
     run_data: dict[str, Any],
     limits: TimeBudget,
     how: RunOptions,
-    settle: Settle = as_it_is,
+    settle: Finisher = finish_nothing,
 ) -> pd.DataFrame:
     """Measure all of them, with executors that are closed afterwards; the rows, which are in `output` as well."""
     store = _store_of(run_data, how.output, force=how.force)
     wanted = how.progress
-    progress = Timeline(Callback(wanted) if callable(wanted) else choose_progress(quiet=not wanted))
+    progress = Timeline(CallbackProgress(wanted) if callable(wanted) else choose_progress(quiet=not wanted))
     with _keeping_rows(store, progress), _keeping_trace(progress, store, how.trace):
         try:
-            metadata.measure(
+            metadata.measure_parts(
                 parts,
                 executor_of,
                 store,

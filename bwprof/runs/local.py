@@ -10,7 +10,7 @@ from bwprof import _core, hardware
 from bwprof.measuring import chain as chains
 from bwprof.measuring import operation as measuring
 from bwprof.measuring.chain import Chain
-from bwprof.measuring.contexts import learned
+from bwprof.measuring.contexts import update_context
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs import obtain
@@ -74,7 +74,7 @@ class LocalExecutor:
                 poll=self._poll,
                 nvtx=self._nvtx is not False,
             )
-        self._context = learned(self._context, outcome)
+        self._context = update_context(self._context, outcome)
         if spec.cache == "cold":  # counters see nothing else: of a hot row they were not asked, and keep nothing back
             hardware.note_counting(self.device, outcome.row)
         return outcome

@@ -12,12 +12,12 @@ from typing import Any
 from bwprof import _core, registry
 from bwprof.hardware import devices
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Context, Outcome, provenance
+from bwprof.measuring.row import Context, Outcome, describe_origin
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import Roofs, RoofsArgument, match_roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs.loop import Executor, Retries, better, case_seconds, is_disturbed
+from bwprof.runs.loop import Executor, ReferenceBook, choose_better, is_disturbed, share_seconds
 from bwprof.runs.metadata import key_of_row, key_of_spec
 from bwprof.runs.progress import SilentProgress
 from bwprof.text import formatting
@@ -94,7 +94,7 @@ def _on_device(
     try:
         roofs = _roofs(executor, facts, given, {str(row["cache"]) for row in rows})
         executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(rows[0]["backend"]), facts, roofs))
-        judged = Retries()
+        judged = ReferenceBook()
         outcomes = [
             spec if isinstance(spec, str) else _measured(spec, executor, run, judged, progress) for spec in specs
         ]
@@ -113,14 +113,14 @@ def _roofs(
 
 
 def _measured(
-    spec: Spec, executor: Executor[Any], run: Mapping[str, Any], judged: Retries, progress: SilentProgress
+    spec: Spec, executor: Executor[Any], run: Mapping[str, Any], judged: ReferenceBook, progress: SilentProgress
 ) -> Outcome:
     """A row; of a disturbed one a second try may be better, as in the run."""
     progress.case(spec.title)
     found = judged.hold(executor.measure(spec, _seconds(run), None))
     if is_disturbed(found.row):
         second = judged.hold(executor.measure(spec, _seconds(run), None))
-        found = second if better(found.row, second.row) is second.row else found
+        found = second if choose_better(found.row, second.row) is second.row else found
     progress.row(found.row)
     return found
 
@@ -153,7 +153,7 @@ def _opened(
 
 def _is_the_same(row: RowDict, context: Context) -> bool:
     """Whether a device is the one that a row was measured on: by its UUID, else by the machine's name."""
-    here = provenance(context)
+    here = describe_origin(context)
     if row.get("device_uuid") and here["device_uuid"]:
         return bool(row["device_uuid"] == here["device_uuid"])
     return not row.get("hostname") or row["hostname"] == here["hostname"]
@@ -215,4 +215,4 @@ def _seconds(run: Mapping[str, Any]) -> float:
     target, most = finite_or_none(run.get("target_seconds")), finite_or_none(run.get("max_seconds"))
     plan = run.get("plan")
     count = len(plan) if isinstance(plan, list) and plan else 1
-    return case_seconds(math.inf if target is None else target, count, most)
+    return share_seconds(math.inf if target is None else target, count, most)
