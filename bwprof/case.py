@@ -13,11 +13,10 @@ from bwprof.costs import Cost
 from bwprof.environment import new_run_id
 from bwprof.hardware import Device
 from bwprof.measuring.contexts import Contexts
-from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Spec, finished
+from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Spec, finish_row
 from bwprof.measuring.row import Context, add_work
 from bwprof.results.row import Row
-from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check as check_roofs
+from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.text.parsing import parse_fraction, parse_names, parse_seconds, unknown
 
 if TYPE_CHECKING:
@@ -283,7 +282,7 @@ class Case(hardware.Holder):
             raise RuntimeError(f"{spec.operation} ({variant}, {spec.precision}) is wrong: {result['reason']}")
         row = spec.blank_row(context) | {"variant": variant}
         add_work(row, cost)
-        outcome = finished(row, result, context)
+        outcome = finish_row(row, result, context)
         return Row(outcome.row, outcome.samples or ())
 
     def _spec(self, cache: str, timer: str | None, rel_ci: float) -> Spec:

@@ -11,7 +11,7 @@ from bwprof.errors import SweepError
 from bwprof.hardware import Device
 from bwprof.results import reader
 from bwprof.results.atomic import Claim, is_plain_target
-from bwprof.runs.api import ProgressArgument, RunOptions, run
+from bwprof.runs.api import ProgressArgument, RunOptions, run_sweep
 from bwprof.runs.plan import SweepRequest
 from bwprof.text.parsing import parse_names, path_of, quote_text
 
@@ -240,13 +240,21 @@ def sweep(
     >>> frame["n"].tolist(), frame["bytes_written"].tolist()
     ([1024, 4096], [8192, 32768])
     """
-    from bwprof.roofs.model import check
-    from bwprof.runs.api import RunOptions, run
+    from bwprof.roofs.model import check_roofs
+    from bwprof.runs.api import RunOptions, run_sweep
     from bwprof.text.parsing import mapping, merged, parse_bool, parse_fraction, parse_seconds, repr_short
 
     parse_bool(counters, "counters")
     how = RunOptions(
-        max_total_seconds, check(roofs), recalibrate, mapping(labels, "labels"), output, force, progress, trace, nvtx
+        max_total_seconds,
+        check_roofs(roofs),
+        recalibrate,
+        mapping(labels, "labels"),
+        output,
+        force,
+        progress,
+        trace,
+        nvtx,
     )
     stop = (
         None if rel_ci is None else parse_fraction(rel_ci, "rel_ci"),
@@ -268,7 +276,7 @@ def sweep(
             how,
         )
     from bwprof import registry
-    from bwprof.runs.plan import SweepRequest, whole_numbers
+    from bwprof.runs.plan import SweepRequest, parse_whole_numbers
     from bwprof.text.parsing import whole_number
 
     params = merged(grid, params, "grid")
@@ -276,7 +284,7 @@ def sweep(
     _check_labels(how.labels)
     request = SweepRequest(
         operations=parse_names("operations", operations),
-        params={name: whole_numbers(name, value) for name, value in params.items()},
+        params={name: parse_whole_numbers(name, value) for name, value in params.items()},
         kv_lens=registry.lengths(kv_lens),
         precisions=parse_names("precision", precision),
         variants=parse_names("variant", variant),
@@ -293,7 +301,7 @@ def sweep(
         max_seconds=stop[1],
         only=parse_names("only", only),
     )
-    return run(request, how)
+    return run_sweep(request, how)
 
 
 def _refuse(**given: Any) -> None:
@@ -323,16 +331,16 @@ def _sweep_calls(
     how: RunOptions,
 ) -> pd.DataFrame:
     from bwprof.runs import callables, plan
-    from bwprof.runs.plan import axes_of
+    from bwprof.runs.plan import parse_axes
     from bwprof.text.parsing import merged
 
     options |= {name: keywords.pop(name) for name in callables.OPTIONS if name in keywords}
-    axes = axes_of(merged(grid, keywords, "grid"))
+    axes = parse_axes(merged(grid, keywords, "grid"))
     known = (*_options(), *callables.OPTIONS)
     request = callables.CallRequest(
-        function, axes, options, plan.caches_of(caches), *where, known, frozenset(grid), *stop
+        function, axes, options, plan.expand_caches(caches), *where, known, frozenset(grid), *stop
     )
-    return callables.run(request, how)
+    return callables.sweep_callable(request, how)
 
 
 def _check_names(params: dict[str, Any]) -> None:
@@ -414,7 +422,7 @@ def benchmark_bandwidth(
     request = SweepRequest(
         suite=None if suite is None else str(suite), only=parse_names("only", only), backend=backend, device=device
     )
-    frame = run(request, RunOptions(roofs=False, progress=progress))
+    frame = run_sweep(request, RunOptions(roofs=False, progress=progress))
     failed = frame[frame["status"] == "failed"]
     if len(failed):
         first = failed.iloc[0]

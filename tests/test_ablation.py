@@ -195,7 +195,7 @@ def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pyte
         asked.append(request)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "run", seen)
+    monkeypatch.setattr(api, "run_sweep", seen)
     with pytest.raises(KeyboardInterrupt):
         bwprof.ablation("gemm", **SMALL)
     precision, params = registry.predicted_at(registry.operation("gemm")["variants"]["cpu"][0]["at"])

@@ -25,7 +25,7 @@ from bwprof import _core
 from bwprof.cli import guard, main, output
 from bwprof.experiments import ablation_table, torch_peers
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Outcome, unmeasured
+from bwprof.measuring.row import Outcome, make_unmeasured
 from bwprof.results import atomic
 from bwprof.runs import local
 
@@ -62,7 +62,7 @@ def _interrupt(_made_of: Any) -> None:
 
 
 def _lost(made_of: Any) -> Outcome:
-    return Outcome(unmeasured(*made_of, "failed", "illegal address").row, fatal=True)
+    return Outcome(make_unmeasured(*made_of, "failed", "illegal address").row, fatal=True)
 
 
 def test_an_interrupt_has_the_rungs_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_a_rung_that_fails_costs_no_other(
         return finish(row, result | wrong, *rest)
 
     monkeypatch.setattr(Spec, "open", opened)
-    monkeypatch.setattr(local.measuring, "finished", finished)
+    monkeypatch.setattr(local.measuring, "finish_row", finished)
     found = bwprof.ablation("gemm", **SHAPE, **SMALL).set_index("version")
     assert found["status"].to_dict() == {"naive": "ok", "gemv": status, "blocked": "ok"}
     assert said in found.loc["gemv", "reason"]

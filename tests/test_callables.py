@@ -30,7 +30,7 @@ import bwprof
 from bwprof import _core, hardware
 from bwprof.measuring import callables, contexts
 from bwprof.measuring import function as measuring_function
-from bwprof.measuring.callables import nothing
+from bwprof.measuring.callables import do_nothing
 from bwprof.results import frame as results_frame
 from bwprof.results import schema
 from bwprof.roofs import store
@@ -386,8 +386,8 @@ def test_results_that_are_computed_elsewhere_are_waited_for(kind: type[Later]) -
     )
     for inside in within:
         fn = lambda inside=inside: inside(kind())  # noqa: E731
-        callables.waiting(fn, None, "fn")()
-        callables.waiting(fn, fn(), "fn")()
+        callables.wrap_with_wait(fn, None, "fn")()
+        callables.wrap_with_wait(fn, fn(), "fn")()
     assert kind.unfinished == 2 * len(within), "two of each were made without a wait"
 
 
@@ -424,7 +424,7 @@ def test_what_mlx_returns_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_ordinary_result_is_timed_without_a_look_at_it() -> None:
     fn = lambda: [np.ones(3), {"a": 1.0}, Later, open]  # noqa: E731
-    assert callables.waiting(fn, fn(), "fn") is fn
+    assert callables.wrap_with_wait(fn, fn(), "fn") is fn
 
 
 class Guarded:
@@ -437,7 +437,7 @@ class Guarded:
 def test_a_result_of_any_attributes_is_an_ordinary_one() -> None:
     for returned in (pd.DataFrame({"is_cpu": [1, 2], "is_meta": [0, 0]}), Guarded()):
         fn = lambda returned=returned: [returned]  # noqa: E731
-        assert callables.waiting(fn, fn(), "fn") is fn
+        assert callables.wrap_with_wait(fn, fn(), "fn") is fn
 
 
 def processes() -> Iterator[object]:
@@ -509,14 +509,14 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring_function, "_timers", lambda *_: ["cupti", "graph", "events"])
     monkeypatch.setattr("bwprof.measuring.row.measure_cool", lambda once, *_, **__: (once(), 0.0))
     subject = measuring_function.Subject(lambda: None, "f", stream=0)
-    result, _, notes = measuring_function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+    result, _, notes = measuring_function.time_call(Device(), subject, {"max_seconds": 1.0}, None, None)
     assert result == {"timer": "events"}
     assert notes == ["timer cupti cannot be had: lost records", "timer graph cannot be had: no capture"]
     lost = _core.DeviceError("lost")
     lost.fatal = True
     monkeypatch.setattr(Device, "measure_call", lambda *_, **__: (_ for _ in ()).throw(lost))
     with pytest.raises(_core.DeviceError, match=r"^lost$"):
-        measuring_function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+        measuring_function.time_call(Device(), subject, {"max_seconds": 1.0}, None, None)
 
 
 @pytest.mark.parametrize(("samples", "flag"), [([40, 80] * 20, "two_states"), (range(100, 140), "drifting")])
@@ -558,7 +558,7 @@ def test_what_is_no_function() -> None:
     with pytest.raises(TypeError, match="fn is 3, a callable is needed"):
         bwprof.measure(3, device="cpu")  # type: ignore[arg-type]
     with _core.Device("cpu") as device, pytest.raises(TypeError, match="a callable is needed, not 3"):
-        device.measure_call(3, nothing)  # type: ignore[arg-type]
+        device.measure_call(3, do_nothing)  # type: ignore[arg-type]
 
 
 # ---- streams ----

@@ -90,10 +90,10 @@ def test_no_second_try_without_time_for_it() -> None:
 
 def test_columns_of_conditions() -> None:
     row = empty_row()
-    measuring_row.fill(row, CAPPED)
+    measuring_row.add_conditions(row, CAPPED)
     names = ("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c", "throttle")
     assert [row[name] for name in names] == [0.25, 412.5, 1755.0, 3201.0, 61.0, "sw_power_cap"]
-    measuring_row.fill(row, UNKNOWN)
+    measuring_row.add_conditions(row, UNKNOWN)
     assert [row[name] for name in names] == [None, None, None, 3201.0, 61.0, None]
 
 

@@ -26,7 +26,7 @@ def test_an_estimate_has_roofs_and_second_tries(
     facts = hardware.facts(_core.Device("cpu"))
 
     def whole(wanted: RoofRequest | None) -> tuple[float, float]:
-        return estimate.whole_seconds((10.0, 20.0), facts, "cpu", wanted)
+        return estimate.estimate_run((10.0, 20.0), facts, "cpu", wanted)
 
     assert whole(RoofRequest()) == pytest.approx((19.0, 34.0))
     assert whole(RoofRequest(hot=True)) == pytest.approx((20.8, 35.8))

@@ -13,13 +13,14 @@ from commands import PLANT, TINY, csv_rows, finished
 import bwprof
 from bwprof import _core
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Context, Outcome, unmeasured
+from bwprof.measuring.row import Context, Outcome, make_unmeasured
 from bwprof.results.writer import Store
 from bwprof.roofs import survey
 from bwprof.roofs.model import RoofPoint, Roofs
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import loop, plan
-from bwprof.runs.loop import RunTimeoutError, TimeBudget
+from bwprof.runs.channel import RunTimeoutError
+from bwprof.runs.loop import TimeBudget
 from bwprof.runs.plan import SweepRequest
 from bwprof.runs.progress import SilentProgress
 
@@ -33,11 +34,11 @@ LATER = """
 import os, signal, time
 from types import SimpleNamespace
 from bwprof.runs import loop
-from bwprof.runs import child, local
-child._GRACE_SECONDS = child._END_SECONDS = 0.3
-child._LONGEST_WAIT = 0.05
+from bwprof.runs import channel, child, local
+child._GRACE_SECONDS = channel._END_SECONDS = 0.3
+channel._LONGEST_WAIT = 0.05
 clock = SimpleNamespace(monotonic=lambda: time.monotonic() + {seconds} * os.path.exists({mark!r}))
-child.time = loop.time = clock
+channel.time = child.time = loop.time = clock
 def hang(*_):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     open({mark!r}, "w").close()
@@ -48,7 +49,7 @@ def hang(*_):
 def cold_specs(count: int) -> tuple[Spec, ...]:
     sizes = tuple(range(1, count + 1))
     request = SweepRequest(("gemm",), {"M": sizes, "N": (8,), "K": (8,)}, precisions=("fp32",), backend="cpu")
-    return plan.make(request, "cpu").specs
+    return plan.make_plan(request, "cpu").specs
 
 
 class Executor:
@@ -79,7 +80,7 @@ class Executor:
         self.seconds.append(max_seconds)
         self.deadlines["case"] = deadline
         self.clock.now += 1.0
-        return unmeasured(spec, self.context, "failed", "a toy")
+        return make_unmeasured(spec, self.context, "failed", "a toy")
 
     def close(self) -> None:
         pass
@@ -99,7 +100,7 @@ def run_loop(executor: Executor, limits: TimeBudget, cases: int) -> list[tuple[s
     """Status and reason of each case's row."""
     run: dict[str, Any] = {"run_id": "r", "backend": "cpu"}
     store, specs = Store(run), cold_specs(cases)
-    context = loop.prepare(executor, run, specs, limits=limits, progress=SilentProgress())
+    context = loop.prepare_device(executor, run, specs, limits=limits, progress=SilentProgress())
     loop.run_cases(specs, executor, context, store, limits=limits, progress=SilentProgress())
     return [(row["status"], row["reason"]) for row in store.rows]
 

@@ -85,16 +85,16 @@ def test_a_crowded_cpu_is_seen_and_flagged(crowded_cpu: int) -> None:
 )
 def test_what_makes_a_row_noisy(found: dict[str, Any], spread: float, said: str) -> None:
     row = empty_row() | {"noise": spread}
-    assert said in "; ".join(grade.doubts(row, QUIET | found))
-    assert bool(said) == bool(grade.doubts(row, QUIET | found))
+    assert said in "; ".join(grade.find_disturbances(row, QUIET | found))
+    assert bool(said) == bool(grade.find_disturbances(row, QUIET | found))
 
 
 def test_a_quota_is_nobody_else() -> None:
     """It slows reference streams as well, which then say nothing of others."""
     slow = QUIET | {"throttled_share": 0.4, "slowed_share": 1.5, "reference_ns": 2e6, "best_reference_ns": 1e6}
-    (reason,) = disturbance.disturbances(slow)
+    (reason,) = disturbance.describe_disturbances(slow)
     assert "quota held threads back 40%" in reason
-    assert "something else" not in "".join(disturbance.disturbances(slow | {"waited_share": 0.5}))
+    assert "something else" not in "".join(disturbance.describe_disturbances(slow | {"waited_share": 0.5}))
     assert disturbance.References.of(slow) is None
     assert disturbance.References.of(slow | {"throttled_share": math.nan}) is not None
 
@@ -152,7 +152,7 @@ def tried(flags: str, time_ms: float, *, width: float = 0.01, status: str = "ok"
     ],
 )
 def test_the_better_of_two_tries(first: RowDict, second: RowDict, kept: float, said: str) -> None:
-    row = loop.better(first, second)
+    row = loop.choose_better(first, second)
     assert (row["status"], row["time_ms"]) == ("ok", kept)
     assert row["reason"] == f"measured twice: {said}"
 
@@ -198,7 +198,7 @@ def run(
     request = SweepRequest(
         ("gemm",), {"M": tuple(range(count)[1:]), "N": (8,), "K": (8,)}, precisions=("fp32",), backend="cpu"
     )
-    specs = plan.make(request, "cpu").specs
+    specs = plan.make_plan(request, "cpu").specs
     limits = loop.TimeBudget(None, max_total_seconds, 0.0)
     loop.run_cases(specs, executor, CONTEXT, store, limits=limits, progress=progress or SilentProgress())
 
@@ -262,7 +262,7 @@ class Streams(Executor):
         wider = outcome.row["time_ms"] * (1 + 1e-3 * len(seen))  # from try to try
         row = outcome.row | {"flags": "", "disturbed_pct": 100 * told.slowed, "time_ms_hi": wider}
         if told.slowed > disturbance.NOISY_SLOWED:
-            row |= {"flags": "noisy", "reason": disturbance.slowed_by(told.slowed)[0]}
+            row |= {"flags": "noisy", "reason": disturbance.describe_slowdown(told.slowed)[0]}
         return Outcome(row, outcome.samples, references=told)
 
 
@@ -289,9 +289,9 @@ def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.Mo
         assert [row["flags"] for row in rows] == ["noisy", "", "noisy", "", "", "", "noisy", "noisy"]
         slower = [taken / 0.94e6 for taken in [took[0], 0.94e6, 1.2e6, *took[3:]]]
         assert [row["disturbed_pct"] for row in rows] == pytest.approx([100 * (one - 1) for one in slower])
-        assert rows[0]["reason"] == disturbance.slowed_by(slower[0] - 1)[0]
+        assert rows[0]["reason"] == disturbance.describe_slowdown(slower[0] - 1)[0]
         assert rows[1]["reason"].endswith("the other try, 2 ms, was disturbed")
-        (said,) = disturbance.slowed_by(slower[2] - 1)
+        (said,) = disturbance.describe_slowdown(slower[2] - 1)
         assert rows[2]["reason"] == f"{said}; measured twice: the other try, 3 ms, was disturbed"
     events = json.loads(timeline.text({}))["traceEvents"]
     flags = [event["args"].get("flags") for event in events if event.get("args", {}).get("time_ms") == 1.0]
@@ -358,7 +358,7 @@ def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest
         assert memory == csv == json_, steps
         assert [row["M"] for row in memory] == list(dict.fromkeys(executor.tries))
         for row in memory:
-            told = disturbance.slowed_by((row["disturbed_pct"] or 0.0) / 100)
+            told = disturbance.describe_slowdown((row["disturbed_pct"] or 0.0) / 100)
             assert row["status"] == "ok"
             assert ("noisy" in row["flags"]) == bool(told), (steps, row["flags"], row["disturbed_pct"])
             assert (row["reason"] or "").count("a reference stream") == len(told)
@@ -381,7 +381,10 @@ def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest
 def test_what_a_row_says_of_slower_streams(
     flags: str, reason: str | None, before: float, slowed: float, expected: tuple[str, str | None]
 ) -> None:
-    words = {"old": "".join(disturbance.slowed_by(before)), "new": "".join(disturbance.slowed_by(slowed))}
+    words = {
+        "old": "".join(disturbance.describe_slowdown(before)),
+        "new": "".join(disturbance.describe_slowdown(slowed)),
+    }
     shares = {"waited_share": 0.5, "stolen_share": math.nan, "pressed_share": 0.0}
     row = empty_row() | {
         "flags": flags,
@@ -392,7 +395,7 @@ def test_what_a_row_says_of_slower_streams(
     seen = disturbance.References.of(shares | took)
     assert seen is not None
     for _ in range(2):
-        row |= grade.slowed_since(row, seen, 1e6 * (1 + before) / (1 + slowed))
+        row |= grade.update_slowdown(row, seen, 1e6 * (1 + before) / (1 + slowed))
     assert (row["flags"], row["reason"]) == (expected[0], expected[1] and expected[1].format(**words))
     assert row["disturbed_pct"] == pytest.approx(disturbance.prolonged_pct(shares | {"slowed_share": slowed}))
 
@@ -407,7 +410,7 @@ def test_a_stream_that_took_no_time_tells_nothing(took: float) -> None:
 
 def test_what_reference_streams_took_comes_back_from_a_child() -> None:
     """And from this process: as much as a row of it needs to be held against later ones."""
-    spec = plan.make(
+    spec = plan.make_plan(
         SweepRequest(("stream_copy",), {"elements": (1 << 16,)}, precisions=("fp32",), backend="cpu"), "cpu"
     ).specs[0]
     with Interrupts() as interrupts:

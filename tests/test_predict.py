@@ -151,7 +151,7 @@ def test_a_predicted_row_is_graded_as_a_measured_one(device: str | Roofs, operat
     shapes = {"M": [1, 64, 4096], "N": [64, 4096]} if operation == "gemm" else {"kv_len": [1, 65536]}
     for row in bwprof.rows(bwprof.predict(operation, device=device, precision="fp16", **shapes)):
         plain = {name: value for name, value in row.items() if name not in ("ridge", "pct_limit", "limiter", "bound")}
-        found = limiter.of_row(plain)
+        found = limiter.classify_row(plain)
         expected = {"ridge": found.ridge, "pct_limit": found.pct_limit}
         assert {name: row[name] for name in expected} == {
             name: None if math.isnan(value) else pytest.approx(value) for name, value in expected.items()

@@ -222,13 +222,13 @@ def test_a_device_that_cannot_be_opened_costs_its_own_rows(
 
 def test_each_device_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
-    real = loop.prepare
+    real = loop.prepare_device
 
     def prepare(*arguments: Any, limits: loop.TimeBudget, **more: Any) -> Any:
         shares.append(limits.left())
         return real(*arguments, limits=limits, **more)
 
-    monkeypatch.setattr(loop, "prepare", prepare)
+    monkeypatch.setattr(loop, "prepare_device", prepare)
     found = bwprof.sweep("gemm", M=1, device="all", max_total_seconds=3000, **POINT)  # type: ignore[call-overload]
     assert set(found["status"]) == {"ok"}
     assert 900 < shares[0] <= 1000, "a third"

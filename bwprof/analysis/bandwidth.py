@@ -11,7 +11,7 @@ import numpy as np
 
 from bwprof.analysis.values import as_frame, is_word, limits_of, moved_bytes, numbers, row_of, word_codes, words
 from bwprof.registry import check_precision
-from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, of_row, ridge
+from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, classify_row, ridge
 from bwprof.text.formatting import short
 from bwprof.text.parsing import measurable, parse_bytes, repr_short, unknown
 
@@ -164,7 +164,7 @@ class BandwidthAnalysis:
             (found.get("case") or found.get("operation"), found.get("precision")),
         )
         bound = found.get("bound") if found.get("bound") in BOUNDS else None
-        limits = of_row(found)
+        limits = classify_row(found)
         return cls(
             int(read or 0),
             int(written or 0),

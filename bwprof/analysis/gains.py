@@ -16,7 +16,7 @@ from bwprof.analysis.bottleneck import STEP
 from bwprof.analysis.rules import AT_ROOF
 from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
-from bwprof.roofs.limiter import FLOOR_FACTOR, limiter_of, no_gain, of_row
+from bwprof.roofs.limiter import FLOOR_FACTOR, classify_row, explain_no_gain, find_limiter
 from bwprof.roofs.model import Roofs
 from bwprof.text.formatting import figure_text, plural, seconds_text, short
 from bwprof.text.parsing import measurable, quote_text
@@ -259,7 +259,7 @@ class _Known:
         for pair in found:
             wide, narrow = values.attained(values.as_frame([pair.wide, pair.narrow]))
             ratio = float(narrow / wide) if wide > 0 else math.nan
-            if _is_measured(pair) and not math.isnan(ratio) and of_row(pair.wide).limiter == "memory":
+            if _is_measured(pair) and not math.isnan(ratio) and classify_row(pair.wide).limiter == "memory":
                 for variant in {None, pair.wide["variant"]}:
                     self._ratios.setdefault((pair.wide["operation"], variant), []).append(ratio)
 
@@ -279,7 +279,7 @@ class _Known:
 
 def _line(row: RowDict, narrow: str, known: _Known) -> dict[str, Any]:
     """One row of the result."""
-    limiter = limiter_of(row)
+    limiter = find_limiter(row)
     count = measurable(row.get("count"))
     line: dict[str, Any] = dict.fromkeys(COLUMNS)
     line |= {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
@@ -300,8 +300,8 @@ def _line(row: RowDict, narrow: str, known: _Known) -> dict[str, Any]:
         return line | {"reason": why or "its bytes are not known (bytes_read=, bytes_written=)"}
     line["byte_ratio"] = now / sum(moved)
     if limiter is None:
-        return line | {"reason": of_row(row).why or "what limits it is not known: measure with roofs"}
-    held = no_gain(row)
+        return line | {"reason": classify_row(row).why or "what limits it is not known: measure with roofs"}
+    held = explain_no_gain(row)
     if held is not None:
         return line | {"speedup": 1.0, "time_ms_then": row["time_ms"], "reason": held}
     ratio, source = known.efficiency(row)

@@ -58,7 +58,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
     """A column as floats; NaN where it is missing, or holds no number that may have been measured."""
-    found: NDArray[np.float64] = roofs_limiter.numbers(data, name)
+    found: NDArray[np.float64] = roofs_limiter.read_numbers(data, name)
     return found
 
 
@@ -137,12 +137,12 @@ def limits_of(data: pd.DataFrame) -> LimiterColumns:
     """The columns of limits of a frame, worked out for the rows that have none, or beat the rate measured."""
     found = LimiterColumns(numbers(data, "ridge"), numbers(data, "pct_limit"), word_codes(data, "limiter", LIMITERS))
     if "measured_tflops" in data.columns:
-        faster = roofs_limiter.beaten_rows(data)
+        faster = roofs_limiter.find_beaten_rows(data)
         found.pct_limit[faster], found.limiter[faster] = math.nan, 0
     missing = (numbers(data, "time_ms") > 0) & (np.isnan(found.pct_limit) | (found.limiter == 0))
     if missing.any():
         names = [name for name in _limiting() if name in data.columns]  # without texts, which only cost time
-        rest = roofs_limiter.of_frame(data[names] if missing.all() else data.loc[missing, names])
+        rest = roofs_limiter.classify_frame(data[names] if missing.all() else data.loc[missing, names])
         for own, made in ((found.ridge, rest.ridge), (found.pct_limit, rest.pct_limit)):
             own[missing] = np.where(np.isnan(own[missing]), made, own[missing])
         found.limiter[missing] = np.where(found.limiter[missing] == 0, rest.limiter_code, found.limiter[missing])

@@ -18,7 +18,7 @@ from bwprof.results import reader
 from bwprof.results.reader import located
 from bwprof.results.schema import range_of
 from bwprof.roofs import store
-from bwprof.roofs.model import WORDS, RoofsArgument, check
+from bwprof.roofs.model import ROOF_CHOICES, RoofsArgument, check_roofs
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, SweepRequest
 from bwprof.text.formatting import path_text
@@ -310,10 +310,10 @@ def roofs(options: argparse.Namespace) -> RoofsArgument | None:
         raise ValueError("--roofs and --recalibrate contradict each other: leave one out")
     if options.roofs is None:
         return "auto" if options.recalibrate else None
-    if options.roofs in WORDS:
-        return check(options.roofs)
+    if options.roofs in ROOF_CHOICES:
+        return check_roofs(options.roofs)
     if not located(Path(options.roofs)).exists():
-        raise ValueError(unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
+        raise ValueError(unknown("roofs", options.roofs, [*ROOF_CHOICES, "RUN", "FILE.json"], where="--roofs"))
     try:
         return store.read(Path(options.roofs))
     except ValueError as error:

@@ -50,16 +50,16 @@ from bwprof.runs.loop import Executor, TimeBudget
 from bwprof.runs.metadata import (
     DEVICES,
     DevicePart,
-    Settle,
-    as_it_is,
+    Finisher,
+    find_owners,
+    find_remaining,
+    finish_nothing,
     is_finished,
     is_part,
-    measure,
-    owners,
-    parts_of,
-    still_to_do,
+    make_parts,
+    measure_parts,
 )
-from bwprof.runs.plan import Plan, each_once
+from bwprof.runs.plan import Plan, drop_duplicates
 from bwprof.runs.progress import SilentProgress, choose_progress
 from bwprof.runs.timeline import Timeline
 from bwprof.text.formatting import path_text, plural, seconds_text
@@ -182,7 +182,7 @@ class Job:
     command: str = "sweep"
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
     show: Show = show_cases
-    settle: Settle = as_it_is
+    settle: Finisher = finish_nothing
     made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
     parts: Sequence[DevicePart[Any]] = ()  # of such a run that goes on
     draws: bool = True  # a picture, in the run's folder
@@ -222,7 +222,7 @@ def run(
     try:
         with interrupts.at_once():  # a pipe waits for its reader
             if len(job.made) > 1:
-                job = replace(job, parts=parts_of(job.made, data))
+                job = replace(job, parts=make_parts(job.made, data))
             check(parsed, targets)
             store = open_store(data, targets)
         return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
@@ -273,7 +273,7 @@ def _go_on(
         kept, strangers, job = continued(folder, data, rows)
         choice = hardware.choose(data["backend"], data["device_index"])
         chosen = _earlier_roofs(folder, data) if given.roofs is None else given.roofs
-        data |= metadata.chosen_roofs(chosen)
+        data |= metadata.describe_roofs(chosen)
     for now, before in [(part.choice, part.run) for part in job.parts] or [(choice, data)]:
         if now.name != before.get("device"):
             _log.warning("the run began on %s and goes on on %s", before.get("device"), now.name)
@@ -294,7 +294,7 @@ def _go_on(
 def _earlier_roofs(folder: Path, data: dict[str, Any]) -> model.RoofsArgument:
     """What the rows of a run's file are held against; ValueError where that cannot be read."""
     try:
-        return metadata.earlier_roofs(data)
+        return metadata.read_roofs_argument(data)
     except ValueError as error:
         raise ValueError(f"{folder} cannot be resumed: {error}") from None
 
@@ -305,7 +305,7 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
     with _core.Device(choice.backend, choice.index) as device:
         if nvtx and not device.watched:
             _log.warning("--nvtx: %s", hardware.UNWATCHED)
-        for spec in each_once(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
+        for spec in drop_duplicates(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
             interrupts.check()
             try:
                 with spec.open(device, nvtx=nvtx is not False) as case:
@@ -327,7 +327,7 @@ def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]
     if DEVICES in data and not (isinstance(sections, list) and sections and all(map(is_part, sections))):
         raise ValueError(f"{folder} cannot be resumed: its {DEVICES} are {repr_short(sections)}")
     first = earlier_plan(folder, data)
-    owned = owners(rows, sections)
+    owned = find_owners(rows, sections)
     kept = [place for place, row in enumerate(rows) if owned[place] is None and is_finished(row)]
     strangers = len(kept)
     parts: list[DevicePart[Any]] = []
@@ -335,7 +335,7 @@ def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]
         own = [place for place, owner in enumerate(owned) if owner == number]
         told = {name: value for name, value in section.items() if value is not None}
         plan = first if section is data else earlier_plan(folder, data | told)
-        stay, missing, more = still_to_do(plan.specs, [rows[place] for place in own])
+        stay, missing, more = find_remaining(plan.specs, [rows[place] for place in own])
         kept += [own[place] for place in stay]
         strangers += more
         choice = hardware.choose(section["backend"], section["device_index"])
@@ -454,15 +454,15 @@ def _run_parts(
             sys.stderr.write(f"bwprof: measuring {told}: {plural(len(part.items), 'case')}\n")
     progress: SilentProgress = choose_progress(quiet=parsed.quiet)
     if timeline is not None:
-        progress = timeline.telling(progress)
+        progress = timeline.forward_to(progress)
     try:
-        measure(
+        measure_parts(
             parts,
             executor_of,
             store,
             limits=limits,
             progress=progress,
-            given=given,
+            roofs=given,
             recalibrate=parsed.recalibrate,
         )
     finally:
@@ -508,7 +508,7 @@ def _pictures(store: Store) -> Iterator[tuple[str, Sequence[RowDict], dict[str, 
     if sections is None:
         yield PICTURE_NAME, store.rows, store.run
         return
-    owned = owners(store.rows, sections)
+    owned = find_owners(store.rows, sections)
     for number, section in enumerate(sections):
         rows = [row for row, owner in zip(store.rows, owned, strict=True) if owner == number]
         if any(row["status"] == "ok" for row in rows):

@@ -17,11 +17,11 @@ from bwprof.experiments.ab_run import PlaceRequest
 from bwprof.experiments.ab_session import DEFAULT_GATE, DEFAULT_REL_CI, DEFAULT_SECONDS, FAILED, StopRule
 from bwprof.experiments.ab_sides import ABTask, Call, CallSide, is_call
 from bwprof.hardware import Device
-from bwprof.measuring.callables import check_callable, name_of
+from bwprof.measuring.callables import check_callable, name_callable
 from bwprof.measuring.operation import Spec
 from bwprof.runs import plan
-from bwprof.runs.interrupts import Unasked
-from bwprof.runs.plan import axes_of, caches_of, product, whole_numbers
+from bwprof.runs.interrupts import NoInterrupts
+from bwprof.runs.plan import expand_caches, iterate_points, parse_axes, parse_whole_numbers
 from bwprof.text.parsing import (
     nearest,
     parse_fraction,
@@ -99,7 +99,7 @@ def _specs(text: str, options: Options, backend: str) -> list[Spec]:
         raise ValueError(unknown(f"variant of {operation} on {backend}", variant, known))
     asked = plan.SweepRequest(
         operations=(operation,),
-        params={name: whole_numbers(name, value) for name, value in options.params.items()},
+        params={name: parse_whole_numbers(name, value) for name, value in options.params.items()},
         kv_lens=options.kv_lens,
         precisions=options.precisions or (DEFAULT_PRECISION,),
         variants=(variant,) if variant else (),
@@ -107,7 +107,7 @@ def _specs(text: str, options: Options, backend: str) -> list[Spec]:
         seed=options.seed,
         timer=options.timer,
     )
-    return [_name_case(spec) for spec in plan.make(asked, backend).specs]
+    return [_name_case(spec) for spec in plan.make_plan(asked, backend).specs]
 
 
 def _name_case(spec: Spec) -> Spec:
@@ -124,8 +124,8 @@ def _calls(text: str, options: Options) -> list[ABTask]:
     for name, is_given in (("precision", options.precisions != ()), ("kv_lens", options.kv_lens is not None)):
         if is_given:
             raise ValueError(f"{name} goes with operations, not with a function")
-    points: Sequence[dict[str, Any]] = list(product(axes_of(options.params)))
-    return [Call(text, point, cache, options.timer) for point in points for cache in plan.caches_of(options.caches)]
+    points: Sequence[dict[str, Any]] = list(iterate_points(parse_axes(options.params)))
+    return [Call(text, point, cache, options.timer) for point in points for cache in plan.expand_caches(options.caches)]
 
 
 SideArgument = str | Callable[[], object]
@@ -293,7 +293,7 @@ def _named(
     table = ab_run.start(choice, how, None, {})
     with ExitStack() as stack:
         if wanted.apart:
-            stops = stack.enter_context(Unasked())
+            stops = stack.enter_context(NoInterrupts())
             make, commits = stack.enter_context(ab_run.makers(wanted, choice, stops))
             pairs = ab_run.pairs_apart(tasks, make)
         else:
@@ -315,8 +315,8 @@ def _functions(
     threads: int | None,
     how: StopRule,
 ) -> pd.DataFrame:
-    caches = caches_of(options.caches)
-    names = (name_of(functions[0]), name_of(functions[1]))
+    caches = expand_caches(options.caches)
+    names = (name_callable(functions[0]), name_callable(functions[1]))
     with hardware.opened_chosen(*where) as (choice, device):
         if threads is not None:
             device.limit_threads(threads)

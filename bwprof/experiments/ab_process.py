@@ -14,10 +14,8 @@ from typing import Any
 from bwprof.experiments import ab_sides
 from bwprof.experiments.ab_sides import Opened, SideError
 from bwprof.experiments.ab_worker import PROTOCOL
-from bwprof.runs import child as runs_worker
-from bwprof.runs.child import Child, ChildDiedError
-from bwprof.runs.interrupts import Stops
-from bwprof.runs.loop import RunTimeoutError
+from bwprof.runs.channel import ChildDiedError, ChildProcess, RunTimeoutError, python_flags, search_path
+from bwprof.runs.interrupts import InterruptSource
 from bwprof.text.formatting import seconds_text
 from bwprof.text.parsing import quote_text
 
@@ -72,10 +70,10 @@ class ProcessSide:
     """A side whose process is started when it is first opened."""
 
     def __init__(
-        self, what: ab_sides.ABTask, place: Place, stops: Stops, *, turn_seconds: float = DEFAULT_TURN_SECONDS
+        self, what: ab_sides.ABTask, place: Place, stops: InterruptSource, *, turn_seconds: float = DEFAULT_TURN_SECONDS
     ) -> None:
         self._work, self._place, self._stops, self._turn_seconds = what, place, stops, turn_seconds
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._renewable = True  # as far as is known
         self.label = place.label
         self.hello: dict[str, Any] = {}
@@ -109,7 +107,7 @@ class ProcessSide:
     def _start(self) -> None:
         folder = self._place.folder or Path.cwd()
         try:
-            self._child = Child(self._command, str(folder))
+            self._child = ChildProcess(self._command, str(folder))
         except OSError as error:
             raise SideError(f"{self._python} could not be started: {error.strerror or error}") from None
         self.hello = self._asked({"do": "hello"}, starting=True)
@@ -137,9 +135,8 @@ class ProcessSide:
             paths.append(str(self._place.folder or Path.cwd()))  # as `python -m` has it
         flags: list[str] = []
         if self._place.python is None:
-            line = runs_worker.command_line(request_fd, answer_fd)
-            flags = line[1 : line.index("-c")]
-            paths += json.loads(line[-3])
+            flags = python_flags()
+            paths += search_path()
         return [self._python, *flags, "-c", _START, json.dumps(paths), str(request_fd), str(answer_fd)]
 
     def _asked(self, request: dict[str, Any], *, starting: bool = False) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.verify import Expected
 from bwprof.runs import metadata
-from bwprof.runs.interrupts import Stops
+from bwprof.runs.interrupts import InterruptSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ Make = Callable[[int, ABTask], ProcessSide]
 
 @contextmanager
 def makers(
-    wanted: PlaceRequest, choice: Choice, stops: Stops, say: Callable[[str], object] = lambda _: None
+    wanted: PlaceRequest, choice: Choice, stops: InterruptSource, say: Callable[[str], object] = lambda _: None
 ) -> Iterator[tuple[Make, Sequence[str]]]:
     """What makes side 0 and side 1 of a comparison, while the revisions are checked out; and the revisions' commits."""
     pythons = (*wanted.python, *wanted.python, None, None) if len(wanted.python) == 1 else (*wanted.python, None, None)

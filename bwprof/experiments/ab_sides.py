@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from bwprof import _core, registry
 from bwprof.measuring import function as functions
-from bwprof.measuring.callables import check_callable, check_finished, name_of, waiting
+from bwprof.measuring.callables import check_callable, check_finished, name_callable, wrap_with_wait
 from bwprof.measuring.function import Subject
 from bwprof.measuring.operation import Spec
 from bwprof.text.formatting import bytes_text
@@ -187,7 +187,7 @@ class CallSide:
         poll: Callable[[], object] | None = None,
     ) -> None:
         self._device, self._function, self._poll = device, function, poll
-        self._name = name or name_of(function)
+        self._name = name or name_callable(function)
         self._subject = Subject(function, self._name, cache=cache, timer=timer, stream=stream, tried=True)
         self.returned: object = None
 
@@ -201,7 +201,7 @@ class CallSide:
             self.returned = function() if prepared else made
             check_finished(self.returned, name)
             if _core.backend_facts(self._device.backend)["runs_on_host"]:
-                function = waiting(function, self.returned, name)
+                function = wrap_with_wait(function, self.returned, name)
             self._subject = replace(self._subject, function=function, timer=timer or self._subject.timer)
             result = self._timed(_FIRST_SAMPLES, _FIRST_SECONDS, settled=False)
         except Exception as error:
@@ -223,7 +223,7 @@ class CallSide:
             "max_seconds": max_seconds,
             "settled": settled,
         }
-        result, _, _ = functions.timed(self._device, self._subject, options, 0.0, self._poll)
+        result, _, _ = functions.time_call(self._device, self._subject, options, 0.0, self._poll)
         return result
 
     def close(self) -> None:

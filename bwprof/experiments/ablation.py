@@ -12,7 +12,7 @@ from bwprof.errors import SweepError, keeping
 from bwprof.experiments import ablation_table, torch_peers
 from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
-from bwprof.roofs.model import RoofsArgument, check
+from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, EVERY_VARIANT, SweepRequest
 from bwprof.text.parsing import merged, parse_fraction, parse_names, parse_seconds, unknown, whole_number
 
@@ -98,7 +98,7 @@ def ablation(
     >>> found["predicted_gain"].tolist()[1:]
     [1.2, 6.0]
     """
-    from bwprof.runs.api import RunOptions, run
+    from bwprof.runs.api import RunOptions, run_sweep
 
     if vs not in (None, torch_peers.TORCH):
         raise ValueError(unknown("vs", str(vs), [torch_peers.TORCH]))
@@ -144,7 +144,7 @@ def ablation(
     )
     spec = Spec(op, op, precision, whole, None if lens is None else tuple(lens), None, cache, seed)
     try:
-        kept.take(run(request, RunOptions(roofs=check(roofs), progress=progress)))
+        kept.take(run_sweep(request, RunOptions(roofs=check_roofs(roofs), progress=progress)))
         if vs is not None:
             _measure_peers(kept, choice, spec, roofs, max_seconds)
     except BaseException as error:

@@ -24,12 +24,12 @@ from bwprof.llm.figures import gain, part_of
 from bwprof.llm.workload import LABELS, LAYER, Question, StepPart, StepPoint
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.operation import DEFAULT_CACHE, Spec
-from bwprof.measuring.row import Context, Outcome, unmeasured
+from bwprof.measuring.row import Context, Outcome, make_unmeasured
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs.loop import Executor, doubt
+from bwprof.runs.loop import Executor, rank_doubt
 from bwprof.runs.plan import Plan
 from bwprof.text.formatting import bytes_text
 from bwprof.text.parsing import mapping, measurable
@@ -193,7 +193,7 @@ class PiecesExecutor:
             raise RuntimeError("set_context comes before measure")
         refused = self._why_not(piece.point)
         if refused:
-            return unmeasured(piece, self._context, "skipped", refused)
+            return make_unmeasured(piece, self._context, "skipped", refused)
         spec = piece.spec
         if isinstance(spec, Chain):
             return self._inner.measure(spec, max_seconds, deadline)
@@ -403,7 +403,7 @@ def _final(rows: Sequence[RowDict]) -> dict[LaunchShape, int]:
     found: dict[LaunchShape, int] = {}
     for number, row in enumerate(rows):
         shape = _measured_shape(row)
-        if shape is not None and (shape not in found or doubt(row) < doubt(rows[found[shape]])):
+        if shape is not None and (shape not in found or rank_doubt(row) < rank_doubt(rows[found[shape]])):
             found[shape] = number
     return found
 

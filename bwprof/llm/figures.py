@@ -13,7 +13,7 @@ from bwprof import registry
 from bwprof.costs import cost
 from bwprof.llm import workload
 from bwprof.llm.workload import AS_STORED, DECODE, LAYER, WEIGHTS, LeftOut, Question, StepPart, StepPoint
-from bwprof.roofs.limiter import no_gain
+from bwprof.roofs.limiter import explain_no_gain
 
 StepRow = Mapping[str, Any]
 
@@ -343,7 +343,7 @@ def gain(row: StepRow, before: float, after: float) -> float:
     something else limits, as `bwprof.speedup` has it.
     """
     factor = after / before if before else 1.0
-    return factor if no_gain(row) is None else max(factor, 1.0)
+    return factor if explain_no_gain(row) is None else max(factor, 1.0)
 
 
 def _other_parts(question: Question, base: StepFigures, weights: str, kv: str) -> list[StepPart] | None:

@@ -134,13 +134,13 @@ def model_step(
     from bwprof.llm import executor
     from bwprof.llm.executor import fill_predictions
     from bwprof.llm.result import ModelStep
-    from bwprof.roofs.model import check
+    from bwprof.roofs.model import check_roofs
     from bwprof.runs import api, metadata
     from bwprof.runs.local import LocalExecutor
     from bwprof.runs.loop import TimeBudget
 
     started = time.monotonic()
-    how = api.RunOptions(max_total_seconds, check(roofs), recalibrate, {}, output, force, progress)
+    how = api.RunOptions(max_total_seconds, check_roofs(roofs), recalibrate, {}, output, force, progress)
     most = None if max_seconds is None else parse_seconds(max_seconds, "max_seconds", from_zero=True)
     asked = ask(
         model,
@@ -184,7 +184,7 @@ def model_step(
     choice = hardware.choose(backend, here)
     plan = executor.plan_of(executor.pieces_of(asked), max_seconds=most)
     data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
-    frame = api.into_frame(
+    frame = api.measure_device(
         executor.items_of(asked, choice.backend),
         executor.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), executor.filled),
         data,

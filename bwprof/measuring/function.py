@@ -12,18 +12,25 @@ from bwprof import _core, hardware, registry
 from bwprof.environment import new_run_id
 from bwprof.hardware import Device
 from bwprof.measuring import row as rows
-from bwprof.measuring.callables import check_callable, check_finished, name_of, nothing, nothing_of, waiting
+from bwprof.measuring.callables import (
+    check_callable,
+    check_finished,
+    do_nothing,
+    do_nothing_with,
+    name_callable,
+    wrap_with_wait,
+)
 from bwprof.measuring.contexts import Contexts, check_threads
-from bwprof.measuring.grade import AS_COUNTED, ELSEWHERE, WAITED, moved_bytes, why_not_limited
+from bwprof.measuring.grade import AS_COUNTED, ELSEWHERE, WAITED, count_moved_bytes, explain_unknown_limiter
 from bwprof.measuring.operation import DEFAULT_REL_CI
-from bwprof.measuring.row import Context, Outcome, failed_row
-from bwprof.measuring.verify import Expected, VerifyResult, expected
+from bwprof.measuring.row import Context, Outcome, make_failed
+from bwprof.measuring.verify import Expected, VerifyResult, make_expected
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
 from bwprof.roofs.disturbance import References
 from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check as check_given
+from bwprof.roofs.model import check_roofs as check_given
 from bwprof.text.parsing import (
     merged,
     nearest,
@@ -272,7 +279,7 @@ def measure(
     held_against = check_given(roofs)
     subject = Subject(
         fn,
-        name or name_of(fn),
+        name or name_callable(fn),
         precision=precision,
         bytes_read=bytes_read,
         bytes_written=bytes_written,
@@ -285,7 +292,7 @@ def measure(
         timer=timer,
         cache=cache,
         check=check,
-        expected=expected(output, reference, tolerance),
+        expected=make_expected(output, reference, tolerance),
         roof_threads=roof_threads,
         labels=merged(labels, more_labels, "labels"),
     )
@@ -327,11 +334,11 @@ def measure_on(
     callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
     on_host = _core.backend_facts(device.backend)["runs_on_host"]  # elsewhere the stream tells what does no work
     if on_host and callable_so and not subject.tried:
-        subject = replace(subject, function=waiting(subject.function, call_once(subject)(), "fn"))
+        subject = replace(subject, function=wrap_with_wait(subject.function, call_once(subject)(), "fn"))
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": rel_ci, "min_samples": min_samples, "max_seconds": max_seconds}
-    result, waited, notes = timed(device, subject, options, deadline, poll)
+    result, waited, notes = time_call(device, subject, options, deadline, poll)
     result |= _counted(device, subject)
     result |= _metrics(device, subject)
     notes += _fill_bytes(row, subject, result)
@@ -340,14 +347,14 @@ def measure_on(
         _ask(subject)
     verdict = _compared(row, subject)
     if verdict.wrong:
-        return failed_row(row, "failed", f"wrong result: {verdict.wrong}")
+        return make_failed(row, "failed", f"wrong result: {verdict.wrong}")
     stated = subject.bytes_read, subject.bytes_written
     result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0, "stated_bytes": stated}
     alone = ""
-    if subject.cache == "cold" and subject.roof_threads is None and moved_bytes(row) is not None:
+    if subject.cache == "cold" and subject.roof_threads is None and count_moved_bytes(row) is not None:
         context, alone = contexts.for_call(context, call_once(subject))
     beaten = rows.add_time(row, result, context, waited)
-    untold = why_not_limited(row) if contexts.given is not False else None
+    untold = explain_unknown_limiter(row) if contexts.given is not False else None
     _remark(row, result, alone, [*notes, *(said for said in (untold, alone, verdict.note) if said)])
     outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten, references=References.of(result))
     contexts.learn(context, outcome)
@@ -406,7 +413,7 @@ def blank_row(subject: Subject, context: Context) -> RowDict:
         bytes_read=subject.bytes_read,
         bytes_written=subject.bytes_written,
         flops=subject.flops,  # what it stores in between, and so its algorithmic bytes, nobody knows
-        **rows.provenance(context),
+        **rows.describe_origin(context),
     )
     row.update(context.labels)
     row.update(subject.labels)
@@ -429,7 +436,7 @@ def _timers(device: _core.Device, asked: str | None) -> list[str | None]:
     return _core.backend_facts(device.backend)["call_timers"] or [None]
 
 
-def timed(
+def time_call(
     device: _core.Device,
     subject: Subject,
     options: dict[str, Any],
@@ -446,7 +453,7 @@ def timed(
         def once(timer: str | None = timer) -> dict[str, Any]:
             return device.measure_call(
                 subject.function,
-                nothing if subject.sets is None else nothing_of,
+                do_nothing if subject.sets is None else do_nothing_with,
                 stream=stream,
                 sets=subject.sets,
                 footprint_bytes=_footprint(subject) or 0,
@@ -508,7 +515,7 @@ def _fill_bytes(row: RowDict, subject: Subject, result: dict[str, Any]) -> list[
                 row[name] = round(result[f"dram_{name}"])
                 taken.append(name)
     row["footprint_bytes"] = _footprint(subject)
-    moved = moved_bytes(row)
+    moved = count_moved_bytes(row)
     if row["flops"] is not None and moved:
         row["arithmetic_intensity"] = row["flops"] / moved
     return [f"{' and '.join(taken)}: {AS_COUNTED}"] if taken else []

@@ -37,7 +37,7 @@ from bwprof.plot.styles import Ink, Style, dress, ink, readable, style, styles
 from bwprof.results import pairs, schema
 from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.schema import RowDict
-from bwprof.roofs.limiter import graded
+from bwprof.roofs.limiter import find_grade
 from bwprof.text.formatting import figure_text, short
 from bwprof.text.parsing import measurable, to_ascii, unknown
 
@@ -402,7 +402,7 @@ def _longest(groups: Sequence[PrecisionGroup]) -> float:
 
 def _roof(row: RowDict) -> tuple[float | None, bool]:
     """The bandwidth at which a row would be at its nearer roof, GB/s, and whether that is the arithmetic one."""
-    grade, bandwidth = graded(row), row.get("bandwidth_gb_s")
+    grade, bandwidth = find_grade(row), row.get("bandwidth_gb_s")
     if grade is not None and grade[1] and grade[0] > 0 and bandwidth:
         return 100 * bandwidth / grade[0], True
     return row.get("attainable_gb_s"), False

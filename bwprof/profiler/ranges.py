@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bwprof import _core, hardware
 from bwprof.hardware import Device
-from bwprof.measuring.callables import check_callable, name_of, only_makes
+from bwprof.measuring.callables import check_callable, is_generator_function, name_callable
 from bwprof.profiler.schedule import ScheduleArgument, Scheduled, make_schedule
 from bwprof.results.atomic import atomic_write
 from bwprof.results.export import Slice, TraceDocument, pulses
@@ -115,9 +115,9 @@ class Range:
         """
         if not callable(function):
             raise TypeError(f"{repr_short(function)} is no function: a range is put around a function's calls")
-        if only_makes(function):
+        if is_generator_function(function):
             inside = f"put `with profiler.range('{quote_text(self._name)}'):` inside it"
-            raise TypeError(f"a call of {name_of(function)} does not run it: {inside}")
+            raise TypeError(f"a call of {name_callable(function)} does not run it: {inside}")
 
         @functools.wraps(function)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -19,8 +19,8 @@ from typing import Any
 
 from bwprof import _core, hardware
 from bwprof.measuring import grade
-from bwprof.measuring.callables import leaves_of
-from bwprof.measuring.row import Context, provenance
+from bwprof.measuring.callables import iterate_leaves
+from bwprof.measuring.row import Context, describe_origin
 from bwprof.results import schema
 from bwprof.results.row import Row
 from bwprof.roofs.limiter import ABOVE_ROOF
@@ -66,7 +66,7 @@ def row_of(ran: Ran, context: Context) -> Row:
         flops=ran.flops,
         timer_floor_us=None if ran.floor_ms is None else ran.floor_ms * 1e3,
         arithmetic_intensity=ran.flops / moved if ran.flops is not None and moved else None,
-        **provenance(context),
+        **describe_origin(context),
     )
     row.update(ran.labels)
     notes = list(ran.notes)
@@ -78,7 +78,7 @@ def row_of(ran: Ran, context: Context) -> Row:
     row.update(status="ok", time_ms=time_ms, time_ms_min=min(ran.times_ms))
     if ran.alike:
         statistics = _core.statistics(array("d", [time * 1e6 for time in ran.times_ms]))
-        row["noise"] = grade.known(statistics["noise"])
+        row["noise"] = grade.nan_to_none(statistics["noise"])
         grade.flag_patterns(statistics, flags, notes)
     if time_ms > 0:
         over_ms = fmean(ran.times_ms) if "bytes_vary" in flags else time_ms  # bytes and FLOPs are means there
@@ -92,7 +92,7 @@ def row_of(ran: Ran, context: Context) -> Row:
 
 def _doubt(row: schema.RowDict, context: Context, flags: list[str], notes: list[str]) -> None:
     moved, cache = row["footprint_bytes"] or 0, context.facts.get("cache_bytes") or 0
-    above = grade.why_impossible(row)
+    above = grade.explain_impossible(row)
     if (row["pct_attainable"] or 0) > 100 * ABOVE_ROOF:
         above = f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches"
     flags += ["above_attainable"] if above else []
@@ -133,7 +133,7 @@ def is_tensor(value: object) -> bool:
 
 def tensors_in(value: Any) -> Iterator[Any]:
     """The tensors in arguments or results: themselves, or in lists, tuples, dicts and dataclasses."""
-    return filter(is_tensor, leaves_of(value, is_tensor))
+    return filter(is_tensor, iterate_leaves(value, is_tensor))
 
 
 def parts_of(tensor: Any) -> list[Any]:

@@ -8,13 +8,12 @@ from typing import Any
 
 from bwprof import hardware
 from bwprof.environment import new_run_id
-from bwprof.measuring.contexts import roofs_of
+from bwprof.measuring.contexts import find_roofs
 from bwprof.measuring.row import Context
 from bwprof.profiler.torch_calls import Ran, row_of
 from bwprof.results import foreign
 from bwprof.results.row import Row
-from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check as check_roofs
+from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.text.parsing import mapping, repr_short
 
 _TIMER = "torch.profiler"
@@ -159,4 +158,4 @@ def _context(found: Mapping[str, _Found], held_against: RoofsArgument) -> Contex
     choice = hardware.choose(None, places[0])
     with hardware.opened(choice.backend, choice.index) as device:
         facts = hardware.facts(device)
-        return Context(new_run_id(), choice.backend, facts, roofs_of(device, facts, held_against, ("cold",)))
+        return Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, held_against, ("cold",)))

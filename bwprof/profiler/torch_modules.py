@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, hardware, registry
 from bwprof.environment import new_run_id
 from bwprof.measuring.callables import check_finished
-from bwprof.measuring.contexts import roofs_of
+from bwprof.measuring.contexts import find_roofs
 from bwprof.measuring.row import Context
 from bwprof.profiler.torch_calls import (
     WHOLE,
@@ -30,8 +30,7 @@ from bwprof.profiler.torch_calls import (
     timed,
     weights_of,
 )
-from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check as check_roofs
+from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.text.parsing import as_sequence, merged, quote_text, repr_short, whole_number
 
 if TYPE_CHECKING:
@@ -385,7 +384,7 @@ def profile(
     choice = hardware.chosen(*((_host(), None) if place is None else (None, place)))
     with _preserve_random_state(torch, choice), hardware.opened(choice.backend, choice.index) as device:
         facts = hardware.facts(device)
-        kept = roofs_of(device, facts, held_against, ("cold",))
+        kept = find_roofs(device, facts, held_against, ("cold",))
         context = Context(new_run_id(), choice.backend, facts, kept)
         for _ in range(warmup):
             call()

@@ -24,9 +24,9 @@ from bwprof.pytest_plugin.session import Session
 from bwprof.results.columns import FLAGS
 from bwprof.results.pairs import DISTURBED
 from bwprof.results.row import Row
-from bwprof.roofs.model import check as check_roofs
+from bwprof.roofs.model import check_roofs
 from bwprof.runs.child import ChildExecutor
-from bwprof.runs.interrupts import Unasked
+from bwprof.runs.interrupts import NoInterrupts
 from bwprof.runs.progress import SilentProgress
 from bwprof.runs.remeasure import measure_again
 from bwprof.text.parsing import finite_number, parse_fraction, quote_text, read_number, repr_short, unknown
@@ -290,13 +290,13 @@ def _fresh(row: Row, options: Mapping[str, Any]) -> Row | str:
     run: dict[str, Any] = {"max_seconds": options.get("max_seconds")}
     if "rel_ci" in options:
         run["rel_ci"] = parse_fraction(options["rel_ci"], "rel_ci")
-    with Unasked() as stops:
+    with NoInterrupts() as stops:
         (found,) = measure_again(
             [row],
             run,
             lambda backend, index: ChildExecutor(backend, index, stops),
             SilentProgress(),
-            given=check_roofs(options.get("roofs", "stored")),
+            roofs=check_roofs(options.get("roofs", "stored")),
         )
     if not isinstance(found, str) and found["status"] != "ok":
         return f"{found['status']}: {found['reason']}"

@@ -13,7 +13,7 @@ from bwprof.report import pictures
 from bwprof.report.run import ReportRun
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.results.frame import to_rows
-from bwprof.roofs.limiter import graded
+from bwprof.roofs.limiter import find_grade
 from bwprof.text.document import (
     Block,
     DocumentTable,
@@ -177,7 +177,7 @@ def every_row(run: ReportRun) -> Section | None:
     headings += [*("launches" for _ in counted), *state, "remarks"]
     lines = []
     for row in rows:
-        grade = graded(row)
+        grade = find_grade(row)
         line = [row["case"], row["precision"], *(row.get(name) for name in (*several, *own)), row["variant"]]
         line += [
             _time(row["time_ms"]),

@@ -1,4 +1,4 @@
-"""Runs cases in this process: what the Python function does."""
+"""Run cases in this process, as the Python functions do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bwprof import _core, hardware
 from bwprof.measuring import chain as chains
 from bwprof.measuring import operation as measuring
 from bwprof.measuring.chain import Chain
-from bwprof.measuring.contexts import learned
+from bwprof.measuring.contexts import update_context
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs import obtain
@@ -21,7 +21,7 @@ _log = logging.getLogger("bwprof.sweep")
 
 
 class LocalExecutor:
-    """An executor that owns a device handle. Between its calls the thread's current device is the caller's own."""
+    """An executor that owns a device handle; between calls the thread's current device is the caller's."""
 
     def __init__(
         self, backend: str, index: int, *, poll: Callable[[], object] | None = None, nvtx: bool | None = None
@@ -29,7 +29,7 @@ class LocalExecutor:
         self._backend = backend
         self._index = index
         self._poll = poll
-        self._nvtx = nvtx  # whether tools that watch are told; True: it is said where none does
+        self._nvtx = nvtx  # annotate ranges for tools; True also warns where no tool watches
         self._device: _core.Device | None = None
         self._context: Context | None = None
 
@@ -40,8 +40,8 @@ class LocalExecutor:
             self._device = hardware.open_device(self._backend, self._index)
         return self._device
 
-    def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
-        """The device's facts, with its free memory as `memory_free_bytes`; it takes as long as it takes."""
+    def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be interrupted
+        """Return the device's facts, with its free memory as `memory_free_bytes`."""
         with hardware.preserve_current_device(self._backend):
             facts = hardware.facts(self.device)
             if self._nvtx and not self.device.watched:
@@ -50,16 +50,16 @@ class LocalExecutor:
         return facts
 
     def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
-        """The device's roofs, stored or new; None when there was no time for them."""
+        """Return the device's stored or new roofs; None when there was no time for them."""
         with hardware.preserve_current_device(self._backend):
             return obtain.obtain(self.device, wanted, deadline=deadline, poll=self._poll)
 
     def set_context(self, context: Context) -> None:
-        """What the rows of this run share."""
+        """Set what the rows of this run share."""
         self._context = context
 
     def measure(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> Outcome:
-        """One case, or several as one, here."""
+        """Measure one case, or several as one."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
         if isinstance(spec, Chain):
@@ -74,8 +74,8 @@ class LocalExecutor:
                 poll=self._poll,
                 nvtx=self._nvtx is not False,
             )
-        self._context = learned(self._context, outcome)
-        if spec.cache == "cold":  # counters see nothing else: of a hot row they were not asked, and keep nothing back
+        self._context = update_context(self._context, outcome)
+        if spec.cache == "cold":  # a hot row has no counters
             hardware.count_devices(self.device, outcome.row)
         return outcome
 

@@ -67,7 +67,7 @@ class Suite:
         return found
 
 
-def built_in() -> dict[str, Path]:
+def list_suites() -> dict[str, Path]:
     """Name -> file of the suites that come with bwprof."""
     return {path.stem: path for path in sorted((Path(__file__).parents[1] / "data" / "suites").glob("*.toml"))}
 
@@ -93,7 +93,7 @@ def load(name: str) -> Suite:
             raise ValueError(f"suite {quote_text(name)} is no file")
         with Path(name).open("rb") as file:
             return parse(file.read(_MOST_BYTES + 1), source=name)
-    found = built_in()
+    found = list_suites()
     if name not in found:
         raise ValueError(unknown("suite", name, [*found, "FILE.toml"]))
     return parse(found[name].read_bytes(), source=f"suite {name}", name=name)

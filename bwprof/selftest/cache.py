@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bwprof import _core
-from bwprof.selftest.bench import Bench, Cell, PartReport, figure, fits
+from bwprof.selftest.bench import Bench, Cell, PartReport, fits, read_figure
 from bwprof.text.formatting import bytes_text
 
 NAME = "cache"
@@ -109,8 +109,8 @@ def _row(case: _core.Case, label: str, bench: Bench, *, by_kernels: bool) -> Map
         if not found["verified"]:
             raise RuntimeError(f"{label}: wrong result: {found['reason']}")
         row[name] = found["kernel_span_ns" if by_kernels else "median_ns"] / 1e3
-    ours, flush = figure(row, "rotation_us"), figure(row, "read_flush_us")
-    row["memset_excess"] = f"{figure(row, 'memset_flush_us') / flush - 1:+.0%}"
+    ours, flush = read_figure(row, "rotation_us"), read_figure(row, "read_flush_us")
+    row["memset_excess"] = f"{read_figure(row, 'memset_flush_us') / flush - 1:+.0%}"
     judged = by_kernels and not case.cost["bytes_written"]
     agrees = abs(ours - flush) <= max(RELATIVE * ours, ABSOLUTE_US)
     row["agrees"] = ("yes" if agrees else "NO") if judged else ""

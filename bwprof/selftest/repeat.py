@@ -14,7 +14,7 @@ from bwprof.results.pairs import DEFAULT_GATE, comparable, differ
 from bwprof.results.schema import RowDict
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.loop import Retries
+from bwprof.runs.loop import ReferenceBook
 from bwprof.selftest.bench import Bench, Cell, PartReport
 
 NAME = "repeat"
@@ -52,8 +52,8 @@ def run(bench: Bench) -> PartReport:
     fresh = _fresh(bench, specs, context, 4 if bench.quick else 12) if in_main else []
     found = {"one process": _pairs(inside), "fresh processes": _pairs(fresh)}
     rows = [_row(where, gate, pairs) for where, pairs in found.items() if pairs for gate in GATES]
-    judged = [row for row in rows if row["gate"] == _gate_text(DEFAULT_GATE) and row["rate"] is not None]
-    passed = all(float(row["rate_low"] or 0) <= 100 * ALLOWED_RATE for row in judged) if judged else None
+    gated = [row for row in rows if row["gate"] == _gate_text(DEFAULT_GATE) and row["rate"] is not None]
+    passed = all(float(row["rate_low"] or 0) <= 100 * ALLOWED_RATE for row in gated) if gated else None
     gate = f"at the default gate ({_gate_text(DEFAULT_GATE)}) no rate that is certainly above {ALLOWED_RATE:.0%}"
     failed = [str(row["reason"]) for row in (*inside, *fresh) if row["status"] != "ok"]
     failed += [] if in_main else ["fresh processes: they are started from the main thread only"]
@@ -75,7 +75,7 @@ def _chosen(specs: Sequence[Spec]) -> list[Spec]:
 
 
 def _in_process(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
-    judged, outcomes = Retries(), []
+    book, outcomes = ReferenceBook(), []
     for number in range(rounds):
         bench.say(f"{NAME}: in one process: {number + 1} of {rounds}")
         for spec in specs:
@@ -83,8 +83,8 @@ def _in_process(bench: Bench, specs: Sequence[Spec], context: Context, rounds: i
             outcome = measuring.measure(bench.device, spec, context, max_seconds=SECONDS, poll=bench.poll)
             if outcome.fatal:
                 raise _core.DeviceError(outcome.row["reason"])
-            outcomes.append(judged.hold(outcome))
-    return judged.rows(outcomes)
+            outcomes.append(book.compare(outcome))
+    return book.finish_rows(outcomes)
 
 
 def _fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
@@ -94,9 +94,9 @@ def _fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -
             bench.say(f"{NAME}: in fresh processes: {number + 1} of {rounds}")
             executor = ChildExecutor(bench.backend, bench.index, interrupts)
             executor.set_context(context)
-            judged = Retries()
+            book = ReferenceBook()
             try:
-                rows += judged.rows([judged.hold(executor.measure(spec, SECONDS, None)) for spec in specs])
+                rows += book.finish_rows([book.compare(executor.measure(spec, SECONDS, None)) for spec in specs])
             finally:
                 executor.close()
     return rows

@@ -29,7 +29,7 @@ from bwprof.experiments.ab_process import Place, ProcessSide
 from bwprof.experiments.ab_session import FASTER, SAME, SLOWER, Found, StopRule, verdict_of
 from bwprof.experiments.ab_sides import ABSide, CallSide, CaseSide
 from bwprof.measuring.operation import Spec
-from bwprof.runs.interrupts import Unasked
+from bwprof.runs.interrupts import NoInterrupts
 
 MORE = 1.02
 ELEMENTS = 6 << 20  # of 8 bytes: beyond the last-level cache of most
@@ -49,7 +49,7 @@ class Bench:
 
     def __init__(self, device: _core.Device, stack: ExitStack) -> None:
         self._device = device
-        self._stops = stack.enter_context(Unasked())
+        self._stops = stack.enter_context(NoInterrupts())
         self._array = np.ones(math.ceil(ELEMENTS * MORE))
         self._matrix = np.ones((96, 96))
 

@@ -30,7 +30,7 @@ HEADS = ["case", "us", "samples", "s each", "half-width %", "spread %", "held %"
 
 
 def chosen(backend: str, cases: int) -> list[Spec]:
-    found = list(plan.make(SweepRequest(suite="default"), backend).specs)
+    found = list(plan.make_plan(SweepRequest(suite="default"), backend).specs)
     step = max(1.0, len(found) / cases)
     return [found[int(number * step)] for number in range(min(cases, len(found)))]
 

@@ -35,7 +35,7 @@ def grades(
     """Stream -> (bytes, GB/s, % of attainable, uncertainty in %), the sizes interleaved over the streams."""
     made: dict[str, list[tuple[int, float, float, float]]] = {}
     for size in names:
-        for stream in survey.streams():
+        for stream in survey.list_streams():
             (param,) = (param["name"] for param in stream["params"])
             unit = _core.cost(stream["name"], precision, {param: 1024})
             elements = round(size * 1024 / (unit["bytes_read"] + unit["bytes_written"]))

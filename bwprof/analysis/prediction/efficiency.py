@@ -21,7 +21,7 @@ from bwprof.analysis.prediction.catalogue import Card, card_of, measured, of_ent
 from bwprof.analysis.prediction.regression import Neighbours
 from bwprof.analysis.prediction.streams import Streams
 from bwprof.analysis.prediction.workload import Estimate, Workload, work_of
-from bwprof.roofs.limiter import beaten_rows, numbers
+from bwprof.roofs.limiter import find_beaten_rows, read_numbers
 from bwprof.roofs.model import Roofs
 from bwprof.text.formatting import pandas_frame
 from bwprof.text.parsing import mapping, repr_short, unknown
@@ -353,12 +353,12 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
         if name not in rows.columns:
             rows[name] = pd.NA
     for name in ("time_ms", "bytes_read"):
-        rows[name] = numbers(rows, name)
+        rows[name] = read_numbers(rows, name)
     rows["precision"] = [registry.precision_name(value) for value in rows["precision"]]
     known = {found["name"]: found["precisions"] for found in registry.operations()}
     told = (_texts(rows[name]) for name in ("operation", "precision", "status", "cache", "flags"))
     # What beats the best product is told by a flag of its roof; its time is as good as any.
-    faster = beaten_rows(frame)
+    faster = find_beaten_rows(frame)
     right = [
         precision in known.get(str(operation), ())
         and status in (None, "ok")

@@ -279,7 +279,7 @@ def _joined(frames: list[pd.DataFrame], card: Card) -> pd.DataFrame:
         # Of a lower bound no ratio is known; where FP32 has no rate, all that is calculated is held against bounds.
         least = lower_bounds(whole)
         if (least & (whole["precision"] == pairs.BASELINE).to_numpy(bool)).any():
-            least |= limiter.numbers(whole, "flops") > 0
+            least |= limiter.read_numbers(whole, "flops") > 0
         whole.loc[least, ["speedup_vs_fp32", "bandwidth_vs_fp32"]] = math.nan
     whole.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": RunMetadata(run)}
     return whole
@@ -290,7 +290,7 @@ MOST_COMPARED = 20_000  # rows that are also compared with FP32, one by one
 
 def lower_bounds(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """Where a predicted time is a lower bound: it has arithmetic whose rate on the device nobody knows."""
-    flops, dense, best = (limiter.numbers(frame, name) for name in ("flops", "peak_tflops", "measured_tflops"))
+    flops, dense, best = (limiter.read_numbers(frame, name) for name in ("flops", "peak_tflops", "measured_tflops"))
     found: NDArray[np.bool_] = (flops > 0) & np.isnan(dense) & np.isnan(best)
     return found
 
@@ -330,7 +330,9 @@ def _frame(work: Workload, card: Card, model: float | Efficiency) -> pd.DataFram
             "measured_tflops": card.best.get(work.precision, math.nan),
         }
         roofline = limiter.attainable(np.where(work.flops > 0, intensity, np.nan), dense, ceiling)
-    limit = limiter.of_columns({**roofs, "bytes_read": work.read, "bytes_written": work.written, "flops": work.flops})
+    limit = limiter.classify_columns(
+        {**roofs, "bytes_read": work.read, "bytes_written": work.written, "flops": work.flops}
+    )
     columns: dict[str, Any] = dict(work.params)
     columns |= {name: work.cost[name] for name in work.cost}
     columns |= roofs

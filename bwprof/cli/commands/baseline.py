@@ -299,7 +299,7 @@ def _planned(parsed: argparse.Namespace, *, runs: bool = True) -> list[tuple[Cho
     from bwprof.runs import plan
 
     request = sweeps.request(parsed)
-    return plan.for_each(request, hardware.choose_several(request.backend, request.device), runs=runs)
+    return plan.make_plans(request, hardware.choose_several(request.backend, request.device), runs=runs)
 
 
 def _tell_finished(parsed: argparse.Namespace, stores: Sequence[Store]) -> None:

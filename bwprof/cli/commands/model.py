@@ -27,7 +27,7 @@ from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.metadata import still_to_do
+from bwprof.runs.metadata import find_remaining
 from bwprof.runs.plan import Plan
 from bwprof.text.formatting import path_text
 from bwprof.text.parsing import parse_count, parse_names, quote_text
@@ -205,7 +205,7 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple
         raise ValueError(f"{folder} cannot be resumed: {error}") from None
     if plan.specs != llm_executor.plan_of(llm_executor.pieces_of(asked)).specs:
         raise ValueError(f"{folder} cannot be resumed: a step of the model launches other operations in this bwprof")
-    kept, _, strangers = still_to_do(plan.specs, rows)
+    kept, _, strangers = find_remaining(plan.specs, rows)
     layers = [place for place in kept if rows[place]["role"] == LAYER]
     kept = [place for place in kept if place not in layers or rows[place]["status"] == "ok"]
     there = Counter(llm_executor.key_of(rows[place]) for place in kept)

@@ -114,7 +114,7 @@ def _cases(options: argparse.Namespace) -> list[PredictedCase]:
     if options.suite == "":
         raise ValueError("--suite is '': a name is needed")
     backend = next(name for name in registry.backend_names() if not _core.backend_facts(name)["runs_on_host"])
-    specs = plan.make(sweeps.request(given), backend).specs
+    specs = plan.make_plan(sweeps.request(given), backend).specs
     cases: list[PredictedCase] = []
     left: dict[str, None] = {}
     for spec in specs:

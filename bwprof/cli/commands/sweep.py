@@ -18,10 +18,10 @@ from bwprof.measuring.operation import Spec
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import plan as runs_plan
 from bwprof.runs import suites
-from bwprof.runs.estimate import case_seconds, launch_seconds, run_seconds, whole_seconds
+from bwprof.runs.estimate import estimate_case, estimate_cases, estimate_launch, estimate_run
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.plan import Plan
-from bwprof.runs.progress import between
+from bwprof.runs.progress import format_time_range
 from bwprof.text.formatting import bytes_text, plural, seconds_text
 from bwprof.text.parsing import and_text, to_ascii
 from bwprof.text.terminal import console, print_table
@@ -54,7 +54,7 @@ def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
                     if (row["operation"], row["backend"], row["variant"]) == where:
                         stream.write(f"    {kernels.line(row)}\n")
         stream.write("\n")
-    for name in suites.built_in():
+    for name in suites.list_suites():
         stream.write(f"suite {name}: {suites.load(name).text}\n")
 
 
@@ -70,14 +70,15 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
                 print_table(console(stream), _HEADING, lines, numbers=_NUMBERS)
             else:
                 widths = _print_lines(stream, lines, widths)
-    cases = run_seconds(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
+    cases = estimate_cases(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
     caches = [spec.cache for spec in plan.specs]
     wanted = RoofRequest("cold" in caches, "hot" in caches, recalibrate) if roofs and cases[1] else None
-    least, most = whole_seconds(cases, facts, choice.backend, wanted)
+    least, most = estimate_run(cases, facts, choice.backend, wanted)
     also = ["roofs"] * (wanted is not None) + ["second tries"] * _core.backend_facts(choice.backend)["runs_on_host"]
     stream.write(
         f"{plural(len(plan.specs), 'case')} on {choice.backend}:{choice.index} {choice.name}, "
-        f"about {seconds_text((least + most) / 2)} ({between(least, most)}){', with ' * bool(also)}{and_text(also)} "
+        f"about {seconds_text((least + most) / 2)} ({format_time_range(least, most)})"
+        f"{', with ' * bool(also)}{and_text(also)} "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
 
@@ -104,7 +105,7 @@ def _work(cost: Mapping[str, int]) -> list[str]:
 def _predicted(name: list[str], facts: dict[str, Any], spec: Spec, backend: str) -> list[str]:
     """The line of a case that no kernel runs: what it must move, and how long that takes at the device's best."""
     cost = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None)
-    launch = seconds_text(launch_seconds(cost, spec.precision, facts, backend))
+    launch = seconds_text(estimate_launch(cost, spec.precision, facts, backend))
     return [*name, "-", *_work(cost), "-", launch, "-", "predicted: no kernel takes this precision"]
 
 
@@ -119,8 +120,8 @@ def _estimated(device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Pl
         if registry.is_predicted(spec.operation, spec.precision, backend):
             return _predicted(name, facts, spec, backend)
         return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"]
-    launch = launch_seconds(cost, spec.precision, facts, backend)
-    seconds = case_seconds(launch, need["needed"], facts, backend)
+    launch = estimate_launch(cost, spec.precision, facts, backend)
+    seconds = estimate_case(launch, need["needed"], facts, backend)
     if plan.target_seconds is not None:
         seconds = min(seconds, plan.target_seconds / len(plan.specs))
     work = _work(cost)
@@ -162,7 +163,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         return command.resume(parsed, given, interrupts, wanted, clash, command.go_on_with_cases)
     with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
         request = options.request(parsed)
-        made = runs_plan.for_each(
+        made = runs_plan.make_plans(
             request, hardware.choose_several(request.backend, request.device), runs=not parsed.dry_run
         )
     if parsed.dry_run:
