@@ -21,7 +21,6 @@ _PENDING = (
 )
 
 _CONTAINERS = (list, tuple, set, frozenset, deque, ItemsView, ValuesView, UserList)
-
 _LAZY = ("__dask_graph__", "collect_async")  # of Dask's collections and of Polars' LazyFrame
 
 

@@ -17,11 +17,8 @@ from bwprof.text.parsing import repr_short
 # A call runs on one thread when the calling one spends this share of the process's processor time, and is at work (and
 # not waiting for another process) for that share of the time at least, which on a busy machine is less than all of it.
 _ALONE = 0.9
-
 _AT_WORK = 0.25
-
 _LOOK_SECONDS = 0.005
-
 _STILL_SECONDS = 0.001  # the device's own threads, which flush before calls, look for more work for a tenth of that
 
 

@@ -45,9 +45,7 @@ from bwprof.text.parsing import (
 )
 
 _GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
-
 _LABEL_COLUMNS = ("case", "variant", "kv_lens", "seed")  # beside the operations' parameters: what a caller may fill
-
 WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")  # what a call may be said to do
 
 

@@ -12,20 +12,14 @@ from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, FLOOR_FACTOR
 from bwprof.roofs.model import NOISE_LIMIT, Roofs
 
 RowFacts = dict[str, Any]
-
 BEATEN_SHARE = 1.10  # from here on a row that nothing else explains says that its roof is too low
 
 # A hot row may beat a hot stream by so much: nothing says that plain streams are the best that a cache can do.
 ABOVE_CACHE = 1.25
-
 COLD_MIN_READS = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
-
 LATE_SHARE = 0.1  # of the samples
-
 WAITED = "for {:.0f} % of the time the GPU waited between the call's kernels"  # of a row's reason
-
 AS_COUNTED = "as counted"  # likewise, of bytes that nobody stated
-
 ELSEWHERE = "another GPU ran {:.3g} of the call's kernels and copies: it is not flushed before, nor watched meanwhile"
 
 

@@ -17,9 +17,7 @@ from bwprof.text.formatting import bytes_text
 from bwprof.text.parsing import parse_bool, parse_fraction, repr_short, unknown
 
 CACHES = ("cold", "hot")
-
 DEFAULT_CACHE = "cold"
-
 DEFAULT_REL_CI = 0.005
 
 

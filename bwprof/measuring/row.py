@@ -20,13 +20,9 @@ from bwprof.roofs.model import Roofs
 from bwprof.text import formatting
 
 COOL_SECONDS = 3.0  # to wait at most before the second try
-
 _STEP_SECONDS = 0.05
-
 _THERMAL = frozenset({"sw_thermal", "hw_thermal"})
-
 _NUMBERS = ("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c")
-
 Result = dict[str, Any]
 
 
@@ -89,7 +85,6 @@ def measure_cool(
 
 
 STALL_SHARE_LEAST = 0.01  # of all waiting warps: rarer reasons are not named
-
 _STALL = "stall_"
 
 

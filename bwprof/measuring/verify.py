@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     _Typed = tuple[Array, float]  # with what rounding may do to an element, as a fraction of it
 
 OWN_ROUNDINGS = 4
-
 SUM_ROUNDINGS = 1024
-
 _BLOCK = 1 << 20  # elements that are float64 at a time
 
 # Bits of the significand, the hidden one included, of what NumPy does not know by itself.

@@ -15,7 +15,6 @@ from typing import Any
 from bwprof import _core
 
 STATISTICS = Path("/proc/stat")
-
 _LEAST_TICKS = 3  # of the processors' clocks, which count in steps: fewer are no measurement
 
 # Columns of a processor's line in /proc/stat, in ticks: user, nice, system, then idle and iowait, irq, softirq, steal.
@@ -72,15 +71,10 @@ def _now(processors: set[int]) -> tuple[float, float, float] | None:
 
 
 NOISY_WAITED = 0.02  # of the sampling time
-
 NOISY_THROTTLED = 0.02
-
 NOISY_STOLEN = 0.05
-
 NOISY_PRESSED = 0.01
-
 _MOST_SHARE = 0.99  # of which something can be told
-
 NOISY_SLOWED = 0.10  # most reference streams; where nobody disturbs them they differ by about half of that
 
 
@@ -170,5 +164,4 @@ def replace_disturbance(reason: str | None, said: str) -> str:
 
 
 _SLOWED = "a reference stream beside the samples took {} longer than it can: others use the memory"
-
 _SLOWED_BEFORE = re.compile(_SLOWED.format(r"\S+"))

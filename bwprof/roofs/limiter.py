@@ -17,26 +17,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FLOOR_FACTOR = 3.0  # within so many empty launches it is the launch that is measured
-
 KERNEL_SHARE = 0.5  # of the nearer roof, where both are known: below, it is the kernel that limits
-
 ONE_ROOF_SHARE = 0.6  # of the one roof that is known: from here on the other one need not be
-
 AT_ROOF = 0.95
-
 ABOVE_ROOF = 1.05
-
 ABOVE_PEAK = 1.005  # of a theoretical peak: a median is known to half a percent, and no more is possible
 
 # What may limit; its two first ones are the sides of the ridge. Arrays hold their places, from 1 on: 0 is not known.
 LIMITERS = ("memory", "compute", "latency", "kernel")
-
 _MEMORY, _COMPUTE, _LATENCY, _KERNEL = range(1, 5)
-
 NumberOrArray = Any  # a float, or an array of floats
-
 Codes = Any  # an int, or an array of ints: places of words
-
 TextOrArray = Any  # a word or None, or an array of them
 
 _NUMBERS = (
@@ -56,11 +47,8 @@ _NUMBERS = (
 )
 
 _RATES = ("measured_tflops", "peak_tflops")
-
 _UNKNOWN = "what limits it is not known: "
-
 _FAR = _UNKNOWN + "it is far below a stream of its bytes"
-
 _WHY_NO_BYTES = _UNKNOWN + "its bytes are not: bytes_read= and bytes_written= say them, counters=True counts them"
 
 _WHY_NO_ROOF = (
@@ -72,9 +60,7 @@ _WHY_NO_STREAM = (
 )
 
 _WHY_NO_FLOPS = _FAR + "; flops= and precision= tell how far from the arithmetic"
-
 _WHY_NO_RATE = _FAR + ", and there is no arithmetic roof of this precision="
-
 _WHY = (_WHY_NO_RATE, _WHY_NO_FLOPS, _WHY_NO_STREAM, _WHY_NO_ROOF, _WHY_NO_BYTES)
 
 

@@ -17,7 +17,6 @@ from bwprof.text.parsing import repr_short, unknown
 # A point is in doubt when its time is known less well than this (half the width of the median's 95 % interval), or
 # when its samples lie further apart than that (interquartile range / median): somebody else was at work.
 UNCERTAINTY_LIMIT = 0.02
-
 NOISE_LIMIT = 0.10
 
 # Processor time that other processes took while the roofs of a CPU were measured, as a share of all there was.
@@ -321,11 +320,8 @@ _LEAST_SECONDS = 1e-12  # no stream takes less
 
 # Nothing is known of a spread where there were too few samples: that may be infinite.
 _MAY_BE_INFINITE = ("uncertainty", "noise")
-
 _AS_THE_SYSTEM_SAYS = ("device", "device_uuid", "driver", "source", "unconfirmed")
-
 _MOST_BYTES = 2**63 - 1
-
 _Part = Roofs | RoofPoint | Rate | RoofCheck
 
 
@@ -413,7 +409,6 @@ def _curves(points: Iterable[RoofPoint]) -> list[_Curve]:
 
 
 ROOF_CHOICES = ("auto", "stored")
-
 RoofsArgument = Literal["auto", "stored", False] | Roofs
 
 

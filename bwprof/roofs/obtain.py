@@ -14,24 +14,17 @@ from bwprof.roofs import disturbance, store, survey
 from bwprof.roofs.model import DEVIATION_LIMIT, RoofCheck, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
-
 NEW = "measured for this run"
 
 # Which points of stored roofs are measured again before they are used: of the stream with the nearest read fraction
 # the one so far up its sizes (0 the smallest, 1 the largest, in factors), for so many seconds. One mix at one size
 # would say nothing of other mixes and sizes. On a GPU no small ones: in some processes each launch takes 0.18 us more.
 _HOST_PROBES = ((0.5, 1.0, 0.12), (1.0, 0.6, 0.06), (0.0, 0.25, 0.06))
-
 _PROBES = ((0.5, 1.0, 0.01), (1.0, 0.75, 0.01), (0.0, 0.6, 0.01))
-
 _LOOKS = 3  # at most at each: what differs is looked at twice at least before it is believed
-
 _LONGER = 3  # times as long, after the first look
-
 _LOOK_SECONDS = 1.0  # no third look after that
-
 _MEND_SECONDS = 0.5  # for measuring stored points in doubt again
-
 Poll = Callable[[], object] | None
 
 

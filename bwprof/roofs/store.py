@@ -22,9 +22,7 @@ from bwprof.roofs.model import Roofs
 from bwprof.text.parsing import quote_text, repr_short
 
 _log = logging.getLogger("bwprof.roofs")
-
 FORMAT = 2
-
 _MOST_BYTES = 4 << 20  # one of ours has some ten thousand
 
 # What a file is named after: another device, driver or version has a file of its own.
@@ -32,7 +30,6 @@ _KEY = ("name", "uuid", "driver", "runtime", "units")
 
 # What must be the same beside that: it changes speed, or how it was measured.
 _SETTINGS = ("memory_bytes", "cache_bytes", "memory_clock_khz", "bus_bits", "ecc", "power_limit_w", "timer", "note")
-
 Identity = dict[str, Any]
 
 
@@ -146,7 +143,6 @@ def save(identity: Identity, roofs: Roofs) -> Path | None:
 
 
 EXPORT_FORMAT = "bwprof-roofs"
-
 VERSION = 1
 
 

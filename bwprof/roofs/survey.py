@@ -18,41 +18,27 @@ from bwprof.roofs import disturbance
 from bwprof.roofs.model import DEVIATION_LIMIT, Rate, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
-
 Poll = Callable[[], object] | None
-
 Cache = Literal["cold", "hot"]
-
 PRECISION = "fp32"
-
 SMALLEST_BYTES = 64 * 1024
 
 # A launch is cold by rotating over at most about this many buffer sets, past four times the cache; smaller streams
 # would need a flush before every sample, which costs more than the curve's lower end is worth.
 _MOST_SETS = 1024
-
 _CACHE_FACTOR = 4
-
 _MENDING = 3  # so many times as long, for one in doubt
-
 _PRECISION_TARGET = 0.01
 
 # The first sizes are this factor apart. Between two of them the middle is measured next, and the halves of whichever
 # interval the straight line missed by most, until it misses by less than _BEND or the sizes are closer than _CLOSEST.
 _STEP = 4.0
-
 _BEND = 0.004
-
 _CLOSEST = 1.04
-
 _RATE_SECONDS = 0.03
-
 _RATES_SHARE = 2.0  # rates are measured first when a deadline is further away than so many of the streams' budgets
-
 _REST_SECONDS = 1.0
-
 _PRODUCT_SECONDS = 8e-3  # a product may take so long at the peak rate ...
-
 _PRODUCT_SIZE = 4096  # ... and has this size where no peak is known
 
 

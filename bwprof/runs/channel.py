@@ -22,11 +22,9 @@ from bwprof.runs.interrupts import InterruptSource
 from bwprof.text.terminal import spelling
 
 _log = logging.getLogger("bwprof.sweep")
-
 _END_SECONDS = 2.0  # for the child to end by itself
 _KILLED_SECONDS = 10.0  # for a killed child, whose memory is freed first
 _LONGEST_WAIT = 3600.0  # a selector takes no more than some days
-
 _FLAGS = {"-I": "isolated", "-E": "ignore_environment", "-s": "no_user_site", "-S": "no_site"}
 
 

@@ -26,11 +26,9 @@ from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text.formatting import seconds_text
 
 _log = logging.getLogger("bwprof.sweep")
-
 _GRACE_SECONDS = 3.0  # for an answer to come back after its deadline
 _OPEN_SECONDS = 600.0  # for a device to open, where no deadline comes first
 _ROOFS_SECONDS = 1800.0  # for the roofs, likewise
-
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.runs.child import main; main()"
 
 

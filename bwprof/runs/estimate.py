@@ -17,7 +17,6 @@ AGAIN_SHARE = 0.25  # second tries take this share of the cases' time
 # A case is ended when it takes this much longer than estimated: a slow kernel does not hang.
 LIMIT_SECONDS = 600.0
 LIMIT_FACTOR = 50.0
-
 _FILL_SHARE = 0.1  # inputs are made and checked at about this share of the memory's speed
 _LAUNCHES = 10
 _START_SECONDS = 2.0  # to start processes, and to draw the picture

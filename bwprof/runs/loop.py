@@ -25,7 +25,6 @@ from bwprof.runs.progress import SilentProgress
 
 MAX_TIME = "--max-total-seconds"
 _AGAIN_SHARE = estimate.AGAIN_SHARE
-
 Item_contra = TypeVar("Item_contra", bound=MeasuredItem, contravariant=True)
 T = TypeVar("T", bound=MeasuredItem)
 

@@ -31,7 +31,6 @@ from bwprof.text.parsing import repr_short
 _FINISHED = ("ok", "skipped", "predicted")
 _ROOFS_CHOICE, _GIVEN = "roofs_choice", "given"
 DEVICES = "devices"  # the key of the devices' metadata
-
 _Key = tuple[object, ...]
 Finisher = Callable[[Store], None]  # adds rows that follow from others when no more come, also after an interrupt
 

@@ -19,7 +19,6 @@ from bwprof.runs.suites import Suite, SuiteCase
 from bwprof.text.parsing import as_list, expand_ranges, unknown
 
 MAX_CASES = 100_000  # each in its precisions: more is a slip, and would take days
-
 V = TypeVar("V")
 
 
@@ -81,11 +80,8 @@ def parse_whole_numbers(name: str, value: Any) -> tuple[int, ...]:
 
 
 _log = logging.getLogger("bwprof.sweep")
-
 EVERY_VARIANT = "all"
-
 BOTH_CACHES = "both"
-
 DEFAULT_CASE_SECONDS = 2.0
 
 

@@ -12,22 +12,15 @@ from bwprof import registry
 from bwprof.text.parsing import expand_ranges, finite_number, quote_text, unknown
 
 _SUITE_KEYS = ("text", "precisions", "target_seconds", "on", "case")
-
 _ON_KEYS = ("precisions", "target_seconds")
-
 _CASE_KEYS = ("name", "operation", "params", "kv_lens", "precisions", "variants", "backends", "cache")
-
 _CACHES = ("cold", "hot", "both")
-
 _MOST_BYTES = 10_000_000
 
 # A key of many parts: each of them makes the reader go through all before it.
 _MOST_DOTS = 100
-
 _QUOTED = rb"""(?:"[^"\n]*"|'[^'\n]*')"""
-
 _PART = rb"(?:[\w-]++|" + _QUOTED + rb")"
-
 _DOTTED = re.compile(_PART + rb"(?:[ \t]*+\.[ \t]*+" + _PART + rb")*+")
 
 

@@ -16,13 +16,9 @@ from bwprof.selftest.bench import Bench, Cell, PartReport, fits, read_figure
 from bwprof.text.formatting import bytes_text
 
 NAME = "cache"
-
 RELATIVE = 0.03
-
 ABSOLUTE_US = 0.15
-
 SECONDS = 0.15  # of sampling, each time
-
 _TITLE = "Cold cache: the same kernel by five methods, us per launch"
 
 _METHODS: dict[str, dict[str, Any]] = {
@@ -48,7 +44,6 @@ _COLUMNS = {
 # By whether work is done on the host, where a launch takes longer: MiB to read, MiB to copy each way; all of them, and
 # the quick ones.
 _SIZES = {False: ((1, 16, 32, 64, 256), (64, 1024)), True: ((16, 64), (64,))}
-
 _QUICK = {False: ((16, 64), (64,)), True: ((16,), ())}
 
 

@@ -11,7 +11,6 @@ from bwprof.measuring.operation import COLD_MIN_BYTES
 from bwprof.selftest.bench import Bench, Cell, PartReport, fits
 
 NAME = "counters"
-
 _TITLE = "Cold, by hardware counters: DRAM bytes read in a rotation, per launch"
 
 _COLUMNS = {

@@ -18,15 +18,10 @@ from bwprof.runs.loop import ReferenceBook
 from bwprof.selftest.bench import Bench, Cell, PartReport
 
 NAME = "repeat"
-
 GATES = (0.0, 0.01, DEFAULT_GATE)
-
 ALLOWED_RATE = 0.05
-
 SECONDS = 0.25  # of sampling, each time
-
 CASES = 8
-
 _TITLE = "A/A: how often two measurements of the same thing are said to differ"
 
 _COLUMNS = {

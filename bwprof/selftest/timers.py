@@ -21,13 +21,9 @@ from bwprof.measuring.operation import Spec
 from bwprof.selftest.bench import Bench, Cell, PartReport, fits, read_figure
 
 NAME = "timers"
-
 RELATIVE = 0.03
-
 ABSOLUTE_US = 0.15
-
 SECONDS = 0.1  # of sampling, each time
-
 _TITLE = "Timers: the graph against CUPTI's kernel timestamps, us per launch"
 
 _COLUMNS = {
