@@ -305,7 +305,7 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
     with _core.Device(choice.backend, choice.index) as device:
         if nvtx and not device.watched:
             _log.warning("--nvtx: %s", hardware.UNWATCHED)
-        for spec in drop_duplicates(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
+        for spec in drop_duplicates(plan.specs, ignore=("cache",)):  # a cold and a hot row are the same launch
             interrupts.check()
             try:
                 with spec.open(device, nvtx=nvtx is not False) as case:

@@ -79,7 +79,7 @@ def row_of(ran: Ran, context: Context) -> Row:
     if ran.alike:
         statistics = _core.statistics(array("d", [time * 1e6 for time in ran.times_ms]))
         row["noise"] = grade.nan_to_none(statistics["noise"])
-        grade.flag_patterns(statistics, flags, notes)
+        grade.add_findings(grade.find_patterns(statistics), flags, notes)
     if time_ms > 0:
         over_ms = fmean(ran.times_ms) if "bytes_vary" in flags else time_ms  # bytes and FLOPs are means there
         row["bandwidth_gb_s"] = _core.bandwidth_gb_s(moved, over_ms / 1e3) if moved else None
@@ -97,7 +97,7 @@ def _doubt(row: schema.RowDict, context: Context, flags: list[str], notes: list[
         above = f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches"
     flags += ["above_attainable"] if above else []
     notes += [above] if above else []
-    grade.add_doubts(row, context.roofs, flags, notes)
+    grade.add_findings(grade.find_roof_doubts(row, context.roofs), flags, notes)
     if 0 < moved < cache:
         flags.append("not_cold")
         notes.append(

@@ -17,7 +17,7 @@ from bwprof.measuring.callables import check_finished, name_callable, wrap_with_
 from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.function import WORK, Subject
 from bwprof.measuring.operation import DEFAULT_REL_CI
-from bwprof.measuring.row import Context, Outcome, make_failed
+from bwprof.measuring.row import Context, Outcome, make_failed_by
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import Roofs, RoofsArgument
 from bwprof.roofs.obtain import RoofRequest
@@ -207,11 +207,8 @@ class CallExecutor:
                 rel_ci=self._request.rel_ci or DEFAULT_REL_CI,
                 deadline=deadline,
             )
-        except (_core.UnsupportedError, MemoryError) as error:
-            return make_failed(row, "skipped", str(error) or "out of memory")
         except Exception as error:
-            fatal = bool(getattr(error, "fatal", False))
-            return make_failed(row, "failed", f"{type(error).__name__}: {error}", fatal=fatal)
+            return make_failed_by(error, row)
 
     def close(self) -> None:
         """Give the device back."""
