@@ -26,6 +26,7 @@ _LONGER = 3  # later measurements take so many times as long
 _LOOK_SECONDS = 1.0  # no third measurement after that
 _MEND_SECONDS = 0.5  # for stored points in doubt
 Poll = Callable[[], object] | None
+_Pair = tuple[RoofPoint, RoofPoint]  # a stored point and a new measurement of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +96,15 @@ def mark_beaten(
     identity = store.identity(backend, facts)
     stored = store.load(identity)
     if stored is not None and (marked := stored.beaten(points, by)) != stored:
-        store.save(identity, _strip_run(marked))
+        store.save(identity, marked.with_source())
     return roofs.beaten(points, by)
-
-
-def _strip_run(roofs: Roofs) -> Roofs:
-    """Return the roofs without the fields of one run."""
-    return replace(roofs, source="", checks=(), unconfirmed="")
 
 
 def _store_roofs(identity: store.Identity, found: Roofs) -> None:
     """Store the roofs; of new ones in doubt only the points that are better than the stored ones."""
     stored = store.load(identity)
-    lasting = _strip_run(found)
-    if not found.complete or (stored is not None and lasting == _strip_run(stored)):
+    plain = found.with_source()
+    if not found.complete or (stored is not None and plain == stored.with_source()):
         return
     doubt = _mostly_doubted(found.points) if found.source == NEW else ""
     if doubt and stored is not None and stored.points and not _mostly_doubted(stored.points):
@@ -116,10 +112,10 @@ def _store_roofs(identity: store.Identity, found: Roofs) -> None:
         if not any(_check_of(*pair).too_low for pair in pairs):
             _log.warning("the new roofs are not stored: most of them are in doubt, unlike the stored ones: %s", doubt)
             return
-        lasting = replace(lasting, points=_merge(found.points, _raise_points(stored, pairs).points))
+        plain = replace(plain, points=_merge(found.points, _raise_points(stored, pairs).points))
     if doubt:
         _log.warning("most of the new roofs are in doubt, and are measured again at the next use: %s", doubt)
-    store.save(identity, lasting)
+    store.save(identity, plain)
 
 
 def _doubted_share(points: Sequence[RoofPoint]) -> float:
@@ -141,36 +137,43 @@ def _check_stored(
     except survey.SurveyTimeoutError:
         return stored  # nothing speaks against them
     checks = tuple(_check_of(*look) for look in looks)
-    against = next((check for check in checks if check.too_low or check.too_high), None)
-    low = against is not None and against.too_low
-    if low:  # at once: whatever ends this run, nobody takes the old points again
+    wrong = next((check for check in checks if check.too_low or check.too_high), None)
+    too_low = wrong is not None and wrong.too_low
+    if too_low:  # at once: however this run ends, the old points are not used again
         stored = _raise_points(stored, looks)
-        store.save(identity, _strip_run(stored))
-    if against or not checks or (_mostly_doubted(stored.points) and not any(check.doubt for check in checks)):
-        why = str(against or "most of them are in doubt")
+        store.save(identity, stored.with_source())
+    if wrong or not checks or (_mostly_doubted(stored.points) and not any(check.doubt for check in checks)):
+        why = str(wrong or "most of them are in doubt")
         _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", why)
         new = replace(survey.measure(device, deadline=deadline, poll=poll), source=NEW)
-        if low and not new.points:
-            return stored
-        if low or not against:
-            pairs = _pairs(new.points, before)
-            all_low = low and 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
-            others = tuple(now for _, now in looks) if all_low else stored.points
-            return replace(new, points=_merge(new.points, others))
+        if too_low or not wrong:
+            return _merge_new(new, stored, before, looks, too_low=too_low)
         doubt = _mostly_doubted(new.points)
         if not doubt or _doubted_share(new.points) <= _doubted_share(stored.points):
             return new
-        unconfirmed = f"the stored roofs could not be confirmed ({why}): {doubt}"
-        return replace(stored, checks=checks, unconfirmed=unconfirmed)
-    unclear = next((check for check in checks if check.unclear), None)
-    if unclear:
-        unconfirmed = f"the stored roofs could not be confirmed ({unclear}): {unclear.doubt}"
-        _log.warning("%s", unconfirmed)
-        stored = replace(stored, unconfirmed=unconfirmed)
+        return replace(stored, checks=checks, unconfirmed=f"{_UNCONFIRMED} ({why}): {doubt}")
+    if unclear := next((check for check in checks if check.unclear), None):
+        stored = replace(stored, unconfirmed=f"{_UNCONFIRMED} ({unclear}): {unclear.doubt}")
+        _log.warning("%s", stored.unconfirmed)
     return replace(stored, checks=checks, points=_mend(device, stored.points, "cold", watch))
 
 
-def _measure_checks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[tuple[RoofPoint, RoofPoint]]:
+_UNCONFIRMED = "the stored roofs could not be confirmed"
+
+
+def _merge_new(
+    new: Roofs, stored: Roofs, before: tuple[RoofPoint, ...], looks: Collection[_Pair], *, too_low: bool
+) -> Roofs:
+    """Return new roofs with the stored points that are better; if most stored ones were too low, only the looks."""
+    if too_low and not new.points:
+        return stored
+    pairs = _pairs(new.points, before)
+    all_low = too_low and 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
+    others = tuple(now for _, now in looks) if all_low else stored.points
+    return replace(new, points=_merge(new.points, others))
+
+
+def _measure_checks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[_Pair]:
     """Yield a few stored points with new measurements, until one is certainly wrong."""
     end = time.monotonic() + _LOOK_SECONDS
     for point, seconds in _probes(stored.points, device.backend):
@@ -182,11 +185,11 @@ def _measure_checks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator
                 return
 
 
-def _raise_points(stored: Roofs, looks: Collection[tuple[RoofPoint, RoofPoint]]) -> Roofs:
+def _raise_points(stored: Roofs, looks: Collection[_Pair]) -> Roofs:
     """Return the stored roofs with faster points replaced, and all others in doubt."""
     marked = stored.beaten(stored.points, max(_check_of(*look).deviation for look in looks))
-    new = {(now.stream, now.total_bytes): now for point, now in looks if now.seconds < point.seconds}
-    return replace(stored, points=tuple(new.get((point.stream, point.total_bytes), point) for point in marked.points))
+    new = {now.key: now for point, now in looks if now.seconds < point.seconds}
+    return replace(stored, points=tuple(new.get(point.key, point) for point in marked.points))
 
 
 def _probes(points: Sequence[RoofPoint], backend: str) -> list[tuple[RoofPoint, float]]:
@@ -220,7 +223,9 @@ def _check_of(point: RoofPoint, now: RoofPoint) -> RoofCheck:
     return RoofCheck(point.stream, point.total_bytes, point.gb_s, now.gb_s, uncertainty, now.doubt)
 
 
-def _measure_stored(device: _core.Device, point: RoofPoint, cache: survey.Cache, seconds: float, poll: Poll) -> RoofPoint | None:
+def _measure_stored(
+    device: _core.Device, point: RoofPoint, cache: survey.Cache, seconds: float, poll: Poll
+) -> RoofPoint | None:
     stream = next((stream for stream in survey.list_streams() if stream["name"] == point.stream), None)
     if stream is None:
         return None
@@ -241,14 +246,14 @@ def _mend(
         if time.monotonic() >= end:
             break
         try:
-            best = _better(points[index], _measure_stored(device, points[index], cache, _LONGER * seconds, poll))
+            best = _choose_point(points[index], _measure_stored(device, points[index], cache, _LONGER * seconds, poll))
             mended[index] = replace(best, tries=points[index].tries + 1) if best.doubt else best
         except survey.SurveyTimeoutError:
             break
     return tuple(mended)
 
 
-def _better(stored: RoofPoint, now: RoofPoint | None) -> RoofPoint:
+def _choose_point(stored: RoofPoint, now: RoofPoint | None) -> RoofPoint:
     """Return the new measurement of a stored point if it is without doubt, else the better one.
 
     A stored point that is only in doubt because a row beat it stays if it is the faster one again.
@@ -259,19 +264,17 @@ def _better(stored: RoofPoint, now: RoofPoint | None) -> RoofPoint:
     return survey.choose_better(unmarked, now) if stored.beaten and not unmarked.doubt else now
 
 
-def _pairs(new: Iterable[RoofPoint], stored: Iterable[RoofPoint]) -> list[tuple[RoofPoint, RoofPoint]]:
+def _pairs(new: Iterable[RoofPoint], stored: Iterable[RoofPoint]) -> list[_Pair]:
     """Return (stored, new) points of the same stream and size."""
-    found = {(point.stream, point.total_bytes): point for point in new}
-    beside = ((point, found.get((point.stream, point.total_bytes))) for point in stored)
-    return [(point, now) for point, now in beside if now is not None]
+    found = {point.key: point for point in new}
+    return [(point, found[point.key]) for point in stored if point.key in found]
 
 
 def _merge(new: tuple[RoofPoint, ...], stored: tuple[RoofPoint, ...]) -> tuple[RoofPoint, ...]:
     """Return the better of each pair, and the other stored points without doubt."""
-    sure = (point for point in stored if not point.doubt)
-    found = {(point.stream, point.total_bytes): point for point in (*new, *sure)}
-    found |= {(now.stream, now.total_bytes): _better(point, now) for point, now in _pairs(new, stored)}
-    return tuple(found.values())
+    merged = {point.key: point for point in (*new, *(point for point in stored if not point.doubt))}
+    merged |= {now.key: _choose_point(point, now) for point, now in _pairs(new, stored)}
+    return tuple(merged.values())
 
 
 def _add_hot(device: _core.Device, found: Roofs | None, deadline: float | None, poll: Poll) -> Roofs:
