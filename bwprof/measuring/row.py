@@ -144,21 +144,17 @@ class MeasuredItem(Protocol):
     @property
     def title(self) -> str:
         """The text of progress lines."""
-        ...
 
     @property
     def cache(self) -> str:
         """Cold or hot."""
-        ...
 
     @property
     def repeatable(self) -> bool:
         """Whether a disturbed item may be measured once more."""
-        ...
 
     def blank_row(self, context: Context) -> RowDict:
         """Return the row before anything has run."""
-        ...
 
 
 def make_unmeasured(item: MeasuredItem, context: Context, status: str, reason: str) -> Outcome:

@@ -41,11 +41,9 @@ class RequestHandler(Protocol):
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to one request."""
-        ...
 
     def close(self) -> None:
         """Release everything: no more requests will come."""
-        ...
 
 
 def python_flags() -> list[str]:

@@ -82,7 +82,6 @@ class RunWorker:
             return {"error": str(error) or type(error).__name__}
 
     def close(self) -> None:
-        """Close the device."""
         if self._executor is not None:
             self._executor.close()
 
@@ -105,15 +104,6 @@ class ChildExecutor:
         self._context: Context | None = None
 
     def open(self, deadline: float | None) -> dict[str, Any]:
-        """Return the device's facts.
-
-        Raises
-        ------
-        UnavailableError
-            When the device cannot be opened.
-        RunTimeoutError
-            When the deadline passes first.
-        """
         request = {"do": "open", "backend": self._backend, "index": self._index, "nvtx": self._nvtx}
         try:
             answer = self._request(request, _first(deadline, _OPEN_SECONDS))
@@ -145,7 +135,6 @@ class ChildExecutor:
         return Roofs.from_dict(answer["roofs"]) if answer["roofs"] else None
 
     def set_context(self, context: Context) -> None:
-        """Set what the rows of this run share."""
         self._context = context
         if self._child is not None:
             plain = {**asdict(context), "roofs": context.roofs.to_dict() if context.roofs else None}
@@ -202,7 +191,6 @@ class ChildExecutor:
             raise
 
     def close(self) -> None:
-        """End the child."""
         if self._child is not None:
             self._child.end()
             self._child = None

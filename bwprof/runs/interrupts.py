@@ -22,11 +22,9 @@ class InterruptSource(Protocol):
     @property
     def wakeup_fd(self) -> int:
         """A file descriptor that becomes readable when `check` may raise."""
-        ...
 
     def check(self) -> None:
         """Raise what ends the wait."""
-        ...
 
 
 class NoInterrupts:

@@ -50,16 +50,13 @@ class LocalExecutor:
         return facts
 
     def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
-        """Return the device's stored or new roofs; None when there was no time for them."""
         with hardware.preserve_current_device(self._backend):
             return obtain.obtain(self.device, wanted, deadline=deadline, poll=self._poll)
 
     def set_context(self, context: Context) -> None:
-        """Set what the rows of this run share."""
         self._context = context
 
     def measure(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> Outcome:
-        """Measure one case, or several as one."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
         if isinstance(spec, Chain):
@@ -80,7 +77,6 @@ class LocalExecutor:
         return outcome
 
     def close(self) -> None:
-        """Close the device."""
         if self._device is not None:
             with hardware.preserve_current_device(self._backend):
                 hardware.close_device(self._device)

@@ -34,23 +34,18 @@ class Executor(Protocol[Item_contra]):
 
     def open(self, deadline: float | None) -> dict[str, Any]:
         """Return the device's facts; raise RunTimeoutError when the deadline passes first."""
-        ...
 
     def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
         """Return stored or new roofs; None when they cannot be measured before the deadline."""
-        ...
 
     def set_context(self, context: Context) -> None:
         """Set what the rows of this run share."""
-        ...
 
     def measure(self, item: Item_contra, max_seconds: float, deadline: float | None, /) -> Outcome:
         """Measure one item; stop at the deadline."""
-        ...
 
     def close(self) -> None:
         """Release the device."""
-        ...
 
 
 def ran_out_of_time(row: RowDict) -> bool:

@@ -26,7 +26,7 @@ def iterate_points(axes: Mapping[str, Sequence[V]]) -> Iterator[dict[str, V]]:
 
     Examples
     --------
-    >>> [tuple(point.values()) for point in product({"m": [1, 2], "n": [3, 4]})]
+    >>> [tuple(point.values()) for point in iterate_points({"m": [1, 2], "n": [3, 4]})]
     [(1, 3), (1, 4), (2, 3), (2, 4)]
     """
     for values in itertools.product(*axes.values()):
