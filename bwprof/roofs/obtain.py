@@ -24,6 +24,7 @@ _PROBES = ((0.5, 1.0, 0.01), (1.0, 0.75, 0.01), (0.0, 0.6, 0.01))
 _LOOKS = 3  # measurements of a point at most; one that differs is measured twice at least
 _LONGER = 3  # later measurements take so many times as long
 _LOOK_SECONDS = 1.0  # no third measurement after that
+_UNCONFIRMED = "the stored roofs could not be confirmed"
 _MEND_SECONDS = 0.5  # for stored points in doubt
 Poll = Callable[[], object] | None
 _Pair = tuple[RoofPoint, RoofPoint]  # a stored point and a new measurement of it
@@ -131,46 +132,51 @@ def _check_stored(
     device: _core.Device, identity: store.Identity, stored: Roofs, deadline: float | None, poll: Poll
 ) -> Roofs:
     """Return the stored roofs, checked and mended, or new ones."""
-    watch, before = survey.watch_deadline(deadline, poll), stored.points
+    watch = survey.watch_deadline(deadline, poll)
     try:
         looks = tuple(_measure_checks(device, stored, watch))
     except survey.SurveyTimeoutError:
         return stored  # nothing speaks against them
-    checks = tuple(_check_of(*look) for look in looks)
+    checks = [_check_of(*look) for look in looks]
     wrong = next((check for check in checks if check.too_low or check.too_high), None)
-    too_low = wrong is not None and wrong.too_low
-    if too_low:  # at once: however this run ends, the old points are not used again
-        stored = _raise_points(stored, looks)
-        store.save(identity, stored.with_source())
-    if wrong or not checks or (_mostly_doubted(stored.points) and not any(check.doubt for check in checks)):
-        why = str(wrong or "most of them are in doubt")
-        _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", why)
-        new = replace(survey.measure(device, deadline=deadline, poll=poll), source=NEW)
-        if too_low or not wrong:
-            return _merge_new(new, stored, before, looks, too_low=too_low)
-        doubt = _mostly_doubted(new.points)
-        if not doubt or _doubted_share(new.points) <= _doubted_share(stored.points):
-            return new
-        return replace(stored, checks=checks, unconfirmed=f"{_UNCONFIRMED} ({why}): {doubt}")
+    doubtful = _mostly_doubted(stored.points) and not any(check.doubt for check in checks)
+    if wrong or not checks or doubtful:
+        return _replace_stored(device, identity, stored, looks, wrong, deadline, poll)
     if unclear := next((check for check in checks if check.unclear), None):
         stored = replace(stored, unconfirmed=f"{_UNCONFIRMED} ({unclear}): {unclear.doubt}")
         _log.warning("%s", stored.unconfirmed)
-    return replace(stored, checks=checks, points=_mend(device, stored.points, "cold", watch))
+    return replace(stored, checks=tuple(checks), points=_mend(device, stored.points, "cold", watch))
 
 
-_UNCONFIRMED = "the stored roofs could not be confirmed"
-
-
-def _merge_new(
-    new: Roofs, stored: Roofs, before: tuple[RoofPoint, ...], looks: Collection[_Pair], *, too_low: bool
+def _replace_stored(
+    device: _core.Device,
+    identity: store.Identity,
+    stored: Roofs,
+    looks: Collection[_Pair],
+    wrong: RoofCheck | None,
+    deadline: float | None,
+    poll: Poll,
 ) -> Roofs:
-    """Return new roofs with the stored points that are better; if most stored ones were too low, only the looks."""
+    """Measure new roofs in place of the stored ones; return what is best of both."""
+    before, too_low = stored.points, wrong is not None and wrong.too_low
+    if too_low:  # at once: however this run ends, the old points are not used again
+        stored = _raise_points(stored, looks)
+        store.save(identity, stored.with_source())
+    why = str(wrong or "most of them are in doubt")
+    _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", why)
+    new = replace(survey.measure(device, deadline=deadline, poll=poll), source=NEW)
     if too_low and not new.points:
         return stored
-    pairs = _pairs(new.points, before)
-    all_low = too_low and 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
-    others = tuple(now for _, now in looks) if all_low else stored.points
-    return replace(new, points=_merge(new.points, others))
+    if too_low or not wrong:
+        pairs = _pairs(new.points, before)
+        all_low = too_low and 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
+        others = tuple(now for _, now in looks) if all_low else stored.points
+        return replace(new, points=_merge(new.points, others))
+    doubt = _mostly_doubted(new.points)
+    if not doubt or _doubted_share(new.points) <= _doubted_share(stored.points):
+        return new
+    checks = tuple(_check_of(*look) for look in looks)
+    return replace(stored, checks=checks, unconfirmed=f"{_UNCONFIRMED} ({why}): {doubt}")
 
 
 def _measure_checks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[_Pair]:

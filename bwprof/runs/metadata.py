@@ -29,7 +29,7 @@ from bwprof.runs.progress import SilentProgress
 from bwprof.text.parsing import repr_short
 
 _FINISHED = ("ok", "skipped", "predicted")
-_ROOFS_CHOICE, _GIVEN = "roofs_choice", "given"
+_ROOFS_CHOICE, _ARGUMENT = "roofs_choice", "given"
 DEVICES = "devices"  # the key of the devices' metadata
 _Key = tuple[object, ...]
 Finisher = Callable[[Store], None]  # adds rows that follow from others when no more come, also after an interrupt
@@ -79,14 +79,14 @@ def describe_run(
 def describe_roofs(roofs: RoofsArgument) -> dict[str, Any]:
     """Return the metadata of a sweep's `roofs=`; `read_roofs_argument` is the inverse."""
     if isinstance(roofs, Roofs):
-        return {_ROOFS_CHOICE: _GIVEN, "roofs": roofs.to_dict()}
+        return {_ROOFS_CHOICE: _ARGUMENT, "roofs": roofs.to_dict()}
     return {_ROOFS_CHOICE: roofs}
 
 
 def read_roofs_argument(data: dict[str, Any]) -> RoofsArgument:
     """Return the `roofs=` of a run's metadata; ValueError for an unknown word and damaged roofs."""
     found = data.get(_ROOFS_CHOICE, "auto")
-    if found == _GIVEN:
+    if found == _ARGUMENT:
         return Roofs.from_dict(data.get("roofs") or {})
     if found is not False and found not in ROOF_CHOICES:
         raise ValueError(f"its {_ROOFS_CHOICE} is {repr_short(found)}")

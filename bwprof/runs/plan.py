@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -143,23 +144,30 @@ def make_plan(request: SweepRequest, backend: str) -> Plan:
     specs: list[Spec] = []
     selected: list[SuiteCase] = []  # the entries with cases that `only` selects
     for entry, original in zip(entries, originals, strict=True):
-        try:
+        with _naming_case(suite, entry):
             cases = expand_entry(entry, request, default, backend, original)
-        except ValueError as error:
-            if suite is None:
-                raise
-            raise ValueError(f"suite {suite.name}, case '{entry.name}': {error}") from None
         specs += cases
         selected += [entry] if cases else []
+    specs = drop_duplicates(specs)
     _check_only(request.only, entries, specs)
     if request.only and selected:
         _check_used(request, selected, backend)
-    specs = drop_duplicates(specs)
     if not specs:
         raise ValueError(f"nothing to measure on {backend} with precision {', '.join(precisions or default)}")
     # A limit for each case replaces the suite's target for all.
     target = suite.target_on(backend) if suite and request.max_seconds is None else None
     return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target, request.max_seconds)
+
+
+@contextmanager
+def _naming_case(suite: Suite | None, entry: SuiteCase) -> Iterator[None]:
+    """Add the suite and the case to the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        if suite is None:
+            raise
+        raise ValueError(f"suite {suite.name}, case '{entry.name}': {error}") from None
 
 
 def make_plans(request: SweepRequest, choices: Sequence[Choice], *, runs: bool = True) -> list[tuple[Choice, Plan]]:
@@ -228,17 +236,20 @@ def _choose_suite(request: SweepRequest) -> Suite | None:
 
 
 def _choose_entries(request: SweepRequest, suite: Suite | None, backend: str) -> list[SuiteCase]:
-    for name in request.operations:
+    operations = request.operations
+    for name in operations:
         registry.operation(name)  # raises for an unknown one
     if suite is None:
-        return [SuiteCase(name, name) for name in dict.fromkeys(request.operations or _operations_over_sequences())]
+        return [SuiteCase(name, name) for name in dict.fromkeys(operations or _operations_over_sequences())]
     entries = [entry for entry in suite.cases if entry.backends is None or backend in entry.backends]
-    present = {entry.operation for entry in entries}
-    if absent := [name for name in request.operations if name not in present]:
-        raise ValueError(f"suite {suite.name} has no case of {', '.join(absent)} on {backend}")
+    if operations:
+        present = {entry.operation for entry in entries}
+        if absent := [name for name in operations if name not in present]:
+            raise ValueError(f"suite {suite.name} has no case of {', '.join(absent)} on {backend}")
+        return [entry for entry in entries if entry.operation in operations]
     if not entries:
         raise ValueError(f"suite {suite.name} has no case for backend {backend}")
-    return [entry for entry in entries if not request.operations or entry.operation in request.operations]
+    return entries
 
 
 def _operations_over_sequences() -> list[str]:
@@ -323,15 +334,10 @@ def expand_entry(
     original : SuiteCase, optional
         The entry without the request's parameters; `entry` when left out.
     """
-    allowed = registry.operation(entry.operation)["precisions"]
-    # The request's precisions give each case a row, maybe a skipped one; the suite's are only those that fit.
-    chosen = request.precisions or entry.precisions or tuple(name for name in default if name in allowed)
-    precisions = sorted(dict.fromkeys(chosen), key=registry.precision_names().index)
+    precisions = _choose_precisions(entry, request, default)
     caches = expand_caches(request.caches or entry.caches or ())
     turns = _order_turns(entry, request, precisions, backend)
-    usable = {name: name if name in allowed else allowed[0] for name in precisions}
-    first = next((name for name in precisions if name in allowed), allowed[0])
-    named = _name_parameters(original or entry, entry, first)
+    named = _name_parameters(original or entry, entry, _usable(entry, *precisions))
     specs = []
     for params in iterate_points(entry.params):
         name = " ".join([entry.name, *(f"{param}={params[param]}" for param in named)])
@@ -340,7 +346,7 @@ def expand_entry(
             continue
         complete: dict[str, dict[str, int]] = {}  # precisions share equal dicts: plans are large
         for precision in precisions:
-            found = registry.complete(entry.operation, usable[precision], params, entry.kv_lens)
+            found = registry.complete(entry.operation, _usable(entry, precision), params, entry.kv_lens)
             complete[precision] = next((same for same in complete.values() if same == found), found)
         specs += [
             Spec(
@@ -361,6 +367,19 @@ def expand_entry(
             for precision, variant in turns
         ]
     return specs
+
+
+def _usable(entry: SuiteCase, *precisions: str) -> str:
+    """Return the first precision that the operation has, else the operation's own first."""
+    allowed: list[str] = registry.operation(entry.operation)["precisions"]
+    return next((name for name in precisions if name in allowed), allowed[0])
+
+
+def _choose_precisions(entry: SuiteCase, request: SweepRequest, default: tuple[str, ...]) -> list[str]:
+    allowed = registry.operation(entry.operation)["precisions"]
+    # The request's precisions give each case a row, maybe a skipped one; the suite's are only those that fit.
+    chosen = request.precisions or entry.precisions or tuple(name for name in default if name in allowed)
+    return sorted(dict.fromkeys(chosen), key=registry.precision_names().index)
 
 
 def _order_turns(
