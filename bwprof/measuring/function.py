@@ -406,10 +406,9 @@ def _footprint(subject: Subject) -> int | None:
 
 
 def _list_timers(device: _core.Device, timer: str | None) -> list[str | None]:
-    """Return the timers to try, in order; None is the device's own."""
-    if timer is not None:
-        return [timer]
-    return _core.backend_facts(device.backend)["call_timers"] or [None]
+    return (
+        [timer] if timer is not None else _core.backend_facts(device.backend)["call_timers"] or [None]
+    )  # None: the device's own
 
 
 def time_call(

@@ -101,25 +101,13 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished row.
-
-    Attributes
-    ----------
-    samples : list of float or None
-        The raw samples, ns per launch.
-    fatal : bool
-        Whether the device is lost.
-    beaten : float
-        The fraction by which the row is faster than its roof where only a wrong roof explains that; else 0.
-    references : References or None
-        The reference streams beside the samples.
-    """
+    """A finished row."""
 
     row: RowDict
-    samples: list[float] | None = None
-    fatal: bool = False
-    beaten: float = 0.0
-    references: References | None = None
+    samples: list[float] | None = None  # raw, ns per launch
+    fatal: bool = False  # the device is lost
+    beaten: float = 0.0  # the fraction above its roof, where only a wrong roof explains that
+    references: References | None = None  # the reference streams beside the samples
 
 
 def describe_origin(context: Context) -> RowDict:

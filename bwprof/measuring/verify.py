@@ -33,24 +33,12 @@ _SIGNIFICANDS = {"bfloat16": 8, "float8_e4m3fn": 4, "float8_e4m3fnuz": 4, "float
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """The result of a comparison.
+    """The result of a comparison."""
 
-    Attributes
-    ----------
-    verified : bool or None
-        None: not compared, or no tolerance.
-    max_error, tolerance : float or None
-        The error nearest to its tolerance, or furthest past it, and that tolerance.
-    wrong : str
-        Why the output is wrong.
-    note : str
-        What else to report.
-    """
-
-    verified: bool | None
-    max_error: float | None = None
+    verified: bool | None  # None: not compared, or no tolerance
+    max_error: float | None = None  # the error nearest to its tolerance, or furthest past it
     tolerance: float | None = None
-    wrong: str = ""
+    wrong: str = ""  # why the output is wrong
     note: str = ""
 
 

@@ -80,24 +80,12 @@ NOISY_SLOWED = 0.10  # undisturbed reference streams differ by about half of tha
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Times of the reference streams beside a measurement.
+    """Times of the reference streams beside a measurement."""
 
-    Attributes
-    ----------
-    upper_ns : float
-        The upper quartile of its own streams, ns.
-    best_ns : float
-        The lowest median that the device's handle has seen until then, ns.
-    slowed : float
-        The fraction by which its streams are slower than the best.
-    others : float
-        The factor by which everything but memory may have prolonged the samples.
-    """
-
-    upper_ns: float
-    best_ns: float
-    slowed: float
-    others: float = 1.0
+    upper_ns: float  # the upper quartile of its own streams
+    best_ns: float  # the lowest median that the device's handle has seen until then
+    slowed: float  # the fraction by which its streams are slower than the best
+    others: float = 1.0  # the factor by which everything but memory may have prolonged the samples
 
     @classmethod
     def of(cls, result: Mapping[str, float]) -> References | None:

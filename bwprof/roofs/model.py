@@ -26,36 +26,21 @@ DEVIATION_LIMIT = 0.03  # two measurements of a point that differ by more contra
 class RoofPoint:
     """One stream at one size: `total_bytes` read and written in `seconds`; the result is verified.
 
-    Attributes
-    ----------
-    seconds : float
-        The median of a cold point. The fastest sample of a hot one, a limit, and of one in doubt: disturbances only
-        slow a sample.
-    uncertainty : float
-        Half the width of the median's 95 % confidence interval, as a fraction of the median.
-    noise : float
-        The interquartile range over the median.
-    throttle, disturbance : str
-        Why the clock was held down, and what else ran on the device; "" where nothing is known.
-    others_share : float
-        The share of a CPU's time that other processes took.
-    beaten : float
-        The fraction by which a row was faster than the point allows; 0: none.
-    tries : int
-        How often a new measurement was no better.
+    `seconds` is the median of a cold point. It is the fastest sample of a hot point, which is a limit, and of one in
+    doubt: disturbances only slow a sample.
     """
 
     stream: str
     read_fraction: float
     total_bytes: int
     seconds: float
-    uncertainty: float = 0.0
-    noise: float = 0.0
-    throttle: str = ""
-    disturbance: str = ""
-    others_share: float = 0.0
-    beaten: float = 0.0
-    tries: int = 0
+    uncertainty: float = 0.0  # half the width of the median's 95 % confidence interval, over the median
+    noise: float = 0.0  # interquartile range over the median
+    throttle: str = ""  # why the clock was held down
+    disturbance: str = ""  # what else ran on the device
+    others_share: float = 0.0  # of a CPU's time that other processes took
+    beaten: float = 0.0  # the fraction by which a row was faster than the point allows
+    tries: int = 0  # new measurements that were no better
 
     @property
     def key(self) -> tuple[str, int]:

@@ -168,15 +168,19 @@ def _replace_stored(
     if too_low and not new.points:
         return stored
     if too_low or not wrong:
-        pairs = _pairs(new.points, before)
-        all_low = too_low and 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
-        others = tuple(now for _, now in looks) if all_low else stored.points
+        mostly_low = too_low and _are_mostly_faster(new.points, before)
+        others = tuple(now for _, now in looks) if mostly_low else stored.points
         return replace(new, points=_merge(new.points, others))
     doubt = _mostly_doubted(new.points)
     if not doubt or _doubted_share(new.points) <= _doubted_share(stored.points):
         return new
     checks = tuple(_check_of(*look) for look in looks)
     return replace(stored, checks=checks, unconfirmed=f"{_UNCONFIRMED} ({why}): {doubt}")
+
+
+def _are_mostly_faster(new: Sequence[RoofPoint], stored: Sequence[RoofPoint]) -> bool:
+    pairs = _pairs(new, stored)
+    return 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
 
 
 def _measure_checks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[_Pair]:

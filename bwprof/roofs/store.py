@@ -86,7 +86,11 @@ def load(identity: Identity) -> Roofs | None:
     try:
         stored = found["identity"]
         if stored != identity:
-            _log.info("stored roofs are out of date (%s): %s", ", ".join(_differences(stored, identity)), path)
+            parts = [
+                (name, value, stored.get(part, {})) for part, own in identity.items() for name, value in own.items()
+            ]
+            changed = ", ".join(name for name, value, before in parts if before.get(name) != value)
+            _log.info("stored roofs are out of date (%s): %s", changed, path)
             return None
         roofs = Roofs.from_dict(found["roofs"])
         key = identity["key"]
@@ -104,15 +108,6 @@ def read_text(path: Path) -> str:
     if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
         raise ValueError("no file of roofs")
     return path.read_text(encoding="utf-8")
-
-
-def _differences(stored: Identity, identity: Identity) -> list[str]:
-    return [
-        name
-        for part, values in identity.items()
-        for name, value in values.items()
-        if stored.get(part, {}).get(name) != value
-    ]
 
 
 def save(identity: Identity, roofs: Roofs) -> Path | None:

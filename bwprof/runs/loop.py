@@ -58,28 +58,14 @@ def ran_out_of_time(row: RowDict) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TimeBudget:
-    """The time limits of a run, in seconds; `started`, `until` and `deadline` are times of time.monotonic().
+    """The time limits of a run, in seconds; `started`, `until` and `deadline` are times of time.monotonic()."""
 
-    Attributes
-    ----------
-    target_seconds : float or None
-        What all cases together should take.
-    max_total_seconds : float or None
-        The most that the whole run may take.
-    option : str
-        The option's name for `max_total_seconds`, for messages.
-    max_seconds : float or None
-        The most sampling of one case; None: `DEFAULT_CASE_SECONDS`.
-    until : float or None
-        The end of this device's share, in a run over several devices.
-    """
-
-    target_seconds: float | None
-    max_total_seconds: float | None
+    target_seconds: float | None  # of all cases together
+    max_total_seconds: float | None  # the most of the whole run
     started: float
-    option: str = MAX_TIME
-    max_seconds: float | None = None
-    until: float | None = None
+    option: str = MAX_TIME  # the name of `max_total_seconds`, for messages
+    max_seconds: float | None = None  # the most sampling of one case; None: DEFAULT_CASE_SECONDS
+    until: float | None = None  # the end of this device's share, in a run over several devices
 
     @property
     def deadline(self) -> float | None:

@@ -209,7 +209,10 @@ def measure_parts(
         if len(parts) > 1 and not part.items:
             continue
         executor = executor_of(part.choice)
-        own = limits if len(parts) == 1 else _share_time(limits, part, len(parts) - number)
+        own = limits
+        if len(parts) > 1:
+            until = None if limits.deadline is None else time.monotonic() + limits.left() / (len(parts) - number)
+            own = replace(limits, target_seconds=part.target_seconds, until=until)
         try:
             try:
                 context = loop.prepare_device(
@@ -235,11 +238,6 @@ def measure_parts(
             loop.run_cases(part.items, executor, context, store, limits=own, progress=progress, after=after)
         finally:
             executor.close()
-
-
-def _share_time(limits: TimeBudget, part: DevicePart[T], parts_left: int) -> TimeBudget:
-    until = None if limits.deadline is None else time.monotonic() + limits.left() / parts_left
-    return replace(limits, target_seconds=part.target_seconds, until=until)
 
 
 def _add_failed(part: DevicePart[T], store: Store, reason: str, labels: Mapping[str, Any] | None) -> None:

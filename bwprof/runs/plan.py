@@ -241,7 +241,7 @@ def _choose_entries(request: SweepRequest, suite: Suite | None, backend: str) ->
         registry.operation(name)  # raises for an unknown one
     if suite is None:
         return [SuiteCase(name, name) for name in dict.fromkeys(operations or _operations_over_sequences())]
-    entries = [entry for entry in suite.cases if entry.backends is None or backend in entry.backends]
+    entries = [entry for entry in suite.cases if entry.runs_on(backend)]
     if operations:
         present = {entry.operation for entry in entries}
         if absent := [name for name in operations if name not in present]:
@@ -338,7 +338,7 @@ def expand_entry(
     caches = expand_caches(request.caches or entry.caches or ())
     turns = _order_turns(entry, request, precisions, backend)
     named = _name_parameters(original or entry, entry, _usable(entry, *precisions))
-    specs = []
+    specs: list[Spec] = []
     for params in iterate_points(entry.params):
         name = " ".join([entry.name, *(f"{param}={params[param]}" for param in named)])
         case = registry.case_name(name, entry.kv_lens)
@@ -348,24 +348,11 @@ def expand_entry(
         for precision in precisions:
             found = registry.complete(entry.operation, _usable(entry, precision), params, entry.kv_lens)
             complete[precision] = next((same for same in complete.values() if same == found), found)
-        specs += [
-            Spec(
-                case,
-                entry.operation,
-                precision,
-                complete[precision],
-                entry.kv_lens,
-                variant,
-                cache,
-                request.seed,
-                request.timer,
-                request.counters,
-                request.metrics,
-                request.rel_ci,
-            )
-            for cache in caches
-            for precision, variant in turns
-        ]
+        for cache in caches:
+            for precision, variant in turns:
+                identity = case, entry.operation, precision, complete[precision], entry.kv_lens, variant, cache
+                options = request.seed, request.timer, request.counters, request.metrics, request.rel_ci
+                specs.append(Spec(*identity, *options))
     return specs
 
 

@@ -36,6 +36,10 @@ class SuiteCase:
     backends: tuple[str, ...] | None = None
     caches: tuple[str, ...] | None = None
 
+    def runs_on(self, backend: str) -> bool:
+        """Return whether the entry is for a backend."""
+        return self.backends is None or backend in self.backends
+
 
 @dataclass(frozen=True, slots=True)
 class Suite:

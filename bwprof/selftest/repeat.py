@@ -42,7 +42,9 @@ _COLUMNS = {
 
 def run(bench: Bench) -> PartReport:
     """Measure pairs in one process, and pairs in processes that each start anew."""
-    specs = _choose_specs(bench.specs())
+    suite = bench.specs()
+    step = max(1, len(suite) / CASES)
+    specs = [suite[int(number * step)] for number in range(min(CASES, len(suite)))]
     context = Context("selftest", bench.backend, bench.facts, None)
     inside = _measure_here(bench, specs, context, 4 if bench.quick else 24)
     in_main = threading.current_thread() is threading.main_thread()  # processes start only where signals arrive
@@ -66,12 +68,6 @@ def _report(specs: Sequence[Spec], pairs: Mapping[str, list[_Pair]], left_out: S
         times = " and ".join(f"{row['time_ms'] * 1e3:.2f} us" for row in worst)
         summary.append(f"largest difference of any pair: {worst[0]['case']} {worst[0]['precision']}, {times}")
     return PartReport(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, "; ".join(dict.fromkeys(left_out)))
-
-
-def _choose_specs(specs: Sequence[Spec]) -> list[Spec]:
-    """Return `CASES` cases, spread over the suite."""
-    step = max(1, len(specs) / CASES)
-    return [specs[int(number * step)] for number in range(min(CASES, len(specs)))]
 
 
 def _measure_here(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
