@@ -228,9 +228,9 @@ def _add_counters(row: RowDict, result: dict[str, Any], seconds: float) -> None:
 def _add_metrics(row: RowDict, result: dict[str, Any]) -> None:
     row["metrics_status"] = result.get("metrics_status")
     found = {name: value for name, value in result.get("metrics", {}).items() if nan_to_none(value) is not None}
-    whole = {column.name for column in columns.METRICS if column.kind == "integer"}
+    integers = {column.name for column in columns.METRICS if column.kind == "integer"}
     for name in columns.METRIC_NAMES & found.keys():
-        row[name] = round(found[name]) if name in whole else found[name]
+        row[name] = round(found[name]) if name in integers else found[name]
     stalls = {name.removeprefix(_STALL): value for name, value in found.items() if name.startswith(_STALL)}
     least = STALL_SHARE_LEAST * sum(stalls.values())
     ordered = sorted(stalls.items(), key=lambda stall: stall[1], reverse=True)

@@ -191,7 +191,7 @@ class Roofs:
     def from_dict(cls, found: dict[str, Any]) -> Roofs:
         """Read what `to_dict` returns; ValueError for any other object."""
         try:
-            made = cls(
+            roofs = cls(
                 **{
                     **found,
                     "points": tuple(RoofPoint(**point) for point in found["points"]),
@@ -200,15 +200,15 @@ class Roofs:
                     "checks": tuple(RoofCheck(**check) for check in found.get("checks", ())),
                 }
             )
-            parts: tuple[_Part, ...] = (made, *made.points, *made.hot_points, *made.rates, *made.checks)
+            parts: tuple[_Part, ...] = (roofs, *roofs.points, *roofs.hot_points, *roofs.rates, *roofs.checks)
             for part in parts:
                 _check_fields(part)
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from None
-        for point in (*made.points, *made.hot_points):
+        for point in (*roofs.points, *roofs.hot_points):
             if not (point.seconds >= _LEAST_SECONDS and point.total_bytes > 0 and point.read_fraction <= 1):
                 raise ValueError(f"{point} is no point of a roof")
-        return made
+        return roofs
 
     def with_source(self, source: str = "") -> Roofs:
         """Return the roofs with a source and without the checks of a run."""

@@ -41,7 +41,7 @@ class RoofRequest:
 
 
 def obtain(
-    device: _core.Device, wanted: RoofRequest | None = None, *, deadline: float | None = None, poll: Poll = None
+    device: _core.Device, request: RoofRequest | None = None, *, deadline: float | None = None, poll: Poll = None
 ) -> Roofs | None:
     """Return the roofs for a run's rows; None when there was no time for any.
 
@@ -58,26 +58,26 @@ def obtain(
     ----------
     device : bwprof._core.Device
         An open device.
-    wanted : RoofRequest, optional
+    request : RoofRequest, optional
         Default: roofs for cold rows.
     deadline : float, optional
         A time.monotonic() after which nothing is measured. Incomplete roofs are not stored.
     poll : callable, optional
         Called between batches; what it raises ends the measurement.
     """
-    wanted = wanted or RoofRequest()
+    request = request or RoofRequest()
     identity = store.identity(device.backend, hardware.facts(device))
     stored = store.load(identity)
-    if wanted.stored:
+    if request.stored:
         return stored
-    found = None if wanted.recalibrate else stored
-    if wanted.cold:
+    found = None if request.recalibrate else stored
+    if request.cold:
         if found is not None and found.points:
             found = _check_stored(device, identity, found, deadline, poll)
         else:
             new = survey.measure(device, deadline=deadline, poll=poll)
             found = replace(new, source=NEW, hot_points=found.hot_points if found else ())
-    if wanted.hot:
+    if request.hot:
         found = _add_hot(device, found, deadline, poll)
     if found is None:
         return None

@@ -170,8 +170,8 @@ class CallExecutor:
         check_threads(self._threads, self._contexts.threads)
         return hardware.facts(self._device)
 
-    def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - read again below
-        self._contexts = self._make_contexts(self._options.roofs, recalibrate=wanted.recalibrate)
+    def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - read again below
+        self._contexts = self._make_contexts(self._options.roofs, recalibrate=request.recalibrate)
         return self._contexts.of(self._threads).roofs
 
     def _make_contexts(self, roofs: RoofsArgument, *, recalibrate: bool = False) -> Contexts:

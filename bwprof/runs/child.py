@@ -60,7 +60,7 @@ class RunWorker:
             if self._executor is None:
                 return {"error": "no device is open"}
             if request["do"] == "roofs":
-                found = self._executor.obtain_roofs(RoofRequest(**request["wanted"]), request["deadline"])
+                found = self._executor.obtain_roofs(RoofRequest(**request["roofs"]), request["deadline"])
                 return {"roofs": found.to_dict() if found else None}
             if request["do"] == "context":
                 context = request["context"]
@@ -120,11 +120,11 @@ class ChildExecutor:
         facts: dict[str, Any] = answer["facts"]
         return facts
 
-    def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
+    def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:
         """Return the device's stored or new roofs; None, with a warning, when measuring them fails."""
-        request = {"do": "roofs", "wanted": asdict(wanted), "deadline": deadline}
+        message = {"do": "roofs", "roofs": asdict(request), "deadline": deadline}
         try:
-            answer = self._request(request, _first(_with_grace(deadline), _ROOFS_SECONDS))
+            answer = self._request(message, _first(_with_grace(deadline), _ROOFS_SECONDS))
         except RunTimeoutError:
             answer = {"error": "the process did not come back in time and was ended"}
         except ChildDiedError as error:

@@ -60,19 +60,19 @@ def estimate_cases(
 
 
 def estimate_run(
-    cases: tuple[float, float], facts: dict[str, Any], backend: str, wanted: RoofRequest | None
+    cases: tuple[float, float], facts: dict[str, Any], backend: str, request: RoofRequest | None
 ) -> tuple[float, float]:
-    """Return the least and most seconds of a run from those of its cases; `wanted` None: no roofs are measured.
+    """Return the least and most seconds of a run from those of its cases; `request` None: no roofs are measured.
 
     The least assumes a check of stored roofs, the most new roofs and, on a CPU, second tries.
     """
     known = _core.backend_facts(backend)
     least, most = _START_SECONDS + cases[0], _START_SECONDS + cases[1] * (1 + AGAIN_SHARE * known["runs_on_host"])
-    if wanted is None:
+    if request is None:
         return least, most
-    new = _RATES_SECONDS + wanted.cold * known["cold_streams_s"] + wanted.hot * known["hot_streams_s"]
-    stored = None if wanted.recalibrate else store.load(store.identity(backend, facts))
-    usable = stored and (stored.points or not wanted.cold) and (stored.hot_points or not wanted.hot)
+    new = _RATES_SECONDS + request.cold * known["cold_streams_s"] + request.hot * known["hot_streams_s"]
+    stored = None if request.recalibrate else store.load(store.identity(backend, facts))
+    usable = stored and (stored.points or not request.cold) and (stored.hot_points or not request.hot)
     return least + (_CHECK_SECONDS if usable else new), most + new
 
 

@@ -49,9 +49,9 @@ class LocalExecutor:
             facts["memory_free_bytes"] = self.device.memory()[0]
         return facts
 
-    def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
+    def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:
         with hardware.preserve_current_device(self._backend):
-            return obtain.obtain(self.device, wanted, deadline=deadline, poll=self._poll)
+            return obtain.obtain(self.device, request, deadline=deadline, poll=self._poll)
 
     def set_context(self, context: Context) -> None:
         self._context = context

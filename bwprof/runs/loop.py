@@ -35,7 +35,7 @@ class Executor(Protocol[Item_contra]):
     def open(self, deadline: float | None) -> dict[str, Any]:
         """Return the device's facts; raise RunTimeoutError when the deadline passes first."""
 
-    def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
+    def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:
         """Return stored or new roofs; None when they cannot be measured before the deadline."""
 
     def set_context(self, context: Context) -> None:
@@ -111,8 +111,8 @@ def prepare_device(
         caches = {item.cache for item in items}
         if found is None and roofs and limits.left() > 0 and caches:
             progress.stage("looking for the roofs")
-            wanted = RoofRequest("cold" in caches, "hot" in caches, recalibrate, roofs == "stored")
-            found = executor.obtain_roofs(wanted, limits.half())
+            request = RoofRequest("cold" in caches, "hot" in caches, recalibrate, roofs == "stored")
+            found = executor.obtain_roofs(request, limits.half())
         if roofs or "roofs" not in run:  # else the finished rows of a resumed run may have used the roofs in it
             run["roofs"] = found.to_dict() if found else None
     context = Context(run["run_id"], run["backend"], facts, found, dict(labels or {}))
