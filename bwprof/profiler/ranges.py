@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 # When a range began and how long it took, ns, and the bytes that it read and wrote, as far as they are known.
 Event = tuple[float, float, int | None, int | None]
-
 _SLACK_US = 2.0  # two events' distance is a float of milliseconds
 
 
@@ -74,13 +73,9 @@ def trace_text(where: Where, events: Mapping[str, Sequence[Event]], most: int) -
 
 
 P = ParamSpec("P")
-
 R = TypeVar("R")
-
 RangeBytes = tuple[int, int]  # read and written
-
 _FLOOR_RANGES = 101
-
 _NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
 
 

@@ -270,17 +270,11 @@ def _is_floating(tensor: Any) -> bool:
 
 
 WHOLE = "whole"  # the name of the call; its parts' are their own
-
 _FLOOR = "floor"
-
 _PREFIX = "bwprof:"
-
 _KERNELS, _EVENTS = "kernels", "events"
-
 _HOLD_MORE = 1.5  # than the host took to enqueue a call
-
 _HOLD_MOST_S = 0.5
-
 _TRIES = 3
 
 # Around it, one function is told of each part's beginning, by name, and the other of its end.

@@ -17,7 +17,6 @@ from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.text.parsing import mapping, repr_short
 
 _TIMER = "torch.profiler"
-
 _HOST = "CPU"  # as PyTorch's DeviceType calls it
 
 

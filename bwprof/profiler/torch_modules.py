@@ -37,11 +37,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TORCH = "torch"  # PyTorch, which nothing of this package imports before it is asked for
-
 _REST = "(outside modules)"
-
 _NOWHERE = "meta"
-
 TensorShape = Sequence[int]
 
 

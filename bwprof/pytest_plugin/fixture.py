@@ -32,9 +32,7 @@ from bwprof.runs.remeasure import measure_again
 from bwprof.text.parsing import finite_number, parse_fraction, quote_text, read_number, repr_short, unknown
 
 SHARES = ("attainable", "ceiling", "limit", "peak", "roofline")
-
 _FORM = re.compile(r"\s*([0-9.eE+]+)\s*(%|[A-Za-z]+/s)\s*([A-Za-z]*)\s*")
-
 _UNITS = {"gb/s": 1.0, "tb/s": 1e3}
 
 
@@ -148,7 +146,6 @@ def alone_on(choice: Choice) -> Iterator[None]:
 
 
 Again = Callable[[], tuple[Row, str]]  # the row, and where it was measured
-
 _HOW = frozenset(inspect.signature(Case.measure).parameters) - {"self"}  # the rest says what case it is
 
 

@@ -21,9 +21,7 @@ _MARK = (
 )
 
 _OPTIONS = ("baseline", "fail_on", "save")  # each needs the package from the start
-
 _KEY = pytest.StashKey[Any]()
-
 _FIXTURES = pytest.StashKey[Any]()
 
 

@@ -23,9 +23,7 @@ from bwprof.text.formatting import path_text, plural
 from bwprof.text.terminal import console, table
 
 _COLUMNS = ("test", "precision", "time ms", "GB/s", "% attainable", "baseline", "flags")
-
 _WIDTH = 400  # a test keeps its line, to be searched for
-
 _NUMBERS = ("time ms", "GB/s", "% attainable", "baseline")
 
 

@@ -21,13 +21,9 @@ from bwprof.text.listing import Listing
 from bwprof.text.parsing import nearest, parse_bool, path_of, quote_text, read_number, repr_short
 
 FORMAT = "bwprof-baseline"
-
 VERSION = 1
-
 _encoded = json.JSONEncoder(allow_nan=False).encode
-
 _WIDEST = 120  # what fits is one line, and so is a list of numbers
-
 BaselineRun = tuple[Sequence[RowDict], Sequence[list[float] | None], Mapping[str, Any]]  # rows, raw samples, metadata
 
 # Of a case, beside its key and its work: what one process finds as any other does.
@@ -319,7 +315,6 @@ def _read_case(found: Any, source: str) -> BaselineCase:
 
 
 MOST_LETTERS = 128
-
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
 
 
@@ -340,9 +335,7 @@ def plain_name(given: object, what: str) -> str:
 
 
 FOLDER = ".bwprof/baselines"  # below the working directory: in a repository it can be committed
-
 _MISSING = frozenset({"na", "nan", "nat", "none", "null"})
-
 _LISTED = 10  # names that a message lists
 
 

@@ -25,20 +25,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROOT = ".test-results/bandwidth"  # below the working directory
-
 ARTIFACTS = "artifacts"  # profilers' files
-
 PICTURE = "bandwidth_comparison"
-
 _METADATA = ("run_id", "device", "driver", "bwprof_version", "git_commit", "argv", "started", "finished")
-
 _FIGURES = {"time_ms": "a time above 0 (1e-100 to 1e+100)", "bandwidth_gb_s": "a number from 0 to 1e+100"}
-
 _LONG = ("plan", "roofs", "devices")  # results.json has them
 
 # Of a row, behind the six: the first ones in this order, then whatever else is known.
 _FIRST = ("status", "case", "variant", "pct_attainable", "verified", "flags")
-
 _log = logging.getLogger("bwprof.records")
 
 

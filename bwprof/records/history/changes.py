@@ -18,9 +18,7 @@ _FURTHER = ("labels", "variant", "device_uuid")
 
 # What may change within a series, and how it is called.
 _MARKED = {"driver": "driver", "bwprof_version": "bwprof", "variant": "variant", "device_uuid": "device"}
-
 _LONGEST = 24  # letters of what changed
-
 _SLACK = 0.999  # what is this near to the gate is left to the rule itself
 
 

@@ -25,13 +25,9 @@ from bwprof.results.reader import unfinished
 from bwprof.text.parsing import parse_fraction, parse_names, path_of, quote_text, repr_short, unknown, whole_number
 
 HistoryCase = dict[str, Any]
-
 Chooser = Callable[[Sequence[HistoryCase]], Sequence[bool]]  # of the cases that there are, those that are asked for
-
 _OF_CASE = ("operation", "precision", "variant", "cache", "timer")
-
 _GROUND = ("backend", "device", "device_uuid", "hostname", "driver", "bwprof_version")
-
 _CHANGES = ("", changes.SLOWER, changes.UNDECIDED, changes.FASTER)  # by 0, 1, 2, -1
 
 
@@ -133,13 +129,9 @@ def _labels(cases: Sequence[HistoryCase], case: Any) -> dict[str, Any]:
 
 
 FOLDER = "bwprof-results"
-
 _LISTED = 5  # runs that a message lists
-
 _MOST_NAMES = 40  # of cases, likewise
-
 _log = logging.getLogger("bwprof.records")
-
 ReadProgress = Callable[[int, int], object]
 
 

@@ -92,11 +92,8 @@ FIGURES = (
 )
 
 LABELS = "labels"  # the caller's own columns, as one JSON text beside a case's others
-
 NO_TIME = -(2**63)  # NumPy's own for a time that is not known
-
 _UNREADABLE = (AttributeError, LookupError, OSError, OverflowError, RecursionError, TypeError, ValueError)
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

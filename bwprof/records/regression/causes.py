@@ -14,11 +14,8 @@ from bwprof.text.formatting import figure_text
 from bwprof.text.parsing import finite_number, quote_text
 
 _CLOCK, _TRAFFIC, _COUNTED, _ROOF = 0.01, 0.02, 0.05, 0.03  # the least change of a column that explains anything
-
 _ROOFS = {"attainable_gb_s": "memory", "ceiling_gb_s": "memory", "measured_tflops": "compute"}  # of which limiter
-
 _MOST = 3  # causes that are told of one case
-
 _SAME_SETS = 0.5  # of the buffer sets
 
 # Of a run's metadata: its parts, and how the members that may change times are called; None: all of them, by name.

@@ -97,11 +97,8 @@ def _failed(row: RowDict) -> bool:
 
 
 _BARE = ("cache", "variant", "device")  # which say themselves what they are
-
 FAIL_ON = ("slower", "any", "never")
-
 _TEXTS = ("case", "precision", "variant")
-
 _NUMBERS = ("base_ms", "new_ms", "speedup", "change_pct", "base_gb_s", "new_gb_s")
 
 _MORE_NUMBERS = (
@@ -110,7 +107,6 @@ _MORE_NUMBERS = (
 )
 
 _MORE_TEXTS = ("cause", "reason", "operation", "cache", "parameters")
-
 COLUMNS = (*_TEXTS, *_NUMBERS, "verdict", *_MORE_NUMBERS, "base_processes", "new_processes", *_MORE_TEXTS)
 
 

@@ -17,13 +17,9 @@ import numpy as np
 from bwprof.records.regression.statistics import Spread, log_variance, moderated, pooled, student
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-
 _ERRORS = 3.0  # standard errors of a quantile's rank, in either direction
-
 _BLOCKS = (5, 10, 20)  # samples resemble their neighbours: the largest error that one of these numbers of blocks shows
-
 _FEWEST = 20  # samples of a process
-
 _AGREEMENT = 0.002  # between the samples' median and the row's time: samples of another measurement say nothing
 
 

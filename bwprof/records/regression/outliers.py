@@ -26,16 +26,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DEFAULT_GATE = 0.01
-
 FEWEST = 3  # devices: of two that differ nobody knows which one is wrong
-
 _FEW = 5  # of fewer devices the spread is hardly known: what is not clearly slow is not clearly the same
 
 # Of any false alarm among the devices of one name: by operations, and by single cases.
 _CHANCE, _CHANCE_OF_CASES = 0.03, 0.01
-
 _LEAST_SPREAD = 1e-4  # medians that agree to the last digit are no certainty
-
 _DEVICE = ("hostname", "device_uuid", "device")
 
 COLUMNS = (
@@ -45,9 +41,7 @@ COLUMNS = (
 )
 
 _NUMBERS = ("slow_pct", "worst_pct", "smallest_pct")
-
 _COUNTS = ("devices", "cases", "slower", "faster", "failed")
-
 _Device = tuple[str | None, ...]
 
 

@@ -18,17 +18,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LARGE = 9.99  # of a change, a fraction: more is told as so much
-
 _HUGE = math.log(1e6)  # from which on powers of ten are enough
-
 _MOST_NAMES = 8  # of one cause
-
 _MOST_WHYS = 12  # causes that are told
-
 _TIMES_FROM = math.log(1.5)  # a change from which on it is told as so many times
-
 NUMBERS = ("base", "new", "change %", "95 %", "limit %")
-
 POWER_NUMBERS = ("processes", "noise %", "limit %", "found %", "+2 % found")
 
 POWER_NOTE = (

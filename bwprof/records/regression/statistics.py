@@ -21,19 +21,12 @@ LEAST = 0.01  # no learnt threshold is smaller: other addresses, another day
 # processes may not have shown. With 1 % on two H200s 6 of 40 unchanged suites had a case slower at first and none the
 # second time; with 2 % none had at first, and of 2 520 times taken 1.05 times as many were found.
 LEAST_ONCE = 0.02
-
 FAMILY_CHANCE = 0.05  # of any false alarm among all cases of a comparison
-
 FOUND = 0.95  # how probably the smallest change that is told of is found
-
 _INTERVAL = 0.95  # of the intervals, as the rows have them
-
 _FEWEST_CASES = 8  # of fewer nobody learns what cases are like
-
 _MOST_PRIOR = 10.0  # degrees of freedom: cases are never so much alike that one's own wander counts for nothing
-
 _LEAST_SD = 1e-4  # timers tell no smaller differences: medians that agree to the last digit are no certainty
-
 _NORMAL = NormalDist()
 
 

@@ -137,17 +137,11 @@ def _samples(side: Source, place: int | None) -> tuple[Sequence[float], ...]:
 
 
 FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
-
 FAILED, DISTURBED_WORD, NOT_COMPARABLE = "failed", "disturbed", "not_comparable"
-
 ONLY_IN_BASE, ONLY_IN_NEW = "only_in_base", "only_in_new"
-
 LEAST_DISTURBANCE = 0.10  # a fraction
-
 _DOUBTED_INTERVALS = ("two_states", "drifting")  # flags of rows whose interval covers the median too seldom
-
 ONE_SIDED = (ONLY_IN_BASE, ONLY_IN_NEW)
-
 VERDICTS = (SLOWER, FAILED, ONLY_IN_BASE, UNDECIDED, DISTURBED_WORD, NOT_COMPARABLE, FASTER, ONLY_IN_NEW, SAME)
 
 
