@@ -93,7 +93,7 @@ def test_a_row_is_the_schemas_row() -> None:
         allocator="numpy",
         **QUICK,
     )
-    assert list(row) == [*schema.names(), "allocator"]
+    assert list(row) == [*schema.column_names(), "allocator"]
     assert (row["status"], row["verified"], row["M"], row["allocator"]) == ("ok", True, 1 << 15, "numpy")
     assert row["bandwidth_gb_s"] == pytest.approx(2 * a.nbytes / row["time_ms"] / 1e6)
     assert row["tflops"] == pytest.approx(10 / row["time_ms"] / 1e9)
@@ -105,7 +105,7 @@ def test_a_row_is_the_schemas_row() -> None:
     assert f"{row['time_ms']:.4g} ms" in repr(row)
     table = results_frame.from_rows([row])
     assert table["allocator"].tolist() == ["numpy"]
-    assert list(table.columns)[: len(schema.names())] == list(schema.names())
+    assert list(table.columns)[: len(schema.column_names())] == list(schema.column_names())
 
 
 def test_what_nobody_said_stays_empty() -> None:
@@ -174,7 +174,7 @@ def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.Mon
     assert attainable(roofs="auto", cache="hot") is None, "a hot row has no attainable stream"
     assert [wanted for wanted, _ in asked] == [RoofRequest(cold=True, hot=False), RoofRequest(cold=False, hot=True)]
     with _core.Device("cpu") as device:
-        facts = hardware.facts(device)
+        facts = hardware.device_facts(device)
         found = replace(found, device=facts["name"], driver=facts["driver"])
         path = store.save(store.identity("cpu", facts), found)
     assert path is not None
@@ -531,7 +531,7 @@ def test_states_and_drifts_are_flags_of_functions_and_of_cases(
         return add_time(row, result | found | {"launches_per_sample": 4}, *rest)
 
     monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
-    monkeypatch.setattr("bwprof.measuring.operation.add_time", planted)
+    monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
     row = bwprof.measure(lambda: None, **QUICK)
     with bwprof.Case("stream_copy", elements=64, backend="cpu") as case:
         own = case.measure(max_seconds=0.01)

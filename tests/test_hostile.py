@@ -112,7 +112,7 @@ def test_a_foreign_run_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.Ca
         *pair(f"a{ESCAPE}", 100.0, 80.0, flags="noisy", variant=f"v{ESCAPE}"),
         row("b", "fp32", gb_s=None, status="failed", reason=f"no\u202e{ESCAPE}"),
     ]
-    (tmp_path / "a.csv").write_text(csv_file.text(rows))
+    (tmp_path / "a.csv").write_text(csv_file.csv_text(rows))
     assert report_main([str(tmp_path / "a.csv")]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
@@ -409,7 +409,7 @@ def test_a_run_that_goes_on_may_replace_its_own_file(here: Here, tmp_path: Path)
     assert here(*ONE, "--csv", "rows.csv")[0] == 0
     run = str(run_folder(tmp_path))
     assert here("--resume", run, "--csv", "rows.csv")[0] == 0
-    (tmp_path / "other.csv").write_text(csv_file.text([row("a", "fp32")]))
+    (tmp_path / "other.csv").write_text(csv_file.csv_text([row("a", "fp32")]))
     assert here("--resume", run, "--csv", "other.csv")[0] == 2
     assert bwprof.load(tmp_path / "other.csv")["case"].tolist() == ["a"]
 
@@ -517,7 +517,7 @@ def test_a_plan_with_absurd_numbers(here: Here, tmp_path: Path, changes: dict[st
 
 def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.csv"
-    path.write_text(csv_file.text(pair("decode", 100.0, 80.0)))
+    path.write_text(csv_file.csv_text(pair("decode", 100.0, 80.0)))
     assert report_main([str(path)]) == 0
     assert "decode |plain   | 100 |80.0 |" in capsys.readouterr().out
     for name, start in (("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.png", b"\x89PNG")):
@@ -542,7 +542,7 @@ def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureF
 def test_what_plot_and_report_cannot_use(
     entry: Any, arguments: list[str], said: str, here: Here, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "a.csv").write_text(csv_file.text(pair("a", 100.0, 80.0)))
+    (tmp_path / "a.csv").write_text(csv_file.csv_text(pair("a", 100.0, 80.0)))
     (tmp_path / "empty.csv").write_text(csv_file.header_line())
     (tmp_path / "a.toml").write_text("")
     assert entry(arguments) == 2

@@ -67,7 +67,7 @@ def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: py
     monkeypatch.setattr(sweep, "_estimated", made)
     spec = plan.make_plan(SweepRequest(("gemm",)), "cpu").specs[0]
     stream = Stream()
-    sweep.print_plan(stream, Plan((spec,) * 1200, None, None), hardware.choose("cpu", 0))
+    sweep.print_plan(stream, Plan((spec,) * 1200, None, None), hardware.choose_device("cpu", 0))
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1 + 1200 + 1
     assert first[0] == 500

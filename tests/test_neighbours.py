@@ -22,7 +22,7 @@ from bwprof.measuring import grade
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
 from bwprof.results import csv_file, json_file
-from bwprof.results.pairs import comparable
+from bwprof.results.pairs import is_comparable
 from bwprof.results.schema import RowDict, empty_row
 from bwprof.results.writer import Store
 from bwprof.roofs import disturbance
@@ -107,8 +107,8 @@ def test_disturbed_rows_are_not_compared() -> None:
         ("noisy;x", False),
         ("throttled", False),
     ]:
-        assert comparable({"status": "ok", "flags": flags}) is expected
-    assert not comparable({"status": "failed", "flags": ""})
+        assert is_comparable({"status": "ok", "flags": flags}) is expected
+    assert not is_comparable({"status": "failed", "flags": ""})
 
 
 def test_threads_that_outnumber_the_cpus_wait_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,15 +209,15 @@ def test_disturbed_cases_are_measured_again_at_the_end(monkeypatch: pytest.Monke
     store = Store({"run_id": "run-1"}, csv_targets=[tmp_path / "x.csv"], json_targets=[tmp_path / "x.json"])
     run(executor, 21, monkeypatch, store, 1e9)
     assert executor.tries == [*range(1, 21), 1, 3, 5, 7, 9]
-    lines = csv_file.read(tmp_path / "x.csv")
+    lines = csv_file.read_csv(tmp_path / "x.csv")
     assert [row["time_ms"] for row in lines] == [float(number) for number in range(1, 26)], "both tries, until the end"
     assert [bool(row["replaces"]) for row in lines] == [False] * 20 + [True] * 5
     store.finish("complete")
     expected = [21.0, 2.0, 22.0, 4.0, 23.0, 6.0, 24.0, 8.0, 25.0, *map(float, range(10, 21))]
     for rows, samples in (
         (store.rows, None),
-        (csv_file.read(tmp_path / "x.csv"), None),
-        json_file.read(tmp_path / "x.json")[:2],
+        (csv_file.read_csv(tmp_path / "x.csv"), None),
+        json_file.read_json(tmp_path / "x.json")[:2],
     ):
         assert [row["time_ms"] for row in rows] == expected
         assert [row["M"] for row in rows] == list(range(1, 21))
@@ -240,7 +240,7 @@ def test_a_second_try_that_is_interrupted_loses_nothing(monkeypatch: pytest.Monk
     with pytest.raises(KeyboardInterrupt):
         run(executor, 21, monkeypatch, store, 1e9)
     store.finish("interrupted")
-    rows = csv_file.read(tmp_path / "x.csv")
+    rows = csv_file.read_csv(tmp_path / "x.csv")
     assert [row["M"] for row in rows] == list(range(1, 21))
     assert [rows[0]["flags"], rows[2]["flags"]] == ["", "noisy"]
 
@@ -268,9 +268,9 @@ class Streams(Executor):
 
 def everywhere(store: Store, folder: Path) -> list[list[RowDict]]:
     """A finished run's rows, in memory and of both files, which hold the same samples."""
-    rows, samples, _ = json_file.read(folder / "x.json")
+    rows, samples, _ = json_file.read_json(folder / "x.json")
     assert samples == store.samples
-    return [store.rows, csv_file.read(folder / "x.csv"), rows]
+    return [store.rows, csv_file.read_csv(folder / "x.csv"), rows]
 
 
 def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

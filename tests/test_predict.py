@@ -103,9 +103,9 @@ def test_the_size_curve_is_scaled_by_bandwidth_and_latency() -> None:
 
 def test_a_frame_as_a_sweeps(tmp_path: Path) -> None:
     frame = bwprof.predict(["gemm", "kv_copy"], device="L4")
-    assert list(frame.columns) == list(schema.names())
+    assert list(frame.columns) == list(schema.column_names())
     assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
-        column.name: schema.DTYPES[column.kind] for column in columns.columns()
+        column.name: schema.DTYPES[column.kind] for column in columns.all_columns()
     }
     assert frame["status"].unique().tolist() == ["predicted"]
     assert frame["precision"].tolist() == ["fp32", "fp16", "fp32", "fp16"]

@@ -48,7 +48,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spec(m: int, variant: str | None = None, **more: Any) -> Spec:
-    params = registry.complete("gemm", "fp32", {"M": m, "N": 896, "K": 896})
+    params = registry.complete_params("gemm", "fp32", {"M": m, "N": 896, "K": 896})
     return Spec("a", "gemm", "fp32", params, more.pop("kv_lens", None), variant, "cold", 0, **more)
 
 
@@ -117,7 +117,7 @@ def resumable(folder: Path, rows: list[dict[str, Any]], plan: list[Spec]) -> Non
     run = {"run_id": "run-1", "backend": "cpu", "device_index": 0, "device": "x", "plan": [s.to_dict() for s in plan]}
     folder.mkdir(parents=True)
     json_file.write(folder / reader.JSON_NAME, rows, [[1.0]] * len(rows), run)
-    (folder / reader.CSV_NAME).write_text(csv_file.text(rows))
+    (folder / reader.CSV_NAME).write_text(csv_file.csv_text(rows))
 
 
 def test_resuming_keeps_what_it_does_not_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,8 +98,8 @@ WHOLE = [(f"CPU-{number}", m) for number in range(3) for m in ("1", "2")]
     ],
 )
 def test_the_devices_that_are_named(device: Any, numbers: list[int]) -> None:
-    assert [choice.index for choice in hardware.choose_several(None, device)] == numbers
-    assert [choice.index for choice in hardware.choose_several("cpu", device)] == numbers
+    assert [choice.index for choice in hardware.choose_devices(None, device)] == numbers
+    assert [choice.index for choice in hardware.choose_devices("cpu", device)] == numbers
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_the_devices_that_are_named(device: Any, numbers: list[int]) -> None:
 )
 def test_devices_that_there_are_none_of(device: Any, said: str) -> None:
     with pytest.raises((ValueError, _core.UnavailableError), match=said):
-        hardware.choose_several(None, device)
+        hardware.choose_devices(None, device)
 
 
 def test_one_run_on_all_devices_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,8 +20,8 @@ from bwprof.analysis.rules import AT_ROOF, at_a_roof
 from bwprof.analysis.utilization import utilization_table
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
-from bwprof.text.formatting import is_missing, plural, seconds_text
-from bwprof.text.parsing import and_text
+from bwprof.text.formatting import format_seconds, is_missing, plural
+from bwprof.text.parsing import join_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,7 +117,7 @@ class Answer:
             return f"{what} limited by {limited_by(held[0][0], total)}"
         told = [f"{count} by {limited_by(name, count)}" for name, count in held]
         told[0] = told[0].replace(" by ", f" {_are(held[0][1])} limited by ", 1)
-        return f"Of {plural(total, self._noun())}, {and_text(told)}"
+        return f"Of {plural(total, self._noun())}, {join_words(told)}"
 
     def _nothing(self) -> str:
         """Why there is nothing to conclude."""
@@ -164,8 +164,8 @@ class Answer:
         known = ~np.isnan(lost.total_ms)
         whole = float((values.numbers(self.usable, "time_ms") * lost.count)[known].sum())
         first = self.findings[0]
-        gone = seconds_text(float(lost.total_ms[known].sum()) / 1e3)
-        of = f"Up to {gone} of {seconds_text(whole / 1e3)} could be won by kernels as fast as the device allows"
+        gone = format_seconds(float(lost.total_ms[known].sum()) / 1e3)
+        of = f"Up to {gone} of {format_seconds(whole / 1e3)} could be won by kernels as fast as the device allows"
         return f"{of}; the most in {first.label} ({first.issue}), {first.gain}."
 
     def buying(self) -> str:
@@ -183,7 +183,7 @@ class Answer:
         pairs = set(
             zip(values.words(own, "operation").astype(str), values.words(own, "backend").astype(str), strict=True)
         )
-        return bool(pairs) and all(registry.is_without_kernel(name, narrow, backend) for name, backend in pairs)
+        return bool(pairs) and all(registry.lacks_kernel(name, narrow, backend) for name, backend in pairs)
 
     def trusting(self) -> str:
         """How sure the figures are: what was checked, what is doubted, what is left out."""

@@ -12,7 +12,7 @@ import numpy as np
 from bwprof.analysis import values
 from bwprof.analysis.rules import AT_ROOF, RULES, BottleneckRule, RuleInputs
 from bwprof.roofs.limiter import LIMITERS
-from bwprof.text.formatting import Short, figure_text, seconds_text, short
+from bwprof.text.formatting import ShortFloat, format_figure, format_seconds, format_short
 from bwprof.text.parsing import repr_short
 
 if TYPE_CHECKING:
@@ -199,11 +199,11 @@ class Finding:
     @property
     def gain(self) -> str:
         """The time won at the roof; of a model's step also the tokens a second."""
-        lost, whole = (seconds_text(time * self.count / 1e3) for time in (self.lost_ms, self.time_ms))
+        lost, whole = (format_seconds(time * self.count / 1e3) for time in (self.lost_ms, self.time_ms))
         if math.isnan(self.step_ms):
-            often = f" over {short(self.count, '.0f')} launches" if self.count != 1 else ""
+            often = f" over {format_short(self.count, '.0f')} launches" if self.count != 1 else ""
             return f"up to {lost} of {whole}{often}"
-        said = f"up to {lost} of the step's {seconds_text(self.step_ms / 1e3)}"
+        said = f"up to {lost} of the step's {format_seconds(self.step_ms / 1e3)}"
         if math.isnan(self.tokens_s_then):
             return said
         return f"{said}: {_rate(self.tokens_s)} to {_rate(self.tokens_s_then)} tokens/s"
@@ -211,8 +211,8 @@ class Finding:
     @property
     def evidence(self) -> str:
         """What its columns say."""
-        reached = f"{short(100 - self.pct, '.0f')} % of {_ROOFS.get(self.side, 'its roof')}"
-        said = [rule.said.format(Short(figure)) for rule, figure in self.rules]
+        reached = f"{format_short(100 - self.pct, '.0f')} % of {_ROOFS.get(self.side, 'its roof')}"
+        said = [rule.said.format(ShortFloat(figure)) for rule, figure in self.rules]
         limit = f"limiter {self.limiter}" if self.limiter else ""
         return "; ".join(part for part in (reached, limit, *said) if part)
 
@@ -345,7 +345,7 @@ def strong(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]:
     )
     found = []
     for place in np.flatnonzero(streams | computes | exact).tolist():
-        held = [(word, said.format(Short(figure[place]))) for mask, word, said, figure in kinds if mask[place]]
+        held = [(word, said.format(ShortFloat(figure[place]))) for mask, word, said, figure in kinds if mask[place]]
         found.append((place, [word for word, _ in held], [said for _, said in held]))
     return found
 
@@ -356,9 +356,9 @@ def _impact(pct: float, what: str) -> str:
         return f"no {what} to speak of"
     if pct > 50:
         times = 100 / (100 - pct)
-        return f"{short(times, '.0f')}x {what} loss" if times >= 9.5 else f"{times:.2g}x {what} loss"
-    return f"{short(pct, '.0f')}% {what} loss"
+        return f"{format_short(times, '.0f')}x {what} loss" if times >= 9.5 else f"{times:.2g}x {what} loss"
+    return f"{format_short(pct, '.0f')}% {what} loss"
 
 
 def _rate(value: float) -> str:
-    return figure_text(value, whole_from=100)
+    return format_figure(value, whole_from=100)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bwprof.analysis import values
 from bwprof.analysis.rules import RuleInputs, at_a_roof
-from bwprof.text.formatting import Short
+from bwprof.text.formatting import ShortFloat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -291,13 +291,15 @@ def _answer(item: CheckItem, facts: RuleInputs, names: list[str]) -> tuple[str, 
         good = good | item.excused(facts)
     bad = known[~good[known]]
     if len(figures) == 1:
-        return (FAIL if len(bad) else PASS), item.said.format(Short(figures[0])) or ("yes" if not len(bad) else "no")
+        return (FAIL if len(bad) else PASS), item.said.format(ShortFloat(figures[0])) or (
+            "yes" if not len(bad) else "no"
+        )
     of = f"{len(known) - len(bad)} of {len(known)} rows pass"
     rest = f", {len(figures) - len(known)} unknown ({item.needs})" if len(known) < len(figures) else ""
     if not len(bad):
         return PASS, of + rest
     worst = bad[_worst(item, figures[bad])]
-    figure = f", worst: {names[worst]} {item.said.format(Short(figures[worst]))}".rstrip()
+    figure = f", worst: {names[worst]} {item.said.format(ShortFloat(figures[worst]))}".rstrip()
     return FAIL, of + figure + rest
 
 

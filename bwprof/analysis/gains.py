@@ -18,8 +18,8 @@ from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import FLOOR_FACTOR, classify_row, explain_no_gain, find_limiter
 from bwprof.roofs.model import Roofs
-from bwprof.text.formatting import figure_text, plural, seconds_text, short
-from bwprof.text.parsing import measurable, quote_text
+from bwprof.text.formatting import format_figure, format_seconds, format_short, plural
+from bwprof.text.parsing import measured_or_none, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,9 +79,11 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     names += ["Bytes ratio", "Time speed-up"]
     lines = []
     for pair in pairs(data, wide, narrow):
-        speeds = [figure_text(row["bytes"] / row["time_ms"] / 1e6, whole_from=100) for row in (pair.wide, pair.narrow)]
+        speeds = [
+            format_figure(row["bytes"] / row["time_ms"] / 1e6, whole_from=100) for row in (pair.wide, pair.narrow)
+        ]
         ratios = (pair.bandwidth_ratio, pair.byte_ratio, pair.time_ratio)
-        lines.append([pair.label, *speeds, *(f"{short(ratio, '.2f')}x" for ratio in ratios)])
+        lines.append([pair.label, *speeds, *(f"{format_short(ratio, '.2f')}x" for ratio in ratios)])
     return pd.DataFrame(lines, columns=names).astype("string")
 
 
@@ -119,9 +121,9 @@ def pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
     from bwprof.results import pairs as results_pairs
 
     every = results_frame.to_rows(data)
-    groups = results_pairs.groups((row for row in every if row["status"] in ("ok", "predicted")), every)
+    groups = results_pairs.group_precisions((row for row in every if row["status"] in ("ok", "predicted")), every)
     found = []
-    for label, group in zip(results_pairs.labels(groups), groups, strict=True):
+    for label, group in zip(results_pairs.label_groups(groups), groups, strict=True):
         rows = [_timed(group.rows[precision]) if precision in group.rows else None for precision in (wide, narrow)]
         if rows[0] is None or rows[1] is None:
             continue
@@ -132,7 +134,7 @@ def pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
 
 def _timed(row: RowDict) -> RowDict | None:
     """The row with all its bytes in `bytes`; None for one without a time, or bytes."""
-    time_ms, moved = measurable(row["time_ms"]), moved_bytes(row)
+    time_ms, moved = measured_or_none(row["time_ms"]), moved_bytes(row)
     return {**row, "bytes": moved} if time_ms and time_ms > 0 and moved else None
 
 
@@ -280,7 +282,7 @@ class _Known:
 def _line(row: RowDict, narrow: str, known: _Known) -> dict[str, Any]:
     """One row of the result."""
     limiter = find_limiter(row)
-    count = measurable(row.get("count"))
+    count = measured_or_none(row.get("count"))
     line: dict[str, Any] = dict.fromkeys(COLUMNS)
     line |= {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
     line |= {"limiter": limiter, "count": 1.0 if count is None else count, "status": PREDICTED}
@@ -307,9 +309,9 @@ def _line(row: RowDict, narrow: str, known: _Known) -> dict[str, Any]:
     ratio, source = known.efficiency(row)
     reach = _reach(row, moved, known.roofs)
     if reach is not None:
-        ratio, source = ratio * reach, f"{source}; bandwidth at these bytes {short(reach, '.2f')}x"
+        ratio, source = ratio * reach, f"{source}; bandwidth at these bytes {format_short(reach, '.2f')}x"
     then, reason = _at_least(row["time_ms"] / (line["byte_ratio"] * ratio), row, known.rate)
-    if registry.is_without_kernel(row["operation"], narrow, str(row["backend"])):
+    if registry.lacks_kernel(row["operation"], narrow, str(row["backend"])):
         reason = "; ".join([*([reason] if reason else []), f"no kernel takes {narrow} here yet"])
     gain = row["time_ms"] / then
     line |= {"efficiency_ratio": ratio, "efficiency_source": source}
@@ -318,7 +320,7 @@ def _line(row: RowDict, narrow: str, known: _Known) -> dict[str, Any]:
 
 def _at_least(time_ms: float, row: RowDict, rate: float) -> tuple[float, str | None]:
     """A time that neither arithmetic nor launching undercuts, and which of them holds it."""
-    own = measurable(row["measured_tflops"]) or measurable(row["peak_tflops"])
+    own = measured_or_none(row["measured_tflops"]) or measured_or_none(row["peak_tflops"])
     tflops = rate if not math.isnan(rate) else own
     floors = {"": time_ms}
     if row["flops"] and tflops:
@@ -336,7 +338,7 @@ def _bytes_in(row: RowDict, precision: str) -> tuple[tuple[int, int] | None, str
     try:
         names = registry.param_names(row["operation"])
         params = {name: row[name] for name in names if row.get(name) is not None}
-        lengths = registry.lengths_of(row)
+        lengths = registry.row_lengths(row)
         found = costs.cost(row["operation"], precision=precision, kv_lens=lengths, **params)
     except ValueError as error:
         return None, str(error)
@@ -345,7 +347,7 @@ def _bytes_in(row: RowDict, precision: str) -> tuple[tuple[int, int] | None, str
 
 def _reach(row: RowDict, moved: tuple[int, int], roofs: Roofs | None) -> float | None:
     """What a stream of the new bytes reaches over what one of the present bytes does; None without the roofs."""
-    now = measurable(row["attainable_gb_s"])
+    now = measured_or_none(row["attainable_gb_s"])
     then = math.nan if roofs is None else roofs.attainable_gb_s(*moved)
     return None if not now or math.isnan(then) else then / now
 
@@ -378,7 +380,7 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
     assumed = _ASSUMING if known["efficiency_source"].str.contains(ASSUMED).any() else ""
     steps = _steps(data, places, found)
     if steps is not None:
-        now, then = (seconds_text(time_ms / 1e3) for time_ms in steps)
+        now, then = (format_seconds(time_ms / 1e3) for time_ms in steps)
         cached = " (weights and cache)" if "kv" in data.columns else ""
         return f"{what}{cached} would make a step {_gain(steps[0] / steps[1])}, {then} instead of {now}{assumed}"
     gains = known["speedup"].to_numpy(float)
@@ -419,7 +421,7 @@ def _slower(gains: NDArray[np.float64], *, measured: bool) -> str:
 
 def _span(gains: NDArray[np.float64]) -> str:
     """'1.11 to 1.89 times as fast'."""
-    least, most = (short(found, ".2f") for found in (gains.min(), gains.max()))
+    least, most = (format_short(found, ".2f") for found in (gains.min(), gains.max()))
     return _gain(gains.max()) if least == most else f"{least} to {_gain(gains.max())}"
 
 
@@ -436,7 +438,7 @@ def limited_by(limiter: str, count: int) -> str:
 
 
 def _gain(ratio: float) -> str:
-    return f"{short(ratio, '.2f')} times as fast"
+    return f"{format_short(ratio, '.2f')} times as fast"
 
 
 def _steps(data: pd.DataFrame, places: list[int], found: pd.DataFrame) -> tuple[float, float] | None:

@@ -64,13 +64,13 @@ def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
     from bwprof.results import frame as results_frame
     from bwprof.results import pairs
 
-    rows = results_frame.compared_rows(with_limits(data))
+    rows = results_frame.rows_with_comparisons(with_limits(data))
     precisions = ordered_precisions(rows)
     names = ["case", "operation", "variant", "device", "cache", "status"]
     for precision in precisions:
         names += [f"{precision}_{name}" for name in ("gb_s", "time_ms", "pct_attainable", "pct_limit")]
     names += [*_RATIOS, "bound", "limiter", "flags", "reason"]
-    return [_line(group, precisions) for group in pairs.groups(rows)], names
+    return [_line(group, precisions) for group in pairs.group_precisions(rows)], names
 
 
 def ordered_precisions(rows: Sequence[RowDict]) -> list[str]:

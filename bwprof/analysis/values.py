@@ -16,8 +16,8 @@ from bwprof.measuring.grade import WAITED
 from bwprof.results import columns as results_columns
 from bwprof.roofs import limiter as roofs_limiter
 from bwprof.roofs.limiter import LIMITERS
-from bwprof.text.formatting import as_pandas, is_missing
-from bwprof.text.parsing import check_frame, measured_or_nan, read_number, repr_short
+from bwprof.text.formatting import is_missing, to_pandas
+from bwprof.text.parsing import check_frame, measured_or_nan, number_or_nan, repr_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
     """A frame of a frame, of a row, or of a list of rows; TypeError for anything else."""
     import pandas as pd
 
-    data = as_pandas(data)
+    data = to_pandas(data)
     if isinstance(data, pd.DataFrame):
         check_frame(data, name)
         return data
@@ -153,7 +153,7 @@ def limits_of(data: pd.DataFrame) -> LimiterColumns:
 def _limiting() -> tuple[str, ...]:
     """The columns that may say what limits a row."""
     groups = ("time", "work", "roofs")
-    return ("cache", "status", *(column.name for column in results_columns.columns() if column.group in groups))
+    return ("cache", "status", *(column.name for column in results_columns.all_columns() if column.group in groups))
 
 
 def attained(data: pd.DataFrame) -> NDArray[np.float64]:
@@ -198,7 +198,7 @@ def waits(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in text.split(";"):
         name, _, value = part.partition("=")
-        number = measured_or_nan(read_number(value))
+        number = measured_or_nan(number_or_nan(value))
         if name.strip() and number >= 0:
             found[name.strip()] = number
     found.pop(SELECTED, None)

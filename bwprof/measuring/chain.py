@@ -111,7 +111,7 @@ def _measured(
             check=lambda: True,  # each case is verified above
         )
         # The cases' handle is in use while they launch: another one measures.
-        with hardware.opened(device.backend, device.index) as handle:
+        with hardware.borrow_device(device.backend, device.index) as handle:
             roofs: RoofsArgument = context.roofs if context.roofs is not None else False
             contexts = Contexts(context.run_id, handle, roofs, (chain.cache,), poll=poll)
             outcome = measure_on(handle, subject, contexts, max_seconds=max_seconds, poll=poll)

@@ -129,12 +129,12 @@ class Contexts:
         if isinstance(self.roofs, Roofs) and self.roofs.threads != threads:
             own = f"{self.roofs.threads} threads" if self.roofs.threads else "a number of threads that is not known"
             raise ValueError(f"these roofs are of {own}, roof_threads is {threads}")
-        with hardware.opened(self._device.backend, self._device.index) as fewer:
+        with hardware.borrow_device(self._device.backend, self._device.index) as fewer:
             fewer.limit_threads(threads)
             return self._context(fewer)
 
     def _context(self, device: _core.Device) -> Context:
-        facts = hardware.facts(device)
+        facts = hardware.device_facts(device)
         roofs = find_roofs(
             device,
             facts,

@@ -31,8 +31,9 @@ from bwprof.results.schema import RowDict
 from bwprof.roofs.disturbance import References
 from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.text.parsing import (
-    merged,
-    nearest,
+    describe_unknown,
+    merge_keywords,
+    nearest_name,
     parse_bool,
     parse_bytes,
     parse_fraction,
@@ -40,7 +41,6 @@ from bwprof.text.parsing import (
     parse_seconds,
     quote_text,
     repr_short,
-    unknown,
 )
 
 _BUSY_SHARE = 0.9  # kernels that are busy for less of a call's time leave the GPU waiting
@@ -87,9 +87,9 @@ class Subject:
                 object.__setattr__(self, name, parse_bytes(getattr(self, name), name))
         object.__setattr__(self, "precision", registry.precision_name(self.precision))
         if self.cache not in ("cold", "hot"):
-            raise ValueError(unknown("cache", str(self.cache), ("cold", "hot")))
+            raise ValueError(describe_unknown("cache", str(self.cache), ("cold", "hot")))
         if "kv_lens" in self.labels:
-            lens = registry.lengths_text(registry.lengths(self.labels["kv_lens"]))
+            lens = registry.format_lengths(registry.parse_lengths(self.labels["kv_lens"]))
             object.__setattr__(self, "labels", {**self.labels, "kv_lens": lens})
         for name, value in self.labels.items():
             check_label(name, value)
@@ -99,16 +99,16 @@ def check_label(name: str, value: Any) -> None:
     """Raise ValueError for a label named like a column that bwprof fills, or a value that its column cannot hold."""
     if name == schema.SAMPLES:
         raise ValueError(f"'{name}' are a row's raw samples: take another name for the label")
-    if name not in schema.names():
+    if name not in schema.column_names():
         return
-    if name not in {*schema.all_param_names(), *_LABEL_COLUMNS}:
+    if name not in {*schema.param_names(), *_LABEL_COLUMNS}:
         raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
     if name == "kv_lens":
-        registry.lengths(value)
+        registry.parse_lengths(value)
         return
-    kind = schema.kinds()[name]
+    kind = schema.column_kinds()[name]
     try:
-        schema.normalise(value, kind)
+        schema.parse_value(value, kind)
     except (TypeError, ValueError):
         raise ValueError(
             f"{name} = {repr_short(value)}: the column of that name holds {schema.describe_kind(kind)}: "
@@ -120,7 +120,7 @@ def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
     """Raise ValueError for a label that is spelt almost like an option."""
     known = list(options)
     for name in names:
-        near = nearest(name, known, likeness=0.84)
+        near = nearest_name(name, known, likeness=0.84)
         if near is not None:
             raise ValueError(
                 f"'{quote_text(name)}' is no option: did you mean '{near}'? (for a label take a name less like it)"
@@ -275,11 +275,11 @@ def measure(
         check=check,
         expected=make_expected(output, reference, tolerance),
         roof_threads=roof_threads,
-        labels=merged(labels, more_labels, "labels"),
+        labels=merge_keywords(labels, more_labels, "labels"),
     )
     rel_ci, max_seconds = parse_fraction(rel_ci, "rel_ci"), parse_seconds(max_seconds, "max_seconds", from_zero=True)
     check_callable(poll, "poll")
-    with hardware.opened_chosen(backend, device) as (_, handle):
+    with hardware.borrow_current(backend, device) as (_, handle):
         registry.check_metrics(subject.metrics, handle.backend)
         contexts = Contexts(new_run_id(), handle, roofs, (cache,), poll=poll)
         check_threads(roof_threads, contexts.threads)
@@ -453,7 +453,7 @@ def time_call(
 
 def _count_bytes(device: _core.Device, subject: Subject) -> dict[str, Any]:
     def count() -> dict[str, Any]:
-        return hardware.count_devices(device, device.count_call(subject.function, sets=subject.sets))
+        return hardware.note_counting(device, device.count_call(subject.function, sets=subject.sets))
 
     return _try_count("counters", subject, count) if subject.counters else {}
 

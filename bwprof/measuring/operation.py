@@ -13,8 +13,8 @@ from bwprof.measuring.row import Context, Outcome, add_method, add_time, add_wor
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.disturbance import References
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import parse_bool, parse_fraction, repr_short, unknown
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import describe_unknown, parse_bool, parse_fraction, repr_short
 
 CACHES = ("cold", "hot")
 DEFAULT_CACHE = "cold"
@@ -76,10 +76,10 @@ class Spec:
         registry.check_timer(spec.timer, backend)
         parse_bool(spec.counters, "counters")
         if spec.cache not in CACHES:
-            raise ValueError(unknown("cache", spec.cache, CACHES))
+            raise ValueError(describe_unknown("cache", spec.cache, CACHES))
         known = registry.variant_names(spec.operation, backend)
         if spec.variant is not None and spec.variant not in known:
-            raise ValueError(unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
+            raise ValueError(describe_unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
         registry.check_seed(spec.seed)
         registry.check_metrics(spec.metrics, backend)
         if spec.rel_ci is not None:
@@ -87,7 +87,7 @@ class Spec:
         allowed = registry.operation(spec.operation)["precisions"]
         precision = registry.check_precision(spec.precision)
         usable = precision if precision in allowed else allowed[0]  # an unusable one leaves a skipped row
-        params = registry.complete(spec.operation, usable, spec.params, spec.kv_lens)
+        params = registry.complete_params(spec.operation, usable, spec.params, spec.kv_lens)
         return replace(spec, precision=precision, params=params)
 
     def blank_row(self, context: Context) -> RowDict:
@@ -98,7 +98,7 @@ class Spec:
             operation=self.operation,
             precision=self.precision,
             case=self.case,
-            kv_lens=registry.lengths_text(self.kv_lens),
+            kv_lens=registry.format_lengths(self.kv_lens),
             variant=self.variant,
             cache=self.cache,
             seed=self.seed,
@@ -142,7 +142,7 @@ def measure(
             add_work(row, case.cost)
             need = case.memory_needed(spec.cache)
             if not need["fits"]:
-                needed, free = bytes_text(need["needed"]), bytes_text(need["free"])
+                needed, free = format_bytes(need["needed"]), format_bytes(need["free"])
                 return make_failed(row, "skipped", f"needs {needed} of memory, {free} are free")
             result, waited = measuring_row.measure_cool(
                 lambda: case.measure(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text.formatting import pandas_frame
+from bwprof.text.formatting import require_frame
 from bwprof.text.parsing import MOST_MEASURED, measured_or_nan, repr_short
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    frame = pandas_frame(frame)
+    frame = require_frame(frame)
     numpy = _numpy()
     found, faster = classify_frame(frame), find_beaten_rows(frame)
     ridges, shares = read_numbers(frame, "ridge"), read_numbers(frame, "pct_limit")

@@ -11,8 +11,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, cast
 
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import repr_short, unknown
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import describe_unknown, repr_short
 
 # Limits from which a point is in doubt.
 UNCERTAINTY_LIMIT = 0.02  # half the width of the median's 95 % interval, over the median
@@ -60,7 +60,7 @@ class RoofPoint:
     @property
     def doubt(self) -> str:
         """Why the point is in doubt; "" when it is not."""
-        what = f"the roof ({self.stream} of {bytes_text(self.total_bytes)})"
+        what = f"the roof ({self.stream} of {format_bytes(self.total_bytes)})"
         if self.beaten:
             return f"{what} was beaten by {100 * self.beaten:.0f} %: it was probably measured too low"
         if self.others_share > OTHERS_LIMIT:
@@ -126,7 +126,7 @@ class RoofCheck:
 
     def __str__(self) -> str:
         now = f"{100 * self.deviation:+.1f} % now"
-        return f"{self.stream} of {bytes_text(self.total_bytes)}: {self.stored_gb_s:.4g} GB/s stored, {now}"
+        return f"{self.stream} of {format_bytes(self.total_bytes)}: {self.stored_gb_s:.4g} GB/s stored, {now}"
 
 
 @dataclass(frozen=True)
@@ -414,7 +414,7 @@ def check_roofs(roofs: object) -> RoofsArgument:
     if not isinstance(roofs, str):
         raise TypeError(f"roofs is {repr_short(roofs)}: allowed are 'auto', 'stored', False and a bwprof.Roofs")
     if roofs not in ROOF_CHOICES:
-        raise ValueError(unknown("roofs", roofs, ROOF_CHOICES))
+        raise ValueError(describe_unknown("roofs", roofs, ROOF_CHOICES))
     return cast("RoofsArgument", roofs)
 
 

@@ -45,7 +45,7 @@ def folder() -> Path:
 def identity(backend: str, facts: dict[str, Any]) -> Identity:
     """Return what stored roofs must agree on: {"key": device, driver, version; "settings": what changes the speed}.
 
-    `facts` are those of `bwprof.hardware.facts`.
+    `facts` are those of `bwprof.hardware.device_facts`.
     """
     key: dict[str, Any] = {"format": FORMAT, "bwprof_version": _core.__version__, "backend": backend}
     key |= {name: facts.get(name) for name in _KEY}
@@ -143,7 +143,7 @@ def read(path: Path) -> Roofs:
     ValueError
         When it has no roofs, or another version of bwprof wrote it.
     """
-    place = reader.located(path)
+    place = reader.find_recorded(path)
     if not place.exists():
         raise FileNotFoundError(f"no such file or folder: {quote_text(path)}")
     found = _exported(place)

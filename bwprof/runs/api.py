@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import environment, hardware
-from bwprof.errors import SweepError, keeping
+from bwprof.errors import SweepError, attach_frame
 from bwprof.hardware import Choice
 from bwprof.measuring.row import Outcome
-from bwprof.results.atomic import atomic_write, holds_something
+from bwprof.results.atomic import atomic_write, has_content
 from bwprof.results.row import Row
 from bwprof.results.writer import Store
 from bwprof.roofs.model import RoofsArgument
@@ -26,7 +26,7 @@ from bwprof.runs.loop import Executor, T, TimeBudget
 from bwprof.runs.metadata import DevicePart, Finisher, finish_nothing
 from bwprof.runs.progress import CallbackProgress, SilentProgress, choose_progress
 from bwprof.runs.timeline import Timeline
-from bwprof.text.parsing import is_truth, parse_bool, parse_seconds, path_of, quote_text, repr_short
+from bwprof.text.parsing import is_bool, parse_bool, parse_path, parse_seconds, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,10 +60,10 @@ class RunOptions:
         parse_bool(self.force, "force")
         if self.nvtx is not None:
             parse_bool(self.nvtx, "nvtx")
-        if not (self.progress is None or is_truth(self.progress) or callable(self.progress)):
+        if not (self.progress is None or is_bool(self.progress) or callable(self.progress)):
             raise TypeError(f"progress is {repr_short(self.progress)}: allowed are True, False and a callable")
         if self.trace is not None:
-            self._check_trace(path_of(self.trace, "trace"))
+            self._check_trace(parse_path(self.trace, "trace"))
         if self.max_total_seconds is not None:
             object.__setattr__(self, "max_total_seconds", parse_seconds(self.max_total_seconds, "max_total_seconds"))
 
@@ -72,7 +72,7 @@ class RunOptions:
         _check_new(target, force=self.force)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder", str(target))
-        if self.output is not None and os.path.realpath(target) == os.path.realpath(path_of(self.output, "output")):
+        if self.output is not None and os.path.realpath(target) == os.path.realpath(parse_path(self.output, "output")):
             raise ValueError(f"trace and output are both {quote_text(target)}: name another file for one of them")
         if not target.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, "its folder is not there", str(target))
@@ -85,7 +85,7 @@ class DeviceLostError(Exception):
 def run_sweep(request: plan.SweepRequest, options: RunOptions) -> pd.DataFrame:
     """Measure a request; see `bwprof.sweep`."""
     started = time.monotonic()
-    choices = hardware.choose_several(request.backend, request.device)
+    choices = hardware.choose_devices(request.backend, request.device)
     plans = plan.make_plans(request, choices)
     choice, first = plans[0]
     run_data = metadata.describe_run(environment.new_run_id(), first, choice, None, options.roofs)
@@ -173,7 +173,7 @@ def _finish_files(store: Store, progress: SilentProgress) -> Iterator[None]:
         raise SweepError(str(ending), _make_frame(store)) from None
     if ending is None:
         return
-    raised = keeping(ending, _make_frame(store))
+    raised = attach_frame(ending, _make_frame(store))
     if raised is ending:
         raise ending
     raise raised from ending
@@ -186,7 +186,7 @@ def _write_trace(timeline: Timeline, store: Store, target: str | PathLike[str] |
         yield
     finally:
         if target is not None:
-            atomic_write(path_of(target, "trace"), timeline.text(store.run))
+            atomic_write(parse_path(target, "trace"), timeline.text(store.run))
 
 
 def _stop_when_lost(outcome: Outcome) -> None:
@@ -198,7 +198,7 @@ def _stop_when_lost(outcome: Outcome) -> None:
 
 
 def _check_new(path: Path, *, force: bool) -> None:
-    if holds_something(path) and not force:
+    if has_content(path) and not force:
         message = "exists already: name another file, or replace it with force=True"
         raise FileExistsError(errno.EEXIST, message, str(path))
 

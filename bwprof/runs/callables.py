@@ -59,7 +59,7 @@ def sweep_callable(request: CallRequest, options: RunOptions) -> pd.DataFrame:
     )
     _check_axes(request, options.labels)
     _check_options(request)
-    choice = hardware.chosen(request.backend, request.device)
+    choice = hardware.choose_current(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
     registry.check_metrics(request.options.get("metrics", ()), choice.backend)
     run_data = metadata.describe(environment.new_run_id(), choice, None)
@@ -164,11 +164,11 @@ class CallExecutor:
         self._contexts: Contexts | None = None
 
     def open(self, deadline: float | None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be interrupted
-        opening = hardware.opened_chosen(self._choice.backend, self._choice.index)
+        opening = hardware.borrow_current(self._choice.backend, self._choice.index)
         _, self._device = self._opened.enter_context(opening)
         self._contexts = self._make_contexts(False)
         check_threads(self._threads, self._contexts.threads)
-        return hardware.facts(self._device)
+        return hardware.device_facts(self._device)
 
     def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - read again below
         self._contexts = self._make_contexts(self._options.roofs, recalibrate=request.recalibrate)

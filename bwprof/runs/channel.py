@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from bwprof.runs.interrupts import InterruptSource
-from bwprof.text.terminal import spelling
+from bwprof.text.terminal import escape_stream
 
 _log = logging.getLogger("bwprof.sweep")
 _END_SECONDS = 2.0  # for the child to end by itself
@@ -62,7 +62,7 @@ def serve(make: Callable[[Callable[[], None]], RequestHandler], request_fd: int,
     `make` makes the handler; it gets a function to call now and then, which ends an orphaned process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
-    sys.stderr = spelling(sys.stderr)
+    sys.stderr = escape_stream(sys.stderr)
     logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=logging.WARNING)
     handler = make(_exit_when_orphaned(os.getppid()))
     with os.fdopen(request_fd, encoding="utf-8") as requests, os.fdopen(answer_fd, "w", encoding="utf-8") as answers:

@@ -23,7 +23,7 @@ from bwprof.runs.interrupts import InterruptSource
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.loop import MAX_TIME
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
-from bwprof.text.formatting import seconds_text
+from bwprof.text.formatting import format_seconds
 
 _log = logging.getLogger("bwprof.sweep")
 _GRACE_SECONDS = 3.0  # for an answer to come back after its deadline
@@ -163,7 +163,7 @@ class ChildExecutor:
             ended = "the process that ran this case was ended"
             if until is not None and time.monotonic() >= until:
                 return make_unmeasured(spec, context, "skipped", f"not finished when {MAX_TIME} was over: {ended}")
-            reason = f"not finished within {seconds_text(limit)} (--max-case-seconds allows more): {ended}"
+            reason = f"not finished within {format_seconds(limit)} (--max-case-seconds allows more): {ended}"
             return make_unmeasured(spec, context, "failed", reason)
         if "error" in answer:
             return make_unmeasured(spec, context, "failed", answer["error"])

@@ -43,7 +43,7 @@ class LocalExecutor:
     def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be interrupted
         """Return the device's facts, with its free memory as `memory_free_bytes`."""
         with hardware.preserve_current_device(self._backend):
-            facts = hardware.facts(self.device)
+            facts = hardware.device_facts(self.device)
             if self._nvtx and not self.device.watched:
                 _log.warning("--nvtx: %s", hardware.UNWATCHED)
             facts["memory_free_bytes"] = self.device.memory()[0]
@@ -73,7 +73,7 @@ class LocalExecutor:
             )
         self._context = update_context(self._context, outcome)
         if spec.cache == "cold":  # a hot row has no counters
-            hardware.count_devices(self.device, outcome.row)
+            hardware.note_counting(self.device, outcome.row)
         return outcome
 
     def close(self) -> None:

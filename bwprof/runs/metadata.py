@@ -51,11 +51,11 @@ def describe(run_id: str, choice: Choice, argv: Sequence[str] | None) -> dict[st
         "device_index": choice.index,
         "device": choice.name,
         "device_reason": choice.reason,
-        "host": environment.host(),
-        "versions": environment.versions(),
+        "host": environment.host_facts(),
+        "versions": environment.package_versions(),
         "git_commit": environment.git_commit(),
         "build": dict(_core.build),
-        "environment": environment.variables(),
+        "environment": environment.environment_variables(),
     }
 
 
@@ -138,10 +138,10 @@ def _take_row(variants: dict[str | None, deque[int]], variant: str | None) -> in
 
 def key_of_spec(spec: Spec) -> _Key:
     """Return what a case and its row have in common, whichever variant the device chose."""
-    lens = registry.lengths_text(spec.kv_lens)
+    lens = registry.format_lengths(spec.kv_lens)
     params = tuple(spec.params.get(name) for name in _param_names(spec.operation))
-    lens = lens and schema.clean(lens)
-    return schema.clean(spec.case), spec.operation, spec.precision, spec.seed, lens, spec.cache, params
+    lens = lens and schema.clean_text(lens)
+    return schema.clean_text(spec.case), spec.operation, spec.precision, spec.seed, lens, spec.cache, params
 
 
 def key_of_row(row: RowDict) -> _Key:

@@ -16,7 +16,7 @@ from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
 from bwprof.runs import suites
 from bwprof.runs.suites import Suite, SuiteCase
-from bwprof.text.parsing import as_list, expand_ranges, unknown
+from bwprof.text.parsing import as_list, describe_unknown, expand_ranges
 
 MAX_CASES = 100_000  # more is a mistake, and would take days
 V = TypeVar("V")
@@ -70,7 +70,7 @@ def parse_whole_numbers(name: str, value: Any) -> tuple[int, ...]:
     items = as_list(value, name)
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(registry.value_of(name, item, name) for item in expand_ranges(items, name))
+    return tuple(registry.parse_param(name, item, name) for item in expand_ranges(items, name))
 
 
 EVERY_VARIANT = "all"
@@ -117,7 +117,7 @@ def expand_caches(caches: tuple[str, ...]) -> tuple[str, ...]:
     """Return the caches of a row each, with "both" expanded; cold when empty. ValueError for an unknown one."""
     for cache in caches:
         if cache not in (*CACHES, BOTH_CACHES):
-            raise ValueError(unknown("cache", cache, (*CACHES, BOTH_CACHES)))
+            raise ValueError(describe_unknown("cache", cache, (*CACHES, BOTH_CACHES)))
     return CACHES if BOTH_CACHES in caches else tuple(dict.fromkeys(caches)) or (DEFAULT_CACHE,)
 
 
@@ -208,7 +208,7 @@ def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequ
     known = dict.fromkeys(name for entry in entries for name in (entry.name, entry.operation))
     for pattern in only:
         if not _matches(pattern, *known, *(spec.case for spec in specs)):
-            raise ValueError(unknown("case or operation", pattern, known, where="only"))
+            raise ValueError(describe_unknown("case or operation", pattern, known, where="only"))
 
 
 def _resolve_cases(request: SweepRequest) -> SweepRequest:
@@ -291,13 +291,13 @@ def _check_used(request: SweepRequest, entries: Sequence[SuiteCase], backend: st
     params = union(registry.param_names)
     for name, values in request.params.items():
         if name not in params:
-            raise ValueError(registry.unknown_param(listed, name, params))
+            raise ValueError(registry.describe_unknown_param(listed, name, params))
         if not values:
             raise ValueError(f"parameter {name} has no values")
     variants = [*union(lambda operation: registry.variant_names(operation, backend)), EVERY_VARIANT]
     for name in request.variants:
         if name not in variants:
-            raise ValueError(unknown(f"variant on {backend}", name, variants))
+            raise ValueError(describe_unknown(f"variant on {backend}", name, variants))
     if request.seq_lengths and not any(map(_length_param, operations)):
         raise ValueError(f"--seq-lengths: {listed} has neither seq_len nor kv_len")
     if request.kv_lens is not None and not any(registry.operation(name)["takes_kv_lens"] for name in operations):
@@ -313,7 +313,7 @@ def _name_parameters(original: SuiteCase, entry: SuiteCase, precision: str) -> l
     fixed = {name: values[0] for name, values in entry.params.items() if len(set(values)) == 1}
     changed = [name for name, value in fixed.items() if set(original.params.get(name, ())) != {value}]
     try:
-        unusual = registry.unusual(entry.operation, precision, fixed, entry.kv_lens) if changed else []
+        unusual = registry.unusual_params(entry.operation, precision, fixed, entry.kv_lens) if changed else []
     except ValueError:  # these alone do not fit together
         unusual = changed
     named = {name for name in changed if name in original.params or name in unusual}
@@ -346,7 +346,7 @@ def expand_entry(
             continue
         complete: dict[str, dict[str, int]] = {}  # precisions share equal dicts: plans are large
         for precision in precisions:
-            found = registry.complete(entry.operation, _usable(entry, precision), params, entry.kv_lens)
+            found = registry.complete_params(entry.operation, _usable(entry, precision), params, entry.kv_lens)
             complete[precision] = next((same for same in complete.values() if same == found), found)
         for cache in caches:
             for precision, variant in turns:

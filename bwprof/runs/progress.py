@@ -9,9 +9,9 @@ from typing import TextIO
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import find_grade
-from bwprof.text.formatting import seconds_text
-from bwprof.text.parsing import to_ascii
-from bwprof.text.terminal import console
+from bwprof.text.formatting import format_seconds
+from bwprof.text.parsing import escape_controls
+from bwprof.text.terminal import make_console
 
 
 class SilentProgress:
@@ -77,7 +77,7 @@ class BarProgress(SilentProgress):
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
-        screen = console(stream)
+        screen = make_console(stream)
         self._title_width = max(8, min(48, screen.width - _BAR_WIDTH - _BESIDE))
         self._bar = RichProgress(
             TextColumn("{task.description}", markup=False),
@@ -104,7 +104,7 @@ class BarProgress(SilentProgress):
         self._bar.update(self._task, description=self._cut(title))
 
     def _cut(self, text: str) -> str:
-        return to_ascii(text)[: self._title_width].ljust(self._title_width)
+        return escape_controls(text)[: self._title_width].ljust(self._title_width)
 
     def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a bar has none
         measured = row["status"] == "ok"  # else the reason is shown in full
@@ -159,5 +159,5 @@ def describe_row(row: RowDict) -> str:
 
 def format_time_range(least: float, most: float) -> str:
     """Format an estimate in seconds."""
-    shortest, longest = seconds_text(least), seconds_text(most)
+    shortest, longest = format_seconds(least), format_seconds(most)
     return f"about {shortest}" if shortest == longest else f"{shortest} to {longest}: less where cases settle soon"

@@ -22,7 +22,7 @@ from bwprof.runs.metadata import key_of_row, key_of_spec
 from bwprof.runs.progress import SilentProgress
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import finite_number, quote_text
+from bwprof.text.parsing import finite_or_none, quote_text
 
 MakeExecutor = Callable[[str, int], Executor[Any]]
 
@@ -82,7 +82,7 @@ def _measure_group(
     if not numbers:
         return [f"{quote_text(first.get('device'))} is not at hand"] * len(rows)
     planned = _read_plan(run, str(first.get("backend")))
-    specs = [_find_spec(row, planned, finite_number(run.get("rel_ci"))) for row in rows]
+    specs = [_find_spec(row, planned, finite_or_none(run.get("rel_ci"))) for row in rows]
     if all(isinstance(spec, str) for spec in specs):
         return [str(spec) for spec in specs]
     executor, facts, why = _open_device(first, numbers, make)
@@ -198,7 +198,7 @@ def _pin_choices(spec: Spec, row: RowDict) -> Spec:
 def _make_spec(row: RowDict, rel_ci: float | None) -> Spec:
     names = registry.param_names(str(row["operation"]))
     params = {name: int(row[name]) for name in names if not formatting.is_missing(row.get(name))}
-    found = registry.lengths_of(row)
+    found = registry.row_lengths(row)
     lens = None if found is None else tuple(found)
     seed = row.get("seed")
     spec = Spec(
@@ -217,7 +217,7 @@ def _make_spec(row: RowDict, rel_ci: float | None) -> Spec:
 
 def _sampling_seconds(run: Mapping[str, Any]) -> float:
     """Return how long the run sampled each case."""
-    target, most = finite_number(run.get("target_seconds")), finite_number(run.get("max_seconds"))
+    target, most = finite_or_none(run.get("target_seconds")), finite_or_none(run.get("max_seconds"))
     plan = run.get("plan")
     count = len(plan) if isinstance(plan, list) and plan else 1
     return share_seconds(math.inf if target is None else target, count, most)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import registry
-from bwprof.text.parsing import expand_ranges, finite_number, quote_text, unknown
+from bwprof.text.parsing import describe_unknown, expand_ranges, finite_or_none, quote_text
 
 _SUITE_KEYS = ("text", "precisions", "target_seconds", "on", "case")
 _ON_KEYS = ("precisions", "target_seconds")
@@ -90,7 +90,7 @@ def load(name: str) -> Suite:
             return parse(file.read(_MOST_BYTES + 1), source=name)
     known = list_suites()
     if name not in known:
-        raise ValueError(unknown("suite", name, [*known, "FILE.toml"]))
+        raise ValueError(describe_unknown("suite", name, [*known, "FILE.toml"]))
     return parse(known[name].read_bytes(), source=f"suite {name}", name=name)
 
 
@@ -120,7 +120,7 @@ def _parse_document(content: bytes, source: str, name: str) -> Suite:
     for backend, table in _read_table(document, "on", source).items():
         where = f"{source}, on.{backend}"
         if backend not in backends:
-            raise ValueError(unknown("backend", backend, backends, where=f"{source}, on"))
+            raise ValueError(describe_unknown("backend", backend, backends, where=f"{source}, on"))
         if not isinstance(table, dict):
             raise ValueError(f"{where}: a table is needed")
         _check_keys(table, _ON_KEYS, where)
@@ -141,7 +141,7 @@ def _read_settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     if "precisions" in table:
         settings["precisions"] = _parse_precisions(table["precisions"], where)
     if "target_seconds" in table:
-        seconds = settings["target_seconds"] = finite_number(table["target_seconds"]) or 0.0
+        seconds = settings["target_seconds"] = finite_or_none(table["target_seconds"]) or 0.0
         if not seconds > 0:
             value = _quote_value(table["target_seconds"])
             raise ValueError(f"{where}: target_seconds is {value}, a positive number is needed")
@@ -173,9 +173,9 @@ def _parse_case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
     params: dict[str, tuple[int, ...]] = {}
     for key, value in _read_table(entry, "params", where).items():
         if key not in known_params:
-            raise ValueError(registry.unknown_param(operation, key, known_params, where=where))
+            raise ValueError(registry.describe_unknown_param(operation, key, known_params, where=where))
         params[key] = _parse_counts(value, key, where)
-    kv_lens = registry.lengths(entry.get("kv_lens"), f"{where}: kv_lens")
+    kv_lens = registry.parse_lengths(entry.get("kv_lens"), f"{where}: kv_lens")
     if kv_lens is not None and not registry.operation(operation)["takes_kv_lens"]:
         raise ValueError(f"{where}: {operation} takes no kv_lens")
     variants = {row["name"] for rows in registry.operation(operation)["variants"].values() for row in rows}
@@ -194,7 +194,7 @@ def _parse_case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
 def _check_keys(table: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
     for key in table:
         if key not in allowed:
-            raise ValueError(unknown("key", key, allowed, where=where))
+            raise ValueError(describe_unknown("key", key, allowed, where=where))
 
 
 def _read_table(table: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def _parse_words(
     words = _as_list(entry[key])
     for word in words:
         if word not in allowed:
-            raise ValueError(unknown(kind, str(word), allowed, where=where))
+            raise ValueError(describe_unknown(kind, str(word), allowed, where=where))
     if not words:
         raise ValueError(f"{where}: the list of {kind}s is empty")
     return tuple(words)

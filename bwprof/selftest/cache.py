@@ -13,7 +13,7 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.selftest.bench import Bench, Cell, PartReport, fits, read_figure
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 
 NAME = "cache"
 RELATIVE = 0.03
@@ -81,7 +81,7 @@ def _cases(bench: Bench) -> list[tuple[str, str, int, str]]:
         cost = _core.cost(operation["name"], "fp32", {param: 1024})
         sizes = reads if not cost["bytes_written"] else copies if cost["bytes_read"] == cost["bytes_written"] else ()
         word = "read" if not cost["bytes_written"] else "copy"
-        found += [(operation["name"], param, (size << 20) // 4, f"{word} {bytes_text(size << 20)}") for size in sizes]
+        found += [(operation["name"], param, (size << 20) // 4, f"{word} {format_bytes(size << 20)}") for size in sizes]
     return found
 
 

@@ -10,7 +10,7 @@ from bwprof import _core
 from bwprof.measuring import operation as measuring
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context
-from bwprof.results.pairs import DEFAULT_GATE, comparable, differ
+from bwprof.results.pairs import DEFAULT_GATE, is_comparable, times_differ
 from bwprof.results.schema import RowDict
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
@@ -112,8 +112,8 @@ def _gate_text(gate: float) -> str:
 
 
 def _row(where: str, gate: float, pairs: Sequence[_Pair]) -> Mapping[str, Cell]:
-    quiet = [pair for pair in pairs if all(map(comparable, pair))]
-    positives = sum(differ(one, other, gate=gate) for one, other in quiet)
+    quiet = [pair for pair in pairs if all(map(is_comparable, pair))]
+    positives = sum(times_differ(one, other, gate=gate) for one, other in quiet)
     shares = {}
     if quiet:
         low, high = wilson(positives, len(quiet))

@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.05, help="of sampling, each time (default: 0.05)")
     parser.add_argument("--precision", action="append", help="may be repeated (default: fp32 and fp16)")
     options = parser.parse_args()
-    choice = hardware.choose(options.backend)
+    choice = hardware.choose_device(options.backend)
     rows: list[list[object]] = []
     beaten = 0
     with _core.Device(choice.backend, choice.index) as device:

@@ -123,7 +123,7 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
-    model = architecture.named(options.model)
+    model = architecture.find_model(options.model)
     points = [(batch, context) for batch in options.batch for context in options.context]
     # Our sums first: graphs on a second stream slow what follows in a process.
     ours = [ours_us(model, *point) for point in points]

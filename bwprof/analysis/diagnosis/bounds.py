@@ -33,7 +33,7 @@ from bwprof.analysis.diagnosis.hypothesis import (
 )
 from bwprof.analysis.rules import rule
 from bwprof.roofs.limiter import FLOOR_FACTOR
-from bwprof.text.formatting import bytes_text, seconds_text
+from bwprof.text.formatting import format_bytes, format_seconds
 
 SAME = 0.85  # of the busiest part: one that is as busy is that part, counted in another pass
 
@@ -199,7 +199,7 @@ def _flight(figures: RowFigures) -> str:
         return ""
     source = "" if figures.latency_known else " assumed"
     return (
-        f"{bytes_text(least)} in flight with one load a warp, of {bytes_text(need)} that the full bandwidth needs "
+        f"{format_bytes(least)} in flight with one load a warp, of {format_bytes(need)} that the full bandwidth needs "
         f"({figures.latency_us:g} us of latency{source})"
     )
 
@@ -214,11 +214,11 @@ def launch_bound(figures: RowFigures) -> Judgement:
         return untold("its time is not known", Need("time", "bwprof.measure", "roofline"))
     if time_us > floor_us:
         floors = ratio(time_us, floor_us)
-        said = f"{floors:.3g} times an empty launch ({seconds_text(time_us * 1e-6)})"
+        said = f"{floors:.3g} times an empty launch ({format_seconds(time_us * 1e-6)})"
         verdict = SUPPORTED if "near_timer_floor" in figures.flags else AT_FLOOR.place(floors)
         gain = time_us / (time_us - floor_us)
     else:
-        said, gain = seconds_text(time_us * 1e-6), math.nan
+        said, gain = format_seconds(time_us * 1e-6), math.nan
         verdict = SHORT_US.place(time_us)
         if floor_us >= time_us or "near_timer_floor" in figures.flags:
             verdict = SUPPORTED

@@ -35,7 +35,7 @@ from bwprof.analysis.diagnosis.hypothesis import (
 )
 from bwprof.analysis.diagnosis.memory import WORTH
 from bwprof.analysis.rules import rule
-from bwprof.text.parsing import and_text, finite_number, repr_short
+from bwprof.text.parsing import finite_or_none, join_words, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -268,7 +268,7 @@ class Diagnosis:
         if not told:
             return f"{self.case}{doubt}: {self._open()}."
         first, *rest = told
-        also = f", and by {and_text([found.hypothesis.said for found in rest])}" if rest else ""
+        also = f", and by {join_words([found.hypothesis.said for found in rest])}" if rest else ""
         limit = f"limited by {first.hypothesis.said} ({first.judgement.evidence}){also}"
         return f"{self.case}{doubt}: {limit}{self._gain(first)}."
 
@@ -371,7 +371,7 @@ def answer(data: Any, *, latency_us: float | None = None) -> list[str]:
 
 def diagnoses(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
     """The same as objects."""
-    latency = None if latency_us is None else finite_number(latency_us)
+    latency = None if latency_us is None else finite_or_none(latency_us)
     if latency_us is not None and not (latency is not None and latency > 0):
         raise ValueError(f"latency_us is {repr_short(latency_us)}: a positive number of microseconds is needed")
     frame = values.as_frame(values.row_of(data) if hasattr(data, "to_dict") and not hasattr(data, "columns") else data)

@@ -26,7 +26,7 @@ from bwprof.analysis.diagnosis.hypothesis import (
     without,
 )
 from bwprof.analysis.rules import rule
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 
 EFFICIENCY = Band(rule("uncoalesced").threshold, 80.0)
 
@@ -244,9 +244,9 @@ def spills(figures: RowFigures) -> Judgement:
         return refuted("no traffic of local memory")
     others = max((figures.number("l2_bytes"), figures.counted, figures.algorithmic), key=_or_zero)
     if math.isnan(others):
-        return untold(f"{bytes_text(local)} of local memory, beside an unknown amount", BANDWIDTH)
+        return untold(f"{format_bytes(local)} of local memory, beside an unknown amount", BANDWIDTH)
     share = 100 * local / (local + others)
-    said = f"{bytes_text(local)} of local memory, {share:.3g} % of the traffic"
+    said = f"{format_bytes(local)} of local memory, {share:.3g} % of the traffic"
     verdict = SPILLED.place(share)
     if verdict == SUPPORTED:
         return _unfelt(figures, said) or supported(said, figures.bounded(without(share), useless=True))

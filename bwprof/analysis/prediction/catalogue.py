@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, registry
 from bwprof.analysis.prediction.streams import Streams, default
 from bwprof.roofs.model import Roofs
-from bwprof.text.parsing import nearest, quote_text, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, nearest_name, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,8 +131,8 @@ def entry_of(name: str) -> Entry:
         if not same and re.search(r"\d", name):  # a card of another letter is another card
             letters = re.match(r"[a-z]*", typed)
             begun = {one.lower(): one for one in ids if letters and re.match(rf"{letters[0]}(?![a-z])", one.lower())}
-            near = begun.get(nearest(typed, begun, likeness=0.7) or "", "")
-        said = unknown("device", name, ids, meant=near if near or re.search(r"\d", name) else None)
+            near = begun.get(nearest_name(typed, begun, likeness=0.7) or "", "")
+        said = describe_unknown("device", name, ids, meant=near if near or re.search(r"\d", name) else None)
         raise ValueError(
             f"{said}; any other by its numbers, as in 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s), or by its measured "
             "roofs (a bwprof.Roofs; --roofs FILE)"
@@ -163,7 +163,7 @@ def catalogue() -> pd.DataFrame:
 
     Examples
     --------
-    >>> from bwprof.analysis import catalogue
+    >>> from bwprof.analysis.prediction.catalogue import catalogue
     >>> catalogue().set_index("id").loc["A100-80GB", ["bandwidth_gb_s", "fp16"]].tolist()
     [2039.0, 312.0]
     """
@@ -354,7 +354,9 @@ def _device_from_numbers(text: str, streams: Streams | None) -> Card:
         if not equals or not name or not value:
             raise ValueError(f"device is '{quote_text(text)}': '{quote_text(part)}' is no NAME=NUMBER")
         if name not in (*_NUMBERS, *rates):
-            raise ValueError(unknown("number of a device", name, (*_NUMBERS, *rates), where=f"'{quote_text(text)}'"))
+            raise ValueError(
+                describe_unknown("number of a device", name, (*_NUMBERS, *rates), where=f"'{quote_text(text)}'")
+            )
         if name in found:
             raise ValueError(f"device is '{quote_text(text)}': {name} is given twice")
         found[name] = _number(value, name)

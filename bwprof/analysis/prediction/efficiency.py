@@ -23,8 +23,8 @@ from bwprof.analysis.prediction.streams import Streams
 from bwprof.analysis.prediction.workload import Estimate, Workload, work_of
 from bwprof.roofs.limiter import find_beaten_rows, read_numbers
 from bwprof.roofs.model import Roofs
-from bwprof.text.formatting import pandas_frame
-from bwprof.text.parsing import mapping, repr_short, unknown
+from bwprof.text.formatting import require_frame
+from bwprof.text.parsing import check_mapping, describe_unknown, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -240,7 +240,9 @@ class Efficiency:
         known = {key[1]: found for key, found in self.learnt.items() if key[::2] == (work.operation, work.variant)}
         if not known:
             variants = [str(key[2]) for key in self.learnt if key[0] == work.operation and key[2] is not None]
-            raise ValueError(unknown(f"variant of {work.operation} learnt", work.variant, dict.fromkeys(variants)))
+            raise ValueError(
+                describe_unknown(f"variant of {work.operation} learnt", work.variant, dict.fromkeys(variants))
+            )
         if work.precision in known:
             found = known[work.precision]
             if found.precision == work.precision:
@@ -297,7 +299,7 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
     >>> bwprof.efficiency(rows).frame()[["operation", "precision", "rows"]].values.tolist()
     [['gemm', 'fp16', 6]]
     """
-    frame = pandas_frame(frame)
+    frame = require_frame(frame)
     rows = _usable(frame)
     if rows.empty:
         raise ValueError("nothing to learn from: no row that ran, cold and without doubt, is of a known operation")
@@ -349,7 +351,7 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame.reset_index(drop=True)  # whose levels may be called as columns are
     rows.attrs = {}
     texts = ("operation", "precision", "variant", "kv_lens", "status", "cache", "flags", "device")
-    for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.all_param_names()):
+    for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.param_names()):
         if name not in rows.columns:
             rows[name] = pd.NA
     for name in ("time_ms", "bytes_read"):
@@ -378,7 +380,7 @@ def _origin(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> Card:
         raise ValueError(f"rows of several devices ({', '.join(names)}): learn from those of one")
     if not names:
         raise ValueError("the rows do not say of which device they are: name it by device=")
-    run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
+    run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
     found = run.get("roofs") or {}
     if not isinstance(found, Mapping):
         raise ValueError(f"the frame's attrs['run']['roofs'] are {repr_short(found)}: an object is needed")

@@ -18,8 +18,8 @@ from bwprof.analysis.prediction.workload import Estimate, PredictedCase, Workloa
 from bwprof.results import columns as results_columns
 from bwprof.results import schema
 from bwprof.roofs import limiter
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import as_sequence, finite_number, parse_names, quote_text, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import finite_or_none, list_items, parse_names, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ def predict(
     """
     import pandas as pd
 
-    op, shapes = as_pandas(op), as_pandas(shapes)
+    op, shapes = to_pandas(op), to_pandas(shapes)
     devices, model = each_device(device), model_of(efficiency)
     if not devices:
         raise ValueError("device is empty: at least one is needed")
@@ -108,13 +108,13 @@ def predict(
             raise ValueError("rows to predict have their parameters: leave out shapes= and the others")
         return predict_rows(_cases(op, precision), devices[0], model)
     card = card_for(devices[0], model)
-    names = [op] if isinstance(op, str) else as_sequence(op, "op", "an operation, several, or a frame is needed")
+    names = [op] if isinstance(op, str) else list_items(op, "op", "an operation, several, or a frame is needed")
     if shapes is not None:
         params = _with_shapes(shapes, params)
     takes = {name: registry.operation(name)["takes_kv_lens"] for name in names}
     if kv_lens is not None and names and not any(takes.values()):
         raise ValueError(f"kv_lens: {', '.join(names)} takes none")
-    lengths = registry.lengths(kv_lens)
+    lengths = registry.parse_lengths(kv_lens)
     works = []
     for name in names:
         columns, cases = combined(name, params)
@@ -206,7 +206,7 @@ def model_of(efficiency: object) -> float | Efficiency:
     """
     import pandas as pd
 
-    efficiency = as_pandas(efficiency)
+    efficiency = to_pandas(efficiency)
     if isinstance(efficiency, pd.DataFrame):
         return learn(efficiency)
     if isinstance(efficiency, Efficiency):
@@ -215,7 +215,7 @@ def model_of(efficiency: object) -> float | Efficiency:
         raise TypeError(
             f"efficiency is {repr_short(efficiency)}: a share, a frame of measured rows, or a bwprof.efficiency"
         )
-    share = finite_number(efficiency)
+    share = finite_or_none(efficiency)
     if share is None or not _LEAST_SHARE <= share <= 1:
         raise ValueError(f"efficiency is {repr_short(efficiency)}: allowed is a share from {_LEAST_SHARE:g} to 1")
     return share
@@ -248,12 +248,12 @@ def _cases(frame: pd.DataFrame, precision: str | Sequence[str] | None) -> list[P
     from bwprof.results.frame import to_rows
 
     if precision is not None and "precision" in frame.columns:
-        frame = frame.drop_duplicates([name for name in frame.columns if name in (*_SHAPE, *schema.all_param_names())])
+        frame = frame.drop_duplicates([name for name in frame.columns if name in (*_SHAPE, *schema.param_names())])
     made = []
     for row in to_rows(frame):
         operation = row["operation"]
         params = {name: row[name] for name in registry.param_names(operation) if row[name] is not None}
-        lengths = registry.lengths_of(row)
+        lengths = registry.row_lengths(row)
         for name in [row["precision"]] if precision is None else _precisions(operation, precision):
             made.append(PredictedCase(operation, params, name, row["case"] or "", lengths))
     return made
@@ -273,7 +273,7 @@ def _joined(frames: list[pd.DataFrame], card: Card) -> pd.DataFrame:
     run = {"predicted_for": card.name, "source": card.source, "bwprof_version": _core.__version__}
     if len(frames) > 1 and len(whole) <= MOST_COMPARED:
         rows = results_frame.to_rows(whole)
-        pairs.fill(rows)
+        pairs.fill_comparisons(rows)
         for name in results_columns.COMPARISON_NAMES:
             whole[name] = [math.nan if row[name] is None else row[name] for row in rows]
         # Of a lower bound no ratio is known; where FP32 has no rate, all that is calculated is held against bounds.

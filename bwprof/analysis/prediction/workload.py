@@ -96,17 +96,17 @@ def work_of(
     allowed = registry.operation(operation)["precisions"]
     if precision not in allowed:
         raise ValueError(f"{operation} has no precision '{precision}': allowed are {', '.join(allowed)}")
-    lengths = registry.lengths(kv_lens)
+    lengths = registry.parse_lengths(kv_lens)
     if lengths is not None:
         single: dict[str, Any] = {name: np.asarray(value).item() for name, value in params.items()}
-        whole: dict[str, Any] = dict(registry.complete(operation, precision, single, lengths))
+        whole: dict[str, Any] = dict(registry.complete_params(operation, precision, single, lengths))
         found = costs.cost(operation, precision=precision, kv_lens=lengths, **whole)
         cost = Cost(*(np.array([found[name]]) for name in found))
         arrays = {name: np.array([value]) for name, value in whole.items()}
-        said = registry.lengths_text(lengths)
+        said = registry.format_lengths(lengths)
         return Workload(operation, precision, arrays, cost, names, said, variant)
     columns: dict[str, Any] = {
-        name: np.atleast_1d(array).ravel() for name, array in costs.shapes(operation, dict(params)).items()
+        name: np.atleast_1d(array).ravel() for name, array in costs.param_arrays(operation, dict(params)).items()
     }
     cost = costs.cost(operation, precision=precision, **columns)
     return Workload(operation, precision, columns, cost, names, None, variant)
@@ -142,7 +142,7 @@ def combined(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any],
     lists: dict[str, list[Any]] = {}
     single: dict[str, Any] = {}
     for name, value in params.items():
-        costs.refuse_no_numbers(operation, name, value)
+        costs.check_numbers(operation, name, value)
         if hasattr(value, "__array__") and np.ndim(value) > 0:
             arrays[name] = np.asarray(value)
         elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) > 0:
