@@ -101,7 +101,7 @@ def test_a_lost_device_has_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_rung_that_fails_costs_no_other(
     error: Exception | None, status: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, finish = Spec.open, local.measuring.finished
+    real, finish = Spec.open, local.measuring.finish_row
 
     def opened(spec: Spec, device: Any, **how: Any) -> Any:
         if spec.variant == "gemv" and error is not None:
@@ -113,7 +113,7 @@ def test_a_rung_that_fails_costs_no_other(
         return finish(row, result | wrong, *rest)
 
     monkeypatch.setattr(Spec, "open", opened)
-    monkeypatch.setattr(local.measuring, "finished", finished)
+    monkeypatch.setattr(local.measuring, "finish_row", finished)
     found = bwprof.ablation("gemm", **SHAPE, **SMALL).set_index("version")
     assert found["status"].to_dict() == {"naive": "ok", "gemv": status, "blocked": "ok"}
     assert said in found.loc["gemv", "reason"]

@@ -44,7 +44,7 @@ def test_a_row_of_python_is_measured_as_it_was_and_held_against_the_same_roofs(c
     with bwprof.Case("stream_copy", elements=1 << 12, precision="fp16", seed=7, backend="cpu") as case:
         row = case.measure(roofs=roofs, max_seconds=0.01, rel_ci=0.5)
     run = {"max_seconds": 0.01, "rel_ci": 0.5}
-    (found,) = remeasure.measure_again([row], run, LocalExecutor, progress.SilentProgress(), given=roofs)
+    (found,) = remeasure.measure_again([row], run, LocalExecutor, progress.SilentProgress(), roofs=roofs)
     assert not isinstance(found, str)
     same = ("case", "operation", "precision", "seed", "variant", "timer", "cache", "bytes_read", "attainable_gb_s")
     assert [found[name] for name in same] == [row[name] for name in same]

@@ -71,11 +71,11 @@ def test_time_against_the_functions_own_clock(cache: str) -> None:
 def test_what_another_gpu_ran_is_told(cache: str, flags: str) -> None:
     row = {"flags": "", "reason": None, "cache": cache, "timer": "cupti", "verified": True}
     result = {"kernels_elsewhere": 2.0, "kernel_sum_ns": 1.0, "median_ns": 1.0, "flush_bytes": 0}
-    measuring_function._remark(row, result, "", [])
+    measuring_function._add_notes(row, result, "", [])
     assert row["flags"] == flags
     assert row["reason"].startswith("another GPU ran 2 of the call's kernels and copies: ")
     row |= {"flags": "", "reason": None}
-    measuring_function._remark(row, result | {"kernels_elsewhere": math.nan}, "", [])
+    measuring_function._add_notes(row, result | {"kernels_elsewhere": math.nan}, "", [])
     assert (row["flags"], row["reason"]) == ("", None)
 
 
@@ -484,7 +484,7 @@ def test_files_and_cursors_are_no_lazy_results(tmp_path: Path) -> None:
 def test_one_stated_count_and_one_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted bytes over stated ones say something only where all were stated."""
     counted = {"dram_bytes_read": 1000.0, "dram_bytes_written": 1000.0, "l2_bytes": 0.0, "counters_status": "ok"}
-    monkeypatch.setattr(measuring_function, "_counted", lambda *_: dict(counted))
+    monkeypatch.setattr(measuring_function, "_count_bytes", lambda *_: dict(counted))
     row = bwprof.measure(lambda: None, bytes_read=np.int64(1000), counters=True, **QUICK)
     assert (row["bytes_read"], row["bytes_written"], row["traffic_ratio"]) == (1000, 1000, None)
     assert type(row["bytes_read"]) is int
@@ -506,7 +506,7 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
         def conditions(self) -> dict[str, Any]:
             return {}
 
-    monkeypatch.setattr(measuring_function, "_timers", lambda *_: ["cupti", "graph", "events"])
+    monkeypatch.setattr(measuring_function, "_list_timers", lambda *_: ["cupti", "graph", "events"])
     monkeypatch.setattr("bwprof.measuring.row.measure_cool", lambda once, *_, **__: (once(), 0.0))
     subject = measuring_function.Subject(lambda: None, "f", stream=0)
     result, _, notes = measuring_function.time_call(Device(), subject, {"max_seconds": 1.0}, None, None)

@@ -72,7 +72,7 @@ def test_a_case_that_fails_leaves_no_file(suite: Path, tmp_path: Path, monkeypat
         frame.loc[1, ["status", "reason"]] = ["failed", "a wrong result"]
         return frame
 
-    monkeypatch.setattr(sys.modules["bwprof.sweep"], "run", failing)
+    monkeypatch.setattr(sys.modules["bwprof.sweep"], "run_sweep", failing)
     with pytest.raises(SweepError, match="1 of 4 cases failed: decode_gemm fp16: a wrong result") as caught:
         bwprof.benchmark_bandwidth(tmp_path / "classic.csv", suite=suite, device="cpu")
     assert len(caught.value.frame) == 4

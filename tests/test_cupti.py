@@ -368,15 +368,15 @@ def test_a_launch_of_one_kernel_says_what_it_is_made_of() -> None:
     device: Any = SimpleNamespace(kernels=listed, facts=lambda: {"units": 132})
     spec: Any = SimpleNamespace(operation="gemm", precision="fp16", params={}, kv_lens=None)
     case: Any = SimpleNamespace(variant="padded")
-    found = measuring._launch(device, case, spec)
+    found = measuring._describe_launch(device, case, spec)
     assert found.pop("waves") == pytest.approx(4096 / 264)
     assert found == {"grid_blocks": 4096, "block_threads": 1024, "registers": 32, "shared_bytes": 8512}
-    assert measuring._launch(device, SimpleNamespace(variant="library"), spec) == {}  # type: ignore[arg-type]
+    assert measuring._describe_launch(device, SimpleNamespace(variant="library"), spec) == {}  # type: ignore[arg-type]
     row = empty_row()
     measured_row._add_metrics(row, {"metrics": {"local_bytes": 64.0}, "metrics_status": "ok", "launch": found})
     assert (row["local_bytes"], row["grid_blocks"], row["waves"]) == (64, 4096, None)
     kernels.append(kernels[0])
-    assert measuring._launch(device, case, spec) == {}
+    assert measuring._describe_launch(device, case, spec) == {}
 
 
 def test_a_sweep_refuses_an_unknown_timer() -> None:

@@ -29,10 +29,10 @@ from bwprof.cli.guard import guarded
 from bwprof.measuring.operation import Spec
 from bwprof.results import csv_file
 from bwprof.results import frame as results_frame
-from bwprof.runs import child, estimate, plan
+from bwprof.runs import channel, child, estimate, plan
+from bwprof.runs.channel import ChildProcess, RunTimeoutError
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.loop import RunTimeoutError
 from bwprof.runs.plan import SweepRequest
 from bwprof.runs.progress import BarProgress
 
@@ -272,7 +272,7 @@ def test_a_command_in_another_thread_minds_no_signal() -> None:
 def test_a_child_that_stops_costs_its_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     body = "if spec.params['M'] == 2: os.kill(os.getpid(), signal.SIGSTOP)"
     plant_in_child(monkeypatch, tmp_path, PLANT.format(body=body))
-    monkeypatch.setattr(child, "_END_SECONDS", 0.2)
+    monkeypatch.setattr(channel, "_END_SECONDS", 0.2)
     arguments = ["gemm", *TINY, "-p", "M=1,2,3", "--precision", "fp32", "--output", str(tmp_path / "a.csv")]
     assert main_sweep([*arguments, "--max-case-seconds", "2"]) == 3
     frame = bwprof.load(tmp_path / "a.csv")
@@ -309,7 +309,7 @@ def test_a_device_that_hangs_in_opening_is_unavailable(tmp_path: Path, monkeypat
     plant = "import time\nfrom bwprof.runs import local\nlocal.LocalExecutor.open = lambda _: time.sleep(600)\n"
     plant_in_child(monkeypatch, tmp_path, plant)
     monkeypatch.setattr(child, "_OPEN_SECONDS", 0.5)
-    monkeypatch.setattr(child, "_END_SECONDS", 0.2)
+    monkeypatch.setattr(channel, "_END_SECONDS", 0.2)
     with Interrupts() as interrupts:
         executor = ChildExecutor("cpu", 0, interrupts)
         with pytest.raises(_core.UnavailableError, match=r"did not come back within 0.5 s and was ended"):
@@ -322,7 +322,7 @@ def test_a_request_larger_than_a_pipe(tmp_path: Path, monkeypatch: pytest.Monkey
     plant_in_child(monkeypatch, tmp_path)
     request = {"do": "open", "backend": "cpu", "index": 0, "more": "x" * 2_000_000}
     with Interrupts() as interrupts:
-        other = child.Child()
+        other = ChildProcess(child.command_line)
         assert "facts" in other.ask(request, interrupts, time.monotonic() + GIVE_UP_SECONDS)
         os.kill(other._process.pid, signal.SIGSTOP)
         with pytest.raises(RunTimeoutError):
@@ -355,7 +355,7 @@ class Unkillable:
 def test_a_child_that_cannot_be_ended_is_told_of_and_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = child.Child.__new__(child.Child)
+    other = ChildProcess.__new__(ChildProcess)
     hangs = Unkillable()
     for name, value in {"_request": -1, "_answer": -1, "_process": hangs}.items():
         monkeypatch.setattr(other, name, value, raising=False)

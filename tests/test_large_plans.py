@@ -33,7 +33,7 @@ class Counted(tuple[int, ...]):
 def test_a_plan_goes_through_its_lists_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counted, "passes", 0)
     entry = SuiteCase("many", "gemm", {"M": Counted(range(1, 401)), "N": Counted((8, 16)), "K": (8,)})
-    specs = plan._expanded(entry, SweepRequest(), ("fp32",), True, "cpu")
+    specs = plan.expand_entry(entry, SweepRequest(precisions=("fp32",)), (), "cpu")
     assert len({spec.case for spec in specs}) == 800
     assert Counted.passes <= 8
 

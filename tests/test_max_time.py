@@ -19,7 +19,8 @@ from bwprof.roofs import survey
 from bwprof.roofs.model import RoofPoint, Roofs
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import loop, plan
-from bwprof.runs.loop import RunTimeoutError, TimeBudget
+from bwprof.runs.channel import RunTimeoutError
+from bwprof.runs.loop import TimeBudget
 from bwprof.runs.plan import SweepRequest
 from bwprof.runs.progress import SilentProgress
 
@@ -33,11 +34,11 @@ LATER = """
 import os, signal, time
 from types import SimpleNamespace
 from bwprof.runs import loop
-from bwprof.runs import child, local
-child._GRACE_SECONDS = child._END_SECONDS = 0.3
-child._LONGEST_WAIT = 0.05
+from bwprof.runs import channel, child, local
+child._GRACE_SECONDS = channel._END_SECONDS = 0.3
+channel._LONGEST_WAIT = 0.05
 clock = SimpleNamespace(monotonic=lambda: time.monotonic() + {seconds} * os.path.exists({mark!r}))
-child.time = loop.time = clock
+channel.time = child.time = loop.time = clock
 def hang(*_):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     open({mark!r}, "w").close()

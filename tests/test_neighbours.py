@@ -423,8 +423,8 @@ def test_what_reference_streams_took_comes_back_from_a_child() -> None:
                 executor.close()
             assert outcome.references is not None
             assert 0 < outcome.references.best_ns <= outcome.references.upper_ns
-            assert outcome.references.held_against(outcome.references.best_ns) == outcome.references.slowed
-            assert outcome.references.held_against(outcome.references.upper_ns / 100) == pytest.approx(99.0)
+            assert outcome.references.compare(outcome.references.best_ns) == outcome.references.slowed
+            assert outcome.references.compare(outcome.references.upper_ns / 100) == pytest.approx(99.0)
 
 
 def test_comparisons_follow_the_row_that_stays() -> None:

@@ -28,21 +28,21 @@ import matplotlib
 matplotlib.rcParams["figure.dpi"] = 40
 obtain, survey = (importlib.import_module(f"bwprof.roofs.{name}") for name in ("obtain", "survey"))
 survey.measure = functools.partial(survey.measure, budget_seconds=0.1)
-obtain._held = lambda device, identity, stored, deadline, poll: stored
+obtain._check_stored = lambda device, identity, stored, deadline, poll: stored
 function = importlib.import_module("bwprof.measuring.function")
-timed = function.timed
-function.timed = lambda device, subject, options, *rest: timed(
+timed = function.time_call
+function.time_call = lambda device, subject, options, *rest: timed(
     device, subject, options | {"max_seconds": 0.01}, *rest
 )
 loop = importlib.import_module("bwprof.runs.loop")
-loop.case_seconds = lambda *_: 0.01
+loop.share_seconds = lambda *_: 0.01
 loop._AGAIN_SHARE = 0.0
 paired = importlib.import_module("bwprof.experiments.ab")
 seconds = paired.seconds
 paired.seconds = lambda *given: min(seconds(*given), 0.3)
 suites = importlib.import_module("bwprof.runs.suites")
-parsed = suites._parsed
-suites._parsed = lambda content, *rest: parsed(content.replace(b'"64Mi"', b'"4Mi"'), *rest)
+parsed = suites._parse_document
+suites._parse_document = lambda content, *rest: parsed(content.replace(b'"64Mi"', b'"4Mi"'), *rest)
 """
 
 

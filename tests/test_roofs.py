@@ -500,6 +500,7 @@ def test_a_point_in_doubt_is_its_fastest_sample(
 ) -> None:
     class Sampled(contextlib.nullcontext["Sampled"]):
         cost: ClassVar = {"bytes_read": 1 << 20, "bytes_written": 0}
+        variant = "simd"
 
         def __init__(self, *_: object) -> None:
             super().__init__(self)

@@ -229,7 +229,7 @@ def test_each_device_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) 
         return real(*arguments, limits=limits, **more)
 
     monkeypatch.setattr(loop, "prepare_device", prepare)
-    found = bwprof.sweep("gemm", M=1, device="all", max_total_seconds=3000, **POINT)  # type: ignore[arg-type]
+    found = bwprof.sweep("gemm", M=1, device="all", max_total_seconds=3000, **POINT)  # type: ignore[call-overload]
     assert set(found["status"]) == {"ok"}
     assert 900 < shares[0] <= 1000, "a third"
     assert 1300 < shares[1] <= 1500, "half of what is left"

@@ -68,7 +68,7 @@ def test_unknown_suite_names_those_there_are() -> None:
 def test_numbers_take_suffixes_and_lists_are_products() -> None:
     suite = parsed(HEAD + 'params = { M = [1, "2k"], N = "1Ki", K = 8 }\n')
     assert suite.cases[0].params == {"M": (1, 2000), "N": (1024,), "K": (8,)}
-    specs = plan._expanded(suite.cases[0], SweepRequest(), ("fp32", "fp16"), False, "cpu")
+    specs = plan.expand_entry(suite.cases[0], SweepRequest(), ("fp32", "fp16"), "cpu")
     assert [(spec.case, spec.precision, spec.params["M"]) for spec in specs] == [
         ("x M=1", "fp32", 1),
         ("x M=1", "fp16", 1),
@@ -241,7 +241,7 @@ def test_every_variant_can_be_asked_for() -> None:
 def test_both_caches_are_a_case_each(asked: str) -> None:
     entry = parsed(HEAD + ('cache = "both"\n' if asked == "suite" else "")).cases[0]
     request = SweepRequest(caches=("both",) if asked == "request" else ())
-    specs = plan._expanded(entry, request, ("fp32", "fp16"), False, "cpu")
+    specs = plan.expand_entry(entry, request, ("fp32", "fp16"), "cpu")
     assert [(spec.cache, spec.precision) for spec in specs] == [
         ("cold", "fp32"),
         ("cold", "fp16"),

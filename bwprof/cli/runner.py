@@ -305,7 +305,7 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
     with _core.Device(choice.backend, choice.index) as device:
         if nvtx and not device.watched:
             _log.warning("--nvtx: %s", hardware.UNWATCHED)
-        for spec in drop_duplicates(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
+        for spec in drop_duplicates(plan.specs, ignore=("cache",)):  # a cold and a hot row are the same launch
             interrupts.check()
             try:
                 with spec.open(device, nvtx=nvtx is not False) as case:
@@ -454,7 +454,7 @@ def _run_parts(
             sys.stderr.write(f"bwprof: measuring {told}: {plural(len(part.items), 'case')}\n")
     progress: SilentProgress = choose_progress(quiet=parsed.quiet)
     if timeline is not None:
-        progress = timeline.telling(progress)
+        progress = timeline.forward_to(progress)
     try:
         measure_parts(
             parts,
@@ -462,7 +462,7 @@ def _run_parts(
             store,
             limits=limits,
             progress=progress,
-            given=given,
+            roofs=given,
             recalibrate=parsed.recalibrate,
         )
     finally:

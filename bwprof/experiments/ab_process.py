@@ -14,10 +14,8 @@ from typing import Any
 from bwprof.experiments import ab_sides
 from bwprof.experiments.ab_sides import SideError, SideInfo
 from bwprof.experiments.ab_worker import PROTOCOL
-from bwprof.runs import child as runs_worker
-from bwprof.runs.child import Child, ChildDiedError
+from bwprof.runs.channel import ChildDiedError, ChildProcess, RunTimeoutError, python_flags, search_path
 from bwprof.runs.interrupts import InterruptSource
-from bwprof.runs.loop import RunTimeoutError
 from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import quote_text
 
@@ -74,7 +72,7 @@ class ProcessSide:
     ) -> None:
         self._task, self._place, self._stops, self._turn_seconds = task, place, stops, turn_seconds
         self._python = place.python or sys.executable
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._renewable = True  # until the side reports otherwise
         self.label = place.label
         self.hello: dict[str, Any] = {}
@@ -119,7 +117,7 @@ class ProcessSide:
     def _start(self) -> None:
         place, folder = self._place, self._place.folder or Path.cwd()
         try:
-            self._child = Child(self._command, str(folder))
+            self._child = ChildProcess(self._command, str(folder))
         except OSError as error:
             raise SideError(f"{self._python} could not be started: {error.strerror or error}") from None
         self.hello = self._request({"do": "hello"}, starting=True)
@@ -136,9 +134,8 @@ class ProcessSide:
             paths.append(str(self._place.folder or Path.cwd()))  # as for `python -m`
         flags: list[str] = []
         if self._place.python is None:
-            line = runs_worker.command_line(request_fd, answer_fd)
-            flags = line[1 : line.index("-c")]
-            paths += json.loads(line[-3])
+            flags = python_flags()
+            paths += search_path()
         return [self._python, *flags, "-c", _START, json.dumps(paths), str(request_fd), str(answer_fd)]
 
     def _request(self, request: dict[str, Any], *, starting: bool = False) -> dict[str, Any]:

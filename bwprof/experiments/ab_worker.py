@@ -17,7 +17,7 @@ from bwprof import _core, hardware
 from bwprof.experiments import ab_sides
 from bwprof.experiments.ab_sides import ABSide, CallSide, CaseSide, SideError, describe_error, shift_memory
 from bwprof.measuring.operation import Spec
-from bwprof.runs.child import serve
+from bwprof.runs.channel import serve
 
 PROTOCOL = 1  # version of requests and answers
 

@@ -1,1 +1,1 @@
-"""Measuring one thing on one device: an operation's case, or a function of the caller's; and the row it becomes."""
+"""Measure one case of an operation, or one function of the caller, on one device, and make its row."""

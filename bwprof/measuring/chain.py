@@ -1,4 +1,4 @@
-"""Several cases back to back, timed as one: on a GPU captured in one graph."""
+"""Measure several cases back to back as one; on a GPU they are one graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bwprof import _core, hardware, registry
 from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.function import Subject, measure_on
 from bwprof.measuring.operation import DEFAULT_CACHE, Spec
-from bwprof.measuring.row import Context, Outcome, describe_origin, make_failed
+from bwprof.measuring.row import Context, Outcome, describe_origin, make_failed_by
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import RoofsArgument
@@ -21,7 +21,7 @@ _VERIFY_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Cases in the order in which they are launched, each on buffers of its own. `name` is the row's operation."""
+    """Cases in launch order, each on its own buffers; `name` is the row's operation."""
 
     case: str
     name: str
@@ -33,37 +33,35 @@ class Chain:
 
     @property
     def title(self) -> str:
-        """For progress lines."""
+        """Case and precision, for progress lines."""
         return f"{self.case} {self.precision}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON."""
+        """Return plain types for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Chain:
-        """The inverse of `to_dict`."""
+        """Read what `to_dict` returns."""
         return cls(**{**found, "specs": tuple(map(Spec.from_dict, found["specs"]))})
 
     @property
     def work(self) -> dict[str, int]:
-        """The cases' bytes and FLOPs, added up."""
+        """The sums of the cases' bytes and FLOPs."""
         costs = [_core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens) for spec in self.specs]
         return {name: sum(cost[name] for cost in costs) for name in costs[0]}
 
     def blank_row(self, context: Context) -> RowDict:
-        """Its row before it has run."""
-        return schema.empty_row() | self._identity() | describe_origin(context) | context.labels | self.labels
-
-    def _identity(self) -> RowDict:
+        """Return the row before anything has run."""
         work = self.work
-        return {
+        identity = {
             "operation": self.name,
             "precision": self.precision,
             "case": self.case,
             "cache": self.cache,
             **{name: work[name] for name in ("bytes_read", "bytes_written", "flops")},
         }
+        return schema.empty_row() | identity | describe_origin(context) | context.labels | self.labels
 
 
 def measure(
@@ -74,16 +72,12 @@ def measure(
     max_seconds: float,
     poll: Callable[[], object] | None = None,
 ) -> Outcome:
-    """Measure a chain. What goes wrong becomes a skipped or failed row, never an exception of bwprof's."""
+    """Measure a chain; an error becomes a skipped or failed row."""
     row = chain.blank_row(context)
     try:
         return _measured(device, chain, context, max_seconds, poll)
-    except (_core.UnsupportedError, MemoryError) as error:
-        return make_failed(row, "skipped", str(error) or "out of memory")
-    except _core.DeviceError as error:
-        return make_failed(row, "failed", str(error), fatal=bool(getattr(error, "fatal", False)))
-    except (ValueError, RuntimeError, OSError) as error:
-        return make_failed(row, "failed", f"{type(error).__name__}: {error}")
+    except (ValueError, RuntimeError, MemoryError, OSError) as error:
+        return make_failed_by(error, row)
 
 
 def _measured(
@@ -92,7 +86,7 @@ def _measured(
     work = chain.work
     with ExitStack() as stack:
         cases = [stack.enter_context(spec.open(device)) for spec in chain.specs]
-        for case in cases:  # prepared by it, too: nothing is searched for while it is captured
+        for case in cases:  # this prepares it, too: nothing may be searched during a capture
             found = case.verify(_VERIFY_SECONDS)
             if not found["verified"]:
                 raise RuntimeError(f"{case.operation} ({case.variant}, {case.precision}) is wrong: {found['reason']}")
@@ -114,15 +108,14 @@ def _measured(
             stream=device.stream if has_streams else None,
             timer=registry.timer_names(device.backend)[0],
             cache=chain.cache,
-            check=lambda: True,  # each case was, above
-            labels={},
+            check=lambda: True,  # each case is verified above
         )
-        # The cases' own handle is in use while it launches: the one that measures is another.
+        # The cases' handle is in use while they launch: another one measures.
         with hardware.borrow_device(device.backend, device.index) as handle:
             roofs: RoofsArgument = context.roofs if context.roofs is not None else False
             contexts = Contexts(context.run_id, handle, roofs, (chain.cache,), poll=poll)
             outcome = measure_on(handle, subject, contexts, max_seconds=max_seconds, poll=poll)
-        names = ("algorithmic_bytes_read", "algorithmic_bytes_written")  # with what the variants store in between
+        names = ("algorithmic_bytes_read", "algorithmic_bytes_written")  # with intermediate results
         stored = {name: sum(case.cost[name] for case in cases) for name in names}
     outcome.row.update({"case": chain.case, **stored, **context.labels, **chain.labels})
     return outcome

@@ -1,4 +1,4 @@
-"""Measuring a function of the caller's: any callable that launches GPU work, or works on the CPU."""
+"""Measure a caller's function: any callable that launches GPU work, or works on the CPU."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
 from bwprof.roofs.disturbance import References
-from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check_roofs as check_given
+from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.text.parsing import (
     describe_unknown,
     merge_keywords,
@@ -44,21 +43,19 @@ from bwprof.text.parsing import (
     repr_short,
 )
 
-_GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
-
-_LABEL_COLUMNS = ("case", "variant", "kv_lens", "seed")  # beside the operations' parameters: what a caller may fill
-
-WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")  # what a call may be said to do
+_BUSY_SHARE = 0.9  # kernels that are busy for less of a call's time leave the GPU waiting
+_LABEL_COLUMNS = ("case", "variant", "kv_lens", "seed")  # a caller may fill these and the operations' parameters
+WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A function with all that is said about it."""
+    """A function to measure, and its options; see `measure`."""
 
     function: Callable[..., object]
     name: str
     precision: str = ""
-    bytes_read: Any = None  # these four are ints when it is made
+    bytes_read: Any = None  # the four of WORK become ints
     bytes_written: Any = None
     flops: Any = None
     footprint_bytes: Any = None
@@ -72,7 +69,7 @@ class Subject:
     expected: Expected | None = None
     roof_threads: int | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
-    tried: bool = False  # it was called already, and waits for what it returns
+    tried: bool = False  # it ran once already, and waits for its result
 
     def __post_init__(self) -> None:
         if self.function is None:
@@ -99,13 +96,7 @@ class Subject:
 
 
 def check_label(name: str, value: Any) -> None:
-    """A label's name and value, for the row's column of that name or a new one.
-
-    Raises
-    ------
-    ValueError
-        For a column that bwprof fills, and for a value that the schema's column cannot hold.
-    """
+    """Raise ValueError for a label named like a column that bwprof fills, or a value that its column cannot hold."""
     if name == schema.SAMPLES:
         raise ValueError(f"'{name}' are a row's raw samples: take another name for the label")
     if name not in schema.column_names():
@@ -126,7 +117,7 @@ def check_label(name: str, value: Any) -> None:
 
 
 def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
-    """ValueError for a name that is nearly an option's: it was meant for that one, and would have no effect."""
+    """Raise ValueError for a label that is spelt almost like an option."""
     known = list(options)
     for name in names:
         near = nearest_name(name, known, likeness=0.84)
@@ -166,103 +157,93 @@ def measure(
     labels: Mapping[str, Any] | None = None,
     **more_labels: Any,
 ) -> PublicRow:
-    """Measure a function of yours as bwprof measures its own kernels: same warm-up, stop rule, statistics, conditions.
+    """Measure a function of yours with the warm-up, stop rule and statistics of bwprof's own kernels.
 
-    It is called without arguments, many times, in this thread; it should enqueue its GPU work and return (waiting in it
-    costs accuracy only where the GPU then waits for the host). On a CPU it should do its work and return; a result of
-    JAX, MLX, CuPy or PyTorch that is computed elsewhere is waited for. The thread is not pinned, and a flush before a
-    call takes the interpreter's own code out of the cache as well.
+    bwprof calls it without arguments, many times, in this thread. On a GPU it should enqueue its work and return. On a
+    CPU it should finish its work; results of JAX, MLX, CuPy or PyTorch on another device are waited for. The thread is
+    not pinned, and the flush before a cold call also evicts the interpreter's code.
 
     Parameters
     ----------
     fn : callable
-        PyTorch, CuPy, Triton, a ctypes call: anything that launches work on the GPU, or works on the CPU.
+        PyTorch, CuPy, Triton, a ctypes call: anything that launches GPU work, or works on the CPU.
     bytes_read, bytes_written : int, optional
-        Bytes that one call must move, for the bandwidth columns. Left out, with `counters`, the counted DRAM bytes
-        stand there, and `reason` says so; else those columns stay empty, or, where the other one is given, it is taken
-        for 0.
+        Bytes that one call must move. If only one is given, the other is 0. If neither is, the bandwidth columns stay
+        empty, or, with `counters`, use the counted DRAM bytes; `reason` then says so.
     flops : int, optional
         Floating-point operations of one call.
     stream : optional
-        That `fn` enqueues on: an int (cudaStream_t), or an object with ``__cuda_stream__``, ``cuda_stream`` or
-        ``ptr``. Left out: PyTorch's current stream if PyTorch is loaded and has initialised CUDA, else the legacy
-        default stream.
+        The stream of `fn`: an int (cudaStream_t), or an object with ``__cuda_stream__``, ``cuda_stream`` or ``ptr``.
+        Default: PyTorch's current stream if PyTorch has initialised CUDA, else the legacy default stream.
     name : str, optional
-        `operation` in the row; the function's own name when left out.
+        `operation` in the row. Default: the function's name.
     counters : bool
-        Count the DRAM and L2 bytes of a call of its own, in hardware; `counters_status` says how it went.
+        Count the DRAM and L2 bytes of one more call in hardware; `counters_status` reports failures.
     metrics : str or iterable of str, optional
-        What else to count, by calling it many times more, beside the timing: names as `bwprof.Case.count` has them
-        ("dram", "sm", "stalls", ...), or "all"; `metrics_status` says how it went.
+        Other metrics to count in further calls: names of `bwprof.Case.count` ("dram", "sm", "stalls", ...), or "all";
+        `metrics_status` reports failures.
     timer : {"cupti", "graph", "events"}, optional
-        Left out: the kernels' timestamps (cupti); where CUPTI cannot be used a captured graph; where `fn` cannot be
-        captured, event pairs, with the flag `event_bias`. On a CPU "monotonic".
+        Default: kernel timestamps (cupti); without CUPTI a captured graph; where `fn` cannot be captured, event pairs
+        with the flag `event_bias`. On a CPU "monotonic".
     cache : {"cold", "hot"}
-        Cold: before each call, outside the timing, other memory of four times the cache's size is read. Nothing else
-        could be done with buffers that are not ours; a kernel's last writes (up to the size of the cache) may then be
-        left for the next flush to pay for. With `sets` and a large enough footprint there is no flush.
+        Cold: before each call, outside the timing, other memory of four times the cache's size is read. The next flush
+        may then write back a kernel's last writes. With `sets` and a large enough footprint there is no flush.
     sets : int, optional
-        `fn` takes a number from 0 to sets - 1 and works on the so-manieth of as many sets of buffers. Cold then needs
-        no flush if sets x footprint is at least four times the cache.
+        The number of buffer sets; `fn` takes the number of the set to work on, from 0. Cold needs no flush if
+        sets x footprint is at least four times the cache.
     footprint_bytes : int, optional
-        Distinct bytes that a call touches; bytes_read + bytes_written when left out.
+        Distinct bytes that a call touches. Default: bytes_read + bytes_written.
     check : callable, optional
-        Called after the timing; what it returns is taken for true (the results are right: `verified`) or not
-        (RuntimeError). Without it and a reference the row has the flag `unverified`.
+        Called after the timing; true means that the results are right (`verified`). Without it and a reference the
+        row has the flag `unverified`.
     output : array, tensor, list of them, or callable, optional
-        What `fn` has written when it is looked at, after the timing, or a function that gives it then: an array of
-        NumPy's, a tensor of PyTorch's or CuPy's on any device, ... A NaN or an infinity in it makes the row a failed
-        one, without a time.
+        What `fn` has written, or a function that returns it, read after the timing: arrays of NumPy, tensors of PyTorch
+        or CuPy on any device. A NaN or an infinity makes the row a failed one.
     reference : array, list of them, or callable, optional
-        What `output` should be, best in float64 (it is compared in float64), of the same shapes.
+        The right values of `output`, best in float64, of the same shapes; compared in float64.
     tolerance : float, optional
-        The largest absolute error that is right; a larger one makes the row a failed one. Left out: each element may be
-        off by 4 roundings of the output's type and 1024 of FP32 (FP64 where the output is), of its own size or of all
-        elements' root mean square where that is larger; an error beyond that stands in `max_error` and `reason`, and is
-        not judged: the row stays unverified.
+        The largest allowed absolute error; a larger one makes the row a failed one. Default: 4 roundings of the
+        output's type and 1024 of FP32 (FP64 for FP64), of the element or of all elements' root mean square, whichever
+        is larger; a larger error is reported in `max_error` and `reason`, and the row stays unverified.
     precision : str
-        Label; one of `bwprof.registry`'s names ("fp16", ...) finds the device's peak FLOP rate.
+        A label; a name of `bwprof.registry` ("fp16", ...) finds the device's peak FLOP rate.
     device : int, str or torch.device, optional
-        "cpu", "cuda:1", 1, ...; when left out the preferred backend's current device (PyTorch's, where it is in use).
+        "cpu", "cuda:1", 1, ... Default: the preferred backend's current device (PyTorch's, where it is in use).
     backend : str, optional
-        The same as the device's name without a number.
+        A device's name without a number.
     roofs : {"auto", "stored", False} or Roofs
-        Hold the row against the device's roofs. "stored": the stored ones as they are, if any; nothing is measured.
-        "auto": the stored ones, checked, or measured now where none are stored that hold. False: against none. Or those
-        given.
+        The roofs to grade the row with. "stored": stored ones, unchecked, if any. "auto": stored ones that still hold,
+        else measured now. False: none.
     roof_threads : int, optional
-        On a CPU: against the roofs of so many of its threads. Left out: of all, or, where the calling thread did all of
-        a cold call's work (the call is made once or a few times more to see that), of one; the flag `single_thread`
-        and the row's reason then say so.
+        On a CPU: use the roofs of this many threads. Default: all, or one if the calling thread does all the work of a
+        cold call (a few extra calls find that out; flag `single_thread`).
     rel_ci, min_samples, max_seconds, poll
-        As in `bwprof.Case.measure`. `max_seconds` is for the samples after the first `min_samples`: a slow call is
-        warmed up, and made so often, however long that takes.
+        As in `bwprof.Case.measure`. `max_seconds` limits the samples after the first `min_samples` only.
     labels : mapping, optional
-        Columns for whatever tells this row from others: name -> value. M, N, K, batch, ... fill the schema's columns of
-        that name; `kv_lens` holds lengths, given as to `bwprof.cost`.
+        Columns that distinguish this row: name -> value. M, N, K, batch, ... fill the schema's columns; `kv_lens` takes
+        lengths as `bwprof.cost` does.
     **more_labels
-        The same; a label that is called as an option of this function is (`name`, `sets`) goes into `labels`.
+        More labels; one named like an option (`name`, `sets`) goes into `labels`.
 
     Returns
     -------
     Row
-        A dict with the columns of `bwprof.columns()` and the labels, which are attributes, too; None where something is
-        not known. `bwprof.frame` makes a frame of such rows.
+        A dict with the columns of `bwprof.columns()` and the labels, also as attributes; None for unknown values.
+        `bwprof.frame` makes a frame of such rows.
 
     Raises
     ------
     ValueError
-        For what is out of range, a label that is nearly an option's name or does not fit the column of its name; where
-        `fn` enqueues nothing on the GPU, or not on the stream given (event pairs cannot tell).
+        For a value out of range, a label spelt almost like an option or unfit for its column, and a function that
+        enqueues nothing on the GPU or its stream (event pairs cannot detect that).
     TypeError
-        For what is no function, one that returns a coroutine, a generator, a future or the like instead of doing all of
-        its work, and for an argument of another type.
+        For a wrong type, and a function that returns before its work is done: a coroutine, a generator, a future.
     RuntimeError
-        When `check` says that the result is wrong.
+        When `check` returns false.
     bwprof.errors.UnavailableError
-        For a timer that cannot be had here.
+        For a timer that this machine lacks.
     Exception
-        Whatever `fn` raises, as it is.
+        Whatever `fn` raises.
 
     Examples
     --------
@@ -276,7 +257,7 @@ def measure(
     ('copy', 65536, 'monotonic', True)
     """
     check_spelling(more_labels, inspect.signature(measure).parameters)
-    held_against = check_given(roofs)
+    roofs = check_roofs(roofs)
     subject = Subject(
         fn,
         name or name_callable(fn),
@@ -300,7 +281,7 @@ def measure(
     check_callable(poll, "poll")
     with hardware.borrow_current(backend, device) as (_, handle):
         registry.check_metrics(subject.metrics, handle.backend)
-        contexts = Contexts(new_run_id(), handle, held_against, (cache,), poll=poll)
+        contexts = Contexts(new_run_id(), handle, roofs, (cache,), poll=poll)
         check_threads(roof_threads, contexts.threads)
         outcome = measure_on(
             handle,
@@ -315,7 +296,7 @@ def measure(
 
 
 def call_once(subject: Subject) -> Callable[[], object]:
-    """One call of the function."""
+    """Return a function that makes one call."""
     return subject.function if subject.sets is None else functools.partial(subject.function, 0)
 
 
@@ -330,39 +311,37 @@ def measure_on(
     deadline: float | None = None,
     poll: Callable[[], object] | None = None,
 ) -> Outcome:
-    """Measure on an open device; what goes wrong is raised."""
-    callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
-    on_host = _core.backend_facts(device.backend)["runs_on_host"]  # elsewhere the stream tells what does no work
-    if on_host and callable_so and not subject.tried:
+    """Measure on an open device; raise what goes wrong."""
+    is_valid = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
+    on_host = _core.backend_facts(device.backend)["runs_on_host"]  # a GPU's stream shows what does no work
+    if on_host and is_valid and not subject.tried:
         subject = replace(subject, function=wrap_with_wait(subject.function, call_once(subject)(), "fn"))
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": rel_ci, "min_samples": min_samples, "max_seconds": max_seconds}
     result, waited, notes = time_call(device, subject, options, deadline, poll)
-    result |= _counted(device, subject)
-    result |= _metrics(device, subject)
+    result |= _count_bytes(device, subject)
+    result |= _count_metrics(device, subject)
     notes += _fill_bytes(row, subject, result)
     rows.add_method(row, result)
-    if subject.check is not None:
-        _ask(subject)
-    verdict = _compared(row, subject)
+    verdict = _verify(row, subject)
     if verdict.wrong:
         return make_failed(row, "failed", f"wrong result: {verdict.wrong}")
-    stated = subject.bytes_read, subject.bytes_written
-    result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0, "stated_bytes": stated}
+    caller_bytes = subject.bytes_read, subject.bytes_written
+    result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0, "caller_bytes": caller_bytes}
     alone = ""
     if subject.cache == "cold" and subject.roof_threads is None and count_moved_bytes(row) is not None:
         context, alone = contexts.for_call(context, call_once(subject))
     beaten = rows.add_time(row, result, context, waited)
-    untold = explain_unknown_limiter(row) if contexts.given is not False else None
-    _remark(row, result, alone, [*notes, *(said for said in (untold, alone, verdict.note) if said)])
+    unknown = explain_unknown_limiter(row) if contexts.roofs is not False else None
+    _add_notes(row, result, alone, [*notes, *(note for note in (unknown, alone, verdict.note) if note)])
     outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten, references=References.of(result))
     contexts.learn(context, outcome)
     return outcome
 
 
-def _remark(row: RowDict, result: dict[str, Any], alone: str, notes: list[str]) -> None:
-    """Fill in what should make a reader doubt the row of a function, and what else is said of it."""
+def _add_notes(row: RowDict, result: dict[str, Any], alone: str, notes: list[str]) -> None:
+    """Add the flags and reasons that only functions have."""
     flags = [row["flags"]] if row["flags"] else []
     if alone:
         flags.append("single_thread")
@@ -372,37 +351,34 @@ def _remark(row: RowDict, result: dict[str, Any], alone: str, notes: list[str]) 
         flags.append("unverified")
     if row["timer"] == "graph" and result["flush_bytes"]:
         notes.append("the time of the flushes is subtracted; writing back what the call wrote is not")
-    if result["kernels_elsewhere"] > 0:  # NaN where nobody looked
+    if result["kernels_elsewhere"] > 0:  # NaN: unknown
         flags += ["not_cold"] if row["cache"] == "cold" and "not_cold" not in (row["flags"] or "") else []
         notes.append(ELSEWHERE.format(result["kernels_elsewhere"]))
-    if result["kernel_sum_ns"] < _GAPS * result["median_ns"]:
+    if result["kernel_sum_ns"] < _BUSY_SHARE * result["median_ns"]:
         share = 100 * (1 - result["kernel_sum_ns"] / result["median_ns"])
         notes.append(WAITED.format(share))
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join([row["reason"], *notes] if row["reason"] else notes) or None
 
 
-def _ask(subject: Subject) -> None:
-    assert subject.check is not None
-    right = subject.check()
-    check_finished(right, "check")
-    name = quote_text(subject.name)
-    if right is None:
-        raise RuntimeError(f"{name}: its check returned nothing: it should return whether the result is right")
-    if not right:
-        raise RuntimeError(f"{name}: its check says that the result is wrong")
-
-
-def _compared(row: RowDict, subject: Subject) -> VerifyResult:
-    """Whether the results are right, as far as anything was said of them; the check has been asked by now."""
+def _verify(row: RowDict, subject: Subject) -> VerifyResult:
+    """Call the check, compare the output, and fill in the row's columns; RuntimeError where the check fails."""
+    if subject.check is not None:
+        right = subject.check()
+        check_finished(right, "check")
+        name = quote_text(subject.name)
+        if right is None:
+            raise RuntimeError(f"{name}: its check returned nothing: it should return whether the result is right")
+        if not right:
+            raise RuntimeError(f"{name}: its check says that the result is wrong")
     verdict = VerifyResult(None) if subject.expected is None else subject.expected.compare()
-    right = verdict.verified if verdict.verified is not None else True if subject.check is not None else None
-    row.update(verified=right, max_error=verdict.max_error, tolerance=verdict.tolerance)
+    verified = True if verdict.verified is None and subject.check is not None else verdict.verified
+    row.update(verified=verified, max_error=verdict.max_error, tolerance=verdict.tolerance)
     return verdict
 
 
 def blank_row(subject: Subject, context: Context) -> RowDict:
-    """The row before anything has run."""
+    """Return the row before anything has run."""
     labels = [(name, value) for name, value in subject.labels.items() if name != "kv_lens"]
     row = schema.empty_row()
     row.update(
@@ -412,7 +388,7 @@ def blank_row(subject: Subject, context: Context) -> RowDict:
         cache=subject.cache,
         bytes_read=subject.bytes_read,
         bytes_written=subject.bytes_written,
-        flops=subject.flops,  # what it stores in between, and so its algorithmic bytes, nobody knows
+        flops=subject.flops,  # intermediate bytes are unknown, and so are the algorithmic ones
         **rows.describe_origin(context),
     )
     row.update(context.labels)
@@ -429,11 +405,10 @@ def _footprint(subject: Subject) -> int | None:
     return int(subject.bytes_read or 0) + int(subject.bytes_written or 0)
 
 
-def _timers(device: _core.Device, asked: str | None) -> list[str | None]:
-    """The timers to try, in order; None is the device's own."""
-    if asked is not None:
-        return [asked]
-    return _core.backend_facts(device.backend)["call_timers"] or [None]
+def _list_timers(device: _core.Device, timer: str | None) -> list[str | None]:
+    return (
+        [timer] if timer is not None else _core.backend_facts(device.backend)["call_timers"] or [None]
+    )  # None: the device's own
 
 
 def time_call(
@@ -443,10 +418,10 @@ def time_call(
     deadline: float | None,
     poll: Callable[[], object] | None,
 ) -> tuple[dict[str, Any], float, list[str]]:
-    """The measurement under the best timer there is, the seconds waited for the GPU to cool, why not a better one."""
+    """Measure with the best timer that works; return the result, the seconds of cooling, and why no better timer."""
     has_streams = _core.backend_facts(device.backend)["has_streams"]
     stream = hardware.stream_handle(subject.stream, device.index) if has_streams else 0
-    timers = _timers(device, subject.timer)
+    timers = _list_timers(device, subject.timer)
     notes: list[str] = []
     for timer in timers:
 
@@ -467,7 +442,7 @@ def time_call(
             result, waited = rows.measure_cool(
                 once, device.conditions, poll, may_repeat=rows.may_repeat(deadline, options["max_seconds"])
             )
-        except (_core.UnavailableError, _core.DeviceError) as error:  # CUPTI's lost records are a device's error
+        except (_core.UnavailableError, _core.DeviceError) as error:  # lost records of CUPTI are a DeviceError
             if timer == timers[-1] or getattr(error, "fatal", False):
                 raise
             notes.append(f"timer {timer} cannot be had: {error}")
@@ -476,38 +451,35 @@ def time_call(
     raise AssertionError("the last timer's failure is raised")
 
 
-def _counted(device: _core.Device, subject: Subject) -> dict[str, Any]:
-    if not subject.counters:
-        return {}
-    if subject.cache != "cold":
-        return {"counters_status": "not counted: counters see a cold call, this row is hot"}
-    try:
+def _count_bytes(device: _core.Device, subject: Subject) -> dict[str, Any]:
+    def count() -> dict[str, Any]:
         return hardware.note_counting(device, device.count_call(subject.function, sets=subject.sets))
-    except _core.DeviceError as error:
-        if error.fatal:
-            raise
-        return {"counters_status": str(error)}
-    except _core.MemoryLimitError as error:
-        return {"counters_status": str(error)}
+
+    return _try_count("counters", subject, count) if subject.counters else {}
 
 
-def _metrics(device: _core.Device, subject: Subject) -> dict[str, Any]:
-    if not subject.metrics:
-        return {}
-    if subject.cache != "cold":
-        return {"metrics_status": "not counted: metrics see a cold call, this row is hot"}
-    groups = registry.check_metrics(subject.metrics, device.backend)
-    try:
+def _count_metrics(device: _core.Device, subject: Subject) -> dict[str, Any]:
+    def count() -> dict[str, Any]:
+        groups = registry.check_metrics(subject.metrics, device.backend)
         found = device.count_call_metrics(subject.function, groups, sets=subject.sets)
+        return {"metrics_status": found.pop("metrics_status"), "metrics": found}
+
+    return _try_count("metrics", subject, count) if subject.metrics else {}
+
+
+def _try_count(kind: str, subject: Subject, count: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    if subject.cache != "cold":
+        return {f"{kind}_status": f"not counted: {kind} see a cold call, this row is hot"}
+    try:
+        return count()
     except (_core.DeviceError, _core.MemoryLimitError) as error:
         if getattr(error, "fatal", False):
             raise
-        return {"metrics_status": str(error)}
-    return {"metrics_status": found.pop("metrics_status"), "metrics": found}
+        return {f"{kind}_status": str(error)}
 
 
 def _fill_bytes(row: RowDict, subject: Subject, result: dict[str, Any]) -> list[str]:
-    """Bytes that nobody stated are the counted ones, if any were counted; says so."""
+    """Fill bytes that the caller leaves out with the counted ones; return a note about them."""
     taken = []
     if result.get("counters_status") == "ok":
         for name in ("bytes_read", "bytes_written"):

@@ -17,15 +17,13 @@ from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import describe_unknown, parse_bool, parse_fraction, repr_short
 
 CACHES = ("cold", "hot")
-
 DEFAULT_CACHE = "cold"
-
 DEFAULT_REL_CI = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One case to measure. `variant` and `timer` None leave the choice to the device."""
+    """One case to measure; the device chooses a `variant` or `timer` that is None."""
 
     case: str
     operation: str
@@ -42,19 +40,19 @@ class Spec:
     repeatable: ClassVar[bool] = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON."""
+        """Return plain types for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Spec:
-        """The inverse of `to_dict`."""
+        """Read what `to_dict` returns."""
         lens = found["kv_lens"]
         metrics = tuple(found.get("metrics", ()))
         spec = cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None, "metrics": metrics})
-        return replace(spec, case=registry.case_name(spec.case, spec.kv_lens))  # a plan that was written before
+        return replace(spec, case=registry.case_name(spec.case, spec.kv_lens))
 
     def open(self, device: _core.Device, *, nvtx: bool = True) -> _core.Case:
-        """The case on a device, nothing allocated yet. `nvtx`: tools that watch the process are told of it."""
+        """Return the case on a device; nothing is allocated yet. `nvtx` annotates its ranges for tools."""
         return _core.Case(
             device,
             self.operation,
@@ -69,7 +67,7 @@ class Spec:
 
     @classmethod
     def checked(cls, found: Mapping[str, Any], backend: str) -> Spec:
-        """The same from a file that may not be bwprof's own writing; ValueError for what cannot be run."""
+        """Read a case of any file; ValueError for one that cannot run."""
         spec = cls.from_dict(found)
         for name in ("case", "cache", "timer", "variant"):
             value = getattr(spec, name)
@@ -88,12 +86,12 @@ class Spec:
             parse_fraction(spec.rel_ci, "rel_ci")
         allowed = registry.operation(spec.operation)["precisions"]
         precision = registry.check_precision(spec.precision)
-        usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row
-        whole = registry.complete_params(spec.operation, usable, spec.params, spec.kv_lens)
-        return replace(spec, precision=precision, params=whole)
+        usable = precision if precision in allowed else allowed[0]  # an unusable one leaves a skipped row
+        params = registry.complete_params(spec.operation, usable, spec.params, spec.kv_lens)
+        return replace(spec, precision=precision, params=params)
 
     def blank_row(self, context: Context) -> RowDict:
-        """The case's row before it has run: identity, work and provenance."""
+        """Return the row before the case has run: identity, work and origin."""
         row = schema.empty_row()
         row.update(self.params)
         row.update(
@@ -107,18 +105,18 @@ class Spec:
             **describe_origin(context),
         )
         row.update(context.labels)
-        with suppress(ValueError):  # a precision that the operation does not have: the row says so when it has run
+        with suppress(ValueError):  # a precision that the operation lacks: the row is skipped later
             add_work(row, _core.cost(self.operation, self.precision, self.params, self.kv_lens, None, None))
         return row
 
     @property
     def title(self) -> str:
-        """For progress lines: case, precision, variant."""
+        """Case, precision and variant, for progress lines."""
         words = [self.case, self.precision, self.variant or "", "" if self.cache == DEFAULT_CACHE else self.cache]
         return " ".join(word for word in words if word)
 
 
-COLD_MIN_BYTES = 1 << 20  # of footprint: below, what else the device reads would blur the ratio
+COLD_MIN_BYTES = 1 << 20  # of footprint: below it, the device's other reads distort the ratio
 
 
 def measure(
@@ -131,9 +129,9 @@ def measure(
     poll: Callable[[], object] | None = None,
     nvtx: bool = True,
 ) -> Outcome:
-    """Measure one case. Whatever goes wrong with it becomes a skipped or failed row, never an exception.
+    """Measure one case; an error becomes a skipped or failed row.
 
-    A case that heat slowed is measured twice, unless that would go past `deadline`, a time.monotonic().
+    A case that heat slowed is measured twice, unless that would pass `deadline`, a time.monotonic().
     """
     row = spec.blank_row(context)
     lost = False
@@ -144,7 +142,8 @@ def measure(
             add_work(row, case.cost)
             need = case.memory_needed(spec.cache)
             if not need["fits"]:
-                return make_failed(row, "skipped", _too_big(need))
+                needed, free = format_bytes(need["needed"]), format_bytes(need["free"])
+                return make_failed(row, "skipped", f"needs {needed} of memory, {free} are free")
             result, waited = measuring_row.measure_cool(
                 lambda: case.measure(
                     cache=spec.cache,
@@ -158,46 +157,40 @@ def measure(
                 may_repeat=measuring_row.may_repeat(deadline, max_seconds),
             )
             if spec.counters and result["verified"]:
-                counted, lost = _counted(case, spec)
+                counted, lost = _count_bytes(case, spec)
                 result |= counted
             if spec.metrics and result["verified"] and not lost:
-                counted, lost = _metrics(case, spec)
-                result |= counted | {"launch": _launch(device, case, spec)}
+                counted, lost = _count_metrics(case, spec)
+                result |= counted | {"launch": _describe_launch(device, case, spec)}
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             add_work(row, case.cost)
-    except (_core.UnsupportedError, _core.MemoryLimitError) as error:
+    except (ValueError, RuntimeError, MemoryError, OSError) as error:
         predicted = registry.is_predicted(spec.operation, spec.precision, context.backend)
-        return make_failed(row, "predicted" if predicted else "skipped", str(error))
-    except MemoryError as error:
-        return make_failed(row, "skipped", str(error) or "out of memory")
-    except _core.DeviceError as error:
-        return make_failed(row, "failed", str(error), fatal=bool(getattr(error, "fatal", False)))
-    except (ValueError, RuntimeError, OSError) as error:
-        return make_failed(row, "failed", f"{type(error).__name__}: {error}")
+        return measuring_row.make_failed_by(error, row, refused="predicted" if predicted else "skipped")
     return replace(finish_row(row, result, context, waited), fatal=lost)
 
 
-def _counted(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
-    """What the counters say of one cold launch and of the rotation, and whether the device was lost over it."""
-    found, lost = _tried("counters_status", spec, case.count)
+def _count_bytes(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
+    """Count bytes of a cold launch and of the rotation; return columns, and whether the device is lost."""
+    found, lost = _try_count("counters_status", spec, case.count)
     if not lost and found["counters_status"] == "ok":
-        rotation, lost = _tried("rotation_status", spec, lambda: _rotation(case))
+        rotation, lost = _try_count("rotation_status", spec, lambda: _count_rotation(case))
         found |= rotation
     return found, lost
 
 
-def _metrics(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
-    """What the metrics say of one cold launch, likewise."""
+def _count_metrics(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
+    """Count the metrics of a cold launch, likewise."""
 
     def counted() -> dict[str, Any]:
         found = case.count_metrics(spec.metrics)
         return {"metrics_status": found.pop("metrics_status"), "metrics": found}
 
-    return _tried("metrics_status", spec, counted)
+    return _try_count("metrics_status", spec, counted)
 
 
-def _launch(device: _core.Device, case: _core.Case, spec: Spec) -> RowDict:
-    """What a launch is made of, and takes of the device, where it is one kernel of bwprof's own."""
+def _describe_launch(device: _core.Device, case: _core.Case, spec: Spec) -> RowDict:
+    """Return grid, registers and waves of a launch that is one kernel of bwprof's own; else {}."""
     try:
         kernels = device.kernels(spec.operation, spec.precision, spec.params, case.variant, spec.kv_lens)
     except (_core.UnsupportedError, _core.UnavailableError):
@@ -205,44 +198,40 @@ def _launch(device: _core.Device, case: _core.Case, spec: Spec) -> RowDict:
     if len(kernels) != 1:
         return {}
     (kernel,) = kernels
-    held = kernel["resident_blocks"] * device.facts()["units"]
+    at_once = kernel["resident_blocks"] * device.facts()["units"]
     return {
         "grid_blocks": kernel["blocks"],
         "block_threads": kernel["threads"],
         "registers": kernel["registers"],
         "shared_bytes": kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"],
-        "waves": kernel["blocks"] / held if held else None,
+        "waves": kernel["blocks"] / at_once if at_once else None,
     }
 
 
-def _tried(status: str, spec: Spec, count: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:
-    """What `count` gives, or why it gave nothing under `status`; and whether the device was lost over it.
+def _try_count(status: str, spec: Spec, count: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:
+    """Return what `count` returns, or {status: why not}; and whether the device is lost.
 
-    Never an exception: the row has its time already, and keeps it.
+    An error is no exception here: the row has its time already.
     """
     if spec.cache != "cold":
         return {status: "not counted: counters see a cold launch, this row is hot"}, False
     try:
         return count(), False
     except (RuntimeError, ValueError, MemoryError, OSError) as error:
-        said = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
-        return {status: f"not counted: {said}"}, bool(getattr(error, "fatal", False))
+        why = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
+        return {status: f"not counted: {why}"}, bool(getattr(error, "fatal", False))
 
 
-def _rotation(case: _core.Case) -> dict[str, Any]:
-    """How much of its inputs a launch of the rotation reads from DRAM, where that can be told; 1 = all."""
-    wanted = case.cost["bytes_read"]
-    if not wanted or case.cost["footprint_bytes"] <= COLD_MIN_BYTES:
+def _count_rotation(case: _core.Case) -> dict[str, Any]:
+    """Return the share of its inputs that a launch of the rotation reads from DRAM; {} for small cases."""
+    compulsory = case.cost["bytes_read"]
+    if not compulsory or case.cost["footprint_bytes"] <= COLD_MIN_BYTES:
         return {}
-    return {"cold_reads": case.count(rotated=True)["dram_bytes_read"] / wanted}
-
-
-def _too_big(need: dict[str, int]) -> str:
-    return f"needs {format_bytes(need['needed'])} of memory, {format_bytes(need['free'])} are free"
+    return {"cold_reads": case.count(rotated=True)["dram_bytes_read"] / compulsory}
 
 
 def finish_row(row: RowDict, result: dict[str, Any], context: Context, waited: float = 0.0) -> Outcome:
-    """The row of a case that has run, with what follows from the result; failed where that is wrong."""
+    """Return the row of a case that has run; a failed one where the result is wrong."""
     row.update(
         verified=result["verified"],
         max_error=result["max_error"],

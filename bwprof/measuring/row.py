@@ -1,4 +1,4 @@
-"""Make rows of measurements, with the conditions that they were measured under."""
+"""Make rows of measurements, with the conditions during them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,25 @@ from bwprof.roofs.model import Roofs
 from bwprof.text import formatting
 
 COOL_SECONDS = 3.0  # to wait at most before the second try
-
 _STEP_SECONDS = 0.05
-
 _THERMAL = frozenset({"sw_thermal", "hw_thermal"})
-
 _NUMBERS = ("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c")
-
 Result = dict[str, Any]
 
 
 def add_conditions(row: RowDict, conditions: dict[str, Any]) -> None:
-    """The row's columns of conditions; what is not known stays empty."""
+    """Fill the row's columns of conditions; what is unknown stays empty."""
     row.update({name: None if formatting.is_missing(conditions[name]) else conditions[name] for name in _NUMBERS})
     row["throttle"] = conditions["throttle"] or None
 
 
 def is_hot(conditions: dict[str, Any]) -> bool:
-    """Heat held the clock down."""
+    """Return whether heat held the clock down."""
     return not _THERMAL.isdisjoint(list_throttle_reasons(conditions))
 
 
 def may_repeat(deadline: float | None, max_seconds: float) -> Callable[[], bool]:
-    """Whether there is time for a second measurement, when asked."""
+    """Return a function that says whether there is time for a second measurement."""
     return lambda: deadline is None or time.monotonic() + COOL_SECONDS + max_seconds < deadline
 
 
@@ -54,25 +50,25 @@ def measure_cool(
     may_repeat: Callable[[], bool] = lambda: True,
     pause: Callable[[float], object] = time.sleep,
 ) -> tuple[Result, float]:
-    """Measure; where heat held the clock down, wait until it does no more and measure once again.
+    """Measure; where heat held the clock down, wait until the device is cool and measure once more.
 
     Parameters
     ----------
     measure : callable
-        One whole measurement: its result, with `conditions`.
+        Makes one measurement; its result has `conditions`.
     conditions : callable
-        What the device's sensors say now.
+        Reads the device's sensors.
     poll : callable, optional
         Called while waiting; what it raises ends the wait.
     may_repeat : callable
-        There is time for it.
+        Returns whether there is time for a second measurement.
     pause : callable
         Waits for so many seconds.
 
     Returns
     -------
     tuple
-        The last result, and the seconds waited before it; 0 where there was one measurement only.
+        The last result, and the seconds waited before it (0: measured once).
     """
     result = measure()
     if not is_hot(result["conditions"]) or not may_repeat():
@@ -88,39 +84,34 @@ def measure_cool(
     return measure(), waited
 
 
-STALL_SHARE_LEAST = 0.01  # of all waiting warps: rarer reasons are not named
-
+STALL_SHARE_LEAST = 0.01  # of all waiting warps; rarer reasons are left out
 _STALL = "stall_"
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all rows of a run share."""
+    """What all rows of a run share; `labels` are the caller's own columns."""
 
     run_id: str
     backend: str
     facts: dict[str, Any]
     roofs: Roofs | None
-    labels: dict[str, Any] = field(default_factory=dict)  # the caller's own columns
+    labels: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished row with its raw samples (ns per launch); `fatal` when the device is lost.
-
-    `beaten` is by how much it was faster than its roof (a fraction) where nothing but the roof explains that; else 0.
-    `references` are the reference streams beside its samples, None where there were none.
-    """
+    """A finished row."""
 
     row: RowDict
-    samples: list[float] | None = None
-    fatal: bool = False
-    beaten: float = 0.0
-    references: References | None = None
+    samples: list[float] | None = None  # raw, ns per launch
+    fatal: bool = False  # the device is lost
+    beaten: float = 0.0  # the fraction above its roof, where only a wrong roof explains that
+    references: References | None = None  # the reference streams beside the samples
 
 
 def describe_origin(context: Context) -> RowDict:
-    """What a row says of the run, and of the device and the machine that it was on."""
+    """Return the columns of the run, the device and the machine."""
     return {
         "run_id": context.run_id,
         "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -136,49 +127,55 @@ def describe_origin(context: Context) -> RowDict:
 
 
 class MeasuredItem(Protocol):
-    """What a run measures, a row each."""
+    """What a run measures; each item leaves a row."""
 
     @property
     def title(self) -> str:
-        """For progress lines."""
-        ...
+        """The text of progress lines."""
 
     @property
     def cache(self) -> str:
-        """cold or hot."""
-        ...
+        """Cold or hot."""
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be measured once more where something disturbed it."""
-        ...
+        """Whether a disturbed item may be measured once more."""
 
     def blank_row(self, context: Context) -> RowDict:
-        """Its row before it has run."""
-        ...
+        """Return the row before anything has run."""
 
 
 def make_unmeasured(item: MeasuredItem, context: Context, status: str, reason: str) -> Outcome:
-    """The row of what did not run, or did not come back."""
+    """Return the row of an item that did not run, or did not come back."""
     return make_failed(item.blank_row(context), status, reason)
 
 
 def make_failed(row: RowDict, status: str, reason: str, *, fatal: bool = False) -> Outcome:
-    """A row that has no time, and why."""
+    """Return a row without a time, and why."""
     row["status"] = status
     row["reason"] = reason
     return Outcome(row, fatal=fatal)
 
 
+def make_failed_by(error: BaseException, row: RowDict, *, refused: str = "skipped") -> Outcome:
+    """Return the row of an item that raised; `refused` is the status where the device does not take it."""
+    if isinstance(error, (_core.UnsupportedError, _core.MemoryLimitError)):
+        return make_failed(row, refused, str(error))
+    if isinstance(error, MemoryError):
+        return make_failed(row, "skipped", str(error) or "out of memory")
+    reason = str(error) if isinstance(error, _core.DeviceError) else f"{type(error).__name__}: {error}"
+    return make_failed(row, "failed", reason, fatal=bool(getattr(error, "fatal", False)))
+
+
 def add_work(row: RowDict, cost: dict[str, int]) -> None:
-    """The bytes and FLOPs of a launch."""
+    """Fill in the bytes and FLOPs of a launch."""
     row.update(cost)
     moved = cost["bytes_read"] + cost["bytes_written"]
     row["arithmetic_intensity"] = cost["flops"] / moved if moved else None
 
 
 def add_method(row: RowDict, result: dict[str, Any]) -> None:
-    """How a measurement was made."""
+    """Fill in how a measurement was made."""
     row.update(
         timer=result["timer"],
         cache=result["cache"],
@@ -190,10 +187,7 @@ def add_method(row: RowDict, result: dict[str, Any]) -> None:
 
 
 def add_time(row: RowDict, result: dict[str, Any], context: Context, waited: float = 0.0) -> float:
-    """The time and all that follows from it and from the work, which the row knows already; None where it does not.
-
-    Returns by how much the row beats its roof, as `Outcome.beaten` has it.
-    """
+    """Fill in the time and what follows from it and the row's work; return `Outcome.beaten`."""
     seconds = result["median_ns"] / 1e9
     moved = count_moved_bytes(row)
     row.update(
@@ -227,16 +221,16 @@ def _add_counters(row: RowDict, result: dict[str, Any], seconds: float) -> None:
     moved = row["dram_bytes_read"] + row["dram_bytes_written"]
     row["dram_gb_s"] = _core.bandwidth_gb_s(moved, seconds)
     own = (row["algorithmic_bytes_read"], row["algorithmic_bytes_written"])
-    wanted = result.get("stated_bytes", own)  # of a caller's function
-    row["traffic_ratio"] = moved / sum(wanted) if None not in wanted and sum(wanted) else None
+    least = result.get("caller_bytes", own)  # of a caller's function
+    row["traffic_ratio"] = moved / sum(least) if None not in least and sum(least) else None
 
 
 def _add_metrics(row: RowDict, result: dict[str, Any]) -> None:
     row["metrics_status"] = result.get("metrics_status")
     found = {name: value for name, value in result.get("metrics", {}).items() if nan_to_none(value) is not None}
-    whole = {column.name for column in columns.METRICS if column.kind == "integer"}
+    integers = {column.name for column in columns.METRICS if column.kind == "integer"}
     for name in columns.METRIC_NAMES & found.keys():
-        row[name] = round(found[name]) if name in whole else found[name]
+        row[name] = round(found[name]) if name in integers else found[name]
     stalls = {name.removeprefix(_STALL): value for name, value in found.items() if name.startswith(_STALL)}
     least = STALL_SHARE_LEAST * sum(stalls.values())
     ordered = sorted(stalls.items(), key=lambda stall: stall[1], reverse=True)

@@ -113,7 +113,7 @@ def _add_times(row: schema.RowDict, part: TimedPart, context: Context, notes: li
     if part.alike:
         statistics = _core.statistics(array("d", [ms * 1e6 for ms in part.times_ms]))
         row["noise"] = grade.nan_to_none(statistics["noise"])
-        grade.flag_patterns(statistics, flags, notes)
+        grade.add_findings(grade.find_patterns(statistics), flags, notes)
     if time_ms > 0:
         over_ms = fmean(part.times_ms) if "bytes_vary" in flags else time_ms  # bytes and FLOPs are means there
         moved = row["footprint_bytes"]
@@ -132,7 +132,7 @@ def _add_doubts(row: schema.RowDict, context: Context, flags: list[str], notes: 
     if above:
         flags.append("above_attainable")
         notes.append(above)
-    grade.add_findings(row, context.roofs, flags, notes)
+    grade.add_findings(grade.find_roof_doubts(row, context.roofs), flags, notes)
     if 0 < moved < cache:
         flags.append("not_cold")
         notes.append(f"its {format_bytes(moved)} fit into the cache of {format_bytes(cache)}, which may hold them")

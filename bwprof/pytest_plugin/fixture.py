@@ -274,7 +274,7 @@ def _fresh(row: Row, options: Mapping[str, Any]) -> Row | str:
             run,
             lambda backend, index: ChildExecutor(backend, index, stops),
             SilentProgress(),
-            given=check_roofs(options.get("roofs", "stored")),
+            roofs=check_roofs(options.get("roofs", "stored")),
         )
     if not isinstance(second, str) and second["status"] != "ok":
         return f"{second['status']}: {second['reason']}"

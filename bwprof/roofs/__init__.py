@@ -1,6 +1,6 @@
-"""Roofs: how fast plain streams move memory on a device, by read/write mix and by size.
+"""Roofs: how fast plain streams move memory on a device, by the mix of reads and writes and by size.
 
-The four streams are measured as a curve over the bytes they move. A case is then held against the stream of its own
-mix and size: between the streams' mixes the time per byte is interpolated over the read fraction, between sizes the
-time over the bytes. They are kept in the user's cache folder, and a few points are checked at every use.
+Four streams are measured over their bytes. A row is compared with a stream of its own mix and size: between mixes, the
+time per byte is linear in the read fraction; between sizes, the time is linear in the bytes. Roofs are stored in the
+user's cache folder, and a few points are checked at every use.
 """

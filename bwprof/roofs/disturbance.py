@@ -15,8 +15,7 @@ from typing import Any
 from bwprof import _core
 
 STATISTICS = Path("/proc/stat")
-
-_LEAST_TICKS = 3  # of the processors' clocks, which count in steps: fewer are no measurement
+_LEAST_TICKS = 3  # of the processors' clocks: fewer are within the clocks' resolution
 
 # Columns of a processor's line in /proc/stat, in ticks: user, nice, system, then idle and iowait, irq, softirq, steal.
 _BUSY = (0, 1, 2, 5, 6, 7)
@@ -24,13 +23,13 @@ _BUSY = (0, 1, 2, 5, 6, 7)
 
 @dataclass(slots=True)
 class Others:
-    """`share`: processor time of other processes over all that there was; 0 until known, and where it is not."""
+    """`share`: processor time of other processes over all processor time; 0 where unknown."""
 
     share: float = 0.0
 
 
 def busy_seconds(text: str, processors: set[int], ticks_per_second: float) -> float | None:
-    """Time that these processors have worked, for anybody, from the text of /proc/stat; None when it does not say."""
+    """Return the seconds that these processors were busy, from the text of /proc/stat; None where it lacks them."""
     names = {f"cpu{number}" for number in processors}
     total, seen = 0, 0
     for line in text.splitlines():
@@ -46,15 +45,15 @@ def busy_seconds(text: str, processors: set[int], ticks_per_second: float) -> fl
 
 @contextmanager
 def watch_others(backend: str) -> Iterator[Others]:
-    """Fills an `Others` at the end of the block; not on a GPU, whose speed the host's processes do not touch."""
+    """Yield an `Others`, filled at the end of the block; on a GPU it stays 0: the host's processes do not slow it."""
     others = Others()
     if not _core.backend_facts(backend)["runs_on_host"]:
         yield others
         return
     processors = os.sched_getaffinity(0)
-    begun = _now(processors)
+    begun = _read_clocks(processors)
     yield others
-    ended = _now(processors)
+    ended = _read_clocks(processors)
     if begun is None or ended is None:
         return
     wall, busy, own = (end - begin for begin, end in zip(begun, ended, strict=True))
@@ -62,8 +61,8 @@ def watch_others(backend: str) -> Iterator[Others]:
         others.share = (busy - own) / (wall * len(processors))
 
 
-def _now(processors: set[int]) -> tuple[float, float, float] | None:
-    """Wall, busy and this process's own seconds; None where the system does not tell."""
+def _read_clocks(processors: set[int]) -> tuple[float, float, float] | None:
+    """Return wall, busy and this process's own seconds; None where the system has no counters."""
     try:
         busy = busy_seconds(STATISTICS.read_text(), processors, os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError):
@@ -72,70 +71,60 @@ def _now(processors: set[int]) -> tuple[float, float, float] | None:
 
 
 NOISY_WAITED = 0.02  # of the sampling time
-
 NOISY_THROTTLED = 0.02
-
 NOISY_STOLEN = 0.05
-
 NOISY_PRESSED = 0.01
-
-_MOST_SHARE = 0.99  # of which something can be told
-
-NOISY_SLOWED = 0.10  # most reference streams; where nobody disturbs them they differ by about half of that
+_MOST_SHARE = 0.99  # larger shares make the ratio infinite
+NOISY_SLOWED = 0.10  # undisturbed reference streams differ by about half of that
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What the reference streams beside a measurement took, ns: the upper quartile of its own, and the lowest median of
-    any that its device's handle had seen until then; `slowed` is by how much they were seen to be slower than they can,
-    `others` how many times longer everything else may have made the samples take.
-    """
+    """Times of the reference streams beside a measurement."""
 
-    upper_ns: float
-    best_ns: float
-    slowed: float
-    others: float = 1.0
+    upper_ns: float  # the upper quartile of its own streams
+    best_ns: float  # the lowest median that the device's handle has seen until then
+    slowed: float  # the fraction by which its streams are slower than the best
+    others: float = 1.0  # the factor by which everything but memory may have prolonged the samples
 
     @classmethod
     def of(cls, result: Mapping[str, float]) -> References | None:
-        """Of a measurement's result; None where there were none."""
+        """Read the references of a measurement's result; None where it has none."""
         slowed = result["slowed_share"]
-        found = cls(result["reference_ns"], result["best_reference_ns"], slowed, _longer(result) or 1.0)
+        found = cls(result["reference_ns"], result["best_reference_ns"], slowed, _prolonging_factor(result) or 1.0)
         return found if found.best_ns > 0 and slowed < math.inf and not _is_throttled(result) else None
 
-    def held_against(self, best_ns: float) -> float:
-        """`slowed`, once a stream has been seen that may be better than those until then."""
+    def compare(self, best_ns: float) -> float:
+        """Return `slowed` once a stream took `best_ns`."""
         return max(self.slowed, self.upper_ns / best_ns - 1)
 
     def prolonged_pct(self, slowed: float) -> float:
-        """The same as the function of this name says, once `slowed` is known."""
+        """Return `prolonged_pct` of the measurement once `slowed` is known."""
         return 100 * ((1 + max(slowed, 0.0)) * self.others - 1)
 
 
 def prolonged_pct(result: Mapping[str, float]) -> float | None:
-    """How much longer others may have made the launches take, in percent; None where nothing is known (a GPU).
+    """Return how much others may have prolonged the launches, in percent; None where it is unknown (a GPU).
 
-    Where threads waited for a CPU for half of the time, what they did may have taken twice as long; likewise of each
-    share, and all of them together.
+    Threads that waited for a CPU half of the time may have taken twice as long. The factors of all shares multiply.
     """
-    others, slowed = _longer(result), result["slowed_share"]
+    others, slowed = _prolonging_factor(result), result["slowed_share"]
     if others is None and math.isnan(slowed):
         return None
     return 100 * ((1 if math.isnan(slowed) else 1 + max(slowed, 0.0)) * (others or 1.0) - 1)
 
 
-def _longer(result: Mapping[str, float]) -> float | None:
-    """How many times longer the launches may have taken for all but their memory; None where nothing is known."""
+def _prolonging_factor(result: Mapping[str, float]) -> float | None:
+    """Return the factor of all causes but memory; None where none is known."""
     shares = [result.get(f"{name}_share", math.nan) for name in ("waited", "throttled", "stolen", "pressed")]
     known = [min(share, _MOST_SHARE) for share in shares if not math.isnan(share)]
     return 1 / math.prod(1 - share for share in known) if known else None
 
 
 def describe_disturbances(result: dict[str, Any]) -> list[str]:
-    """What a measurement says of others (processes, the hypervisor's other guests) that used the CPUs meanwhile, and of
-    the container's quota.
+    """Return signs, in words, that other processes, other guests or the container's quota slowed the CPUs.
 
-    A share that is not known is NaN, and above no limit.
+    An unknown share is NaN, which is above no limit.
     """
     waited, stolen = result["waited_share"], result["stolen_share"]
     pressed, slowed = result["pressed_share"], result["slowed_share"]
@@ -159,16 +148,15 @@ def _is_throttled(result: Mapping[str, float]) -> bool:
 
 
 def describe_slowdown(share: float) -> list[str]:
-    """What reference streams say that were slowed by that share; nothing of one that is ordinary."""
+    """Return a sentence on reference streams that were slowed by this share; none for an ordinary share."""
     return [_SLOWED.format(f"{share:.0%}")] if share > NOISY_SLOWED else []
 
 
-def replace_disturbance(reason: str | None, said: str) -> str:
-    """A row's reason with what `slowed_by` says now, in the place of what it said before."""
-    found, count = _SLOWED_BEFORE.subn(said, reason or "")
-    return found if count else f"{reason}; {said}" if reason else said
+def replace_disturbance(reason: str | None, text: str) -> str:
+    """Return a row's reason with the sentence of `describe_slowdown` replaced or added."""
+    found, count = _SLOWED_BEFORE.subn(text, reason or "")
+    return found if count else f"{reason}; {text}" if reason else text
 
 
 _SLOWED = "a reference stream beside the samples took {} longer than it can: others use the memory"
-
 _SLOWED_BEFORE = re.compile(_SLOWED.format(r"\S+"))

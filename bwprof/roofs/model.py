@@ -1,4 +1,4 @@
-"""Roofs as data: measured points, values between them, how far to trust them; and the argument `roofs=`."""
+"""Roofs as data: measured points, interpolation, doubts; and the argument `roofs=`."""
 
 from __future__ import annotations
 
@@ -14,47 +14,42 @@ from typing import Any, Literal, cast
 from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import describe_unknown, repr_short
 
-# A point is in doubt when its time is known less well than this (half the width of the median's 95 % interval), or
-# when its samples lie further apart than that (interquartile range / median): somebody else was at work.
-UNCERTAINTY_LIMIT = 0.02
+# Limits from which a point is in doubt.
+UNCERTAINTY_LIMIT = 0.02  # half the width of the median's 95 % interval, over the median
+NOISE_LIMIT = 0.10  # interquartile range over the median
+OTHERS_LIMIT = 0.05  # other processes' share of the processor time
 
-NOISE_LIMIT = 0.10
-
-# Processor time that other processes took while the roofs of a CPU were measured, as a share of all there was.
-OTHERS_LIMIT = 0.05
-
-# A point contradicts another measurement of it that differs by more than this.
-DEVIATION_LIMIT = 0.03
+DEVIATION_LIMIT = 0.03  # two measurements of a point that differ by more contradict each other
 
 
 @dataclass(frozen=True, slots=True)
 class RoofPoint:
-    """One stream at one size: `total_bytes` read and written in `seconds`, a verified result.
+    """One stream at one size: `total_bytes` read and written in `seconds`; the result is verified.
 
-    `seconds` is the median's of a cold point, the fastest sample's of a hot one, which stands for a limit, and of one
-    in doubt, since a disturbance only makes a sample slower.
-    `uncertainty` is half the width of the median's 95 % confidence interval as a fraction of it, `noise` the
-    interquartile range over the median, `throttle` why the clock was held down meanwhile ("" when it was not, or nobody
-    can tell), `disturbance` what else ran on the device, in words ("" when nothing was seen), `others_share` what other
-    processes took of a CPU's time. `beaten` is by how much a row was faster that should not have been (0: by none),
-    `tries` how often the point was measured again without becoming better.
+    `seconds` is the median of a cold point. It is the fastest sample of a hot point, which is a limit, and of one in
+    doubt: disturbances only slow a sample.
     """
 
     stream: str
     read_fraction: float
     total_bytes: int
     seconds: float
-    uncertainty: float = 0.0
-    noise: float = 0.0
-    throttle: str = ""
-    disturbance: str = ""
-    others_share: float = 0.0
-    beaten: float = 0.0
-    tries: int = 0
+    uncertainty: float = 0.0  # half the width of the median's 95 % confidence interval, over the median
+    noise: float = 0.0  # interquartile range over the median
+    throttle: str = ""  # why the clock was held down
+    disturbance: str = ""  # what else ran on the device
+    others_share: float = 0.0  # of a CPU's time that other processes took
+    beaten: float = 0.0  # the fraction by which a row was faster than the point allows
+    tries: int = 0  # new measurements that were no better
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What other measurements of the point share."""
+        return self.stream, self.total_bytes
 
     @property
     def measurement(self) -> tuple[str, int, float]:
-        """What tells this measurement from one of another point, or of another time."""
+        """What no other measurement shares."""
         return self.stream, self.total_bytes, self.seconds
 
     @property
@@ -64,7 +59,7 @@ class RoofPoint:
 
     @property
     def doubt(self) -> str:
-        """Why this point should not be relied on, in words; "" when it may be."""
+        """Why the point is in doubt; "" when it is not."""
         what = f"the roof ({self.stream} of {format_bytes(self.total_bytes)})"
         if self.beaten:
             return f"{what} was beaten by {100 * self.beaten:.0f} %: it was probably measured too low"
@@ -84,9 +79,9 @@ class RoofPoint:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The best measured arithmetic rate of one precision: a square matrix product of `size` on the best variant.
+    """The best measured arithmetic rate of a precision: a square matrix product of `size`.
 
-    `tflops` is the fastest sample's, `median_tflops` the median's, `noise` the interquartile range over the median.
+    `tflops` is that of the fastest sample, `noise` the interquartile range over the median.
     """
 
     precision: str
@@ -100,11 +95,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class RoofCheck:
-    """One stored point held against a new measurement.
-
-    `uncertainty` is what both measurements leave open, as a fraction; `doubt` why the new one should not be relied on
-    ("" when it may be).
-    """
+    """A stored point compared with a new measurement; `uncertainty` is that of both, `doubt` that of the new one."""
 
     stream: str
     total_bytes: int
@@ -115,22 +106,22 @@ class RoofCheck:
 
     @property
     def deviation(self) -> float:
-        """How much faster (> 0) or slower it is now, as a fraction."""
+        """The fraction by which it is faster (> 0) or slower now."""
         return self.found_gb_s / self.stored_gb_s - 1.0
 
     @property
     def too_low(self) -> bool:
-        """The stored one is: nothing makes a stream too quick, so doubt changes nothing."""
+        """Whether the stored one is too low; a disturbance does not matter, since it makes no stream faster."""
         return self.deviation > DEVIATION_LIMIT
 
     @property
     def too_high(self) -> bool:
-        """The stored one is, as far as a measurement can tell that nobody disturbed."""
+        """Whether the stored one is too high, by a new measurement without doubt."""
         return self.deviation < -DEVIATION_LIMIT and not self.doubt
 
     @property
     def unclear(self) -> bool:
-        """The new one is slower, and may be wrong."""
+        """Whether the new one is slower but in doubt."""
         return self.deviation < -DEVIATION_LIMIT and bool(self.doubt)
 
     def __str__(self) -> str:
@@ -140,28 +131,28 @@ class RoofCheck:
 
 @dataclass(frozen=True)
 class Roofs:
-    """Measured roofs of one device. Immutable, and `to_dict`/`from_dict` carry it through JSON.
+    """Measured roofs of one device: immutable, with `to_dict` and `from_dict` for JSON.
 
     Attributes
     ----------
     points : tuple of RoofPoint
-        The streams, cold: what rows are graded against.
+        Cold streams, the roofs of cold rows.
     hot_points : tuple of RoofPoint
-        The streams on one set of buffers, the cache's own limit; empty unless a hot row was asked for.
+        Streams on one set of buffers, the limit of hot rows; empty where no hot row was measured.
     rates : tuple of Rate
         Best measured arithmetic rates.
     measured : str
-        When, UTC, ISO 8601.
+        Time of the measurement, UTC, ISO 8601.
     threads : int
-        Of a CPU, that they were measured with; 0 on a GPU.
+        Threads of a CPU; 0 on a GPU.
     source : str
-        "measured for this run", or the file that they were stored in.
+        "measured for this run", or the file of stored roofs.
     complete : bool
-        False when a deadline cut the measuring short; such roofs are not stored.
-    checks : tuple of Check
-        Stored points held against new measurements, where they come from a file.
+        False when a deadline ended the measurement; such roofs are not stored.
+    checks : tuple of RoofCheck
+        Stored points compared with new measurements.
     unconfirmed : str
-        Why those say nothing, in words: the machine is busy now. "" when they agree, or there are none.
+        Why the checks are inconclusive; "" otherwise.
 
     Examples
     --------
@@ -193,14 +184,14 @@ class Roofs:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON."""
+        """Return plain types for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Roofs:
-        """The inverse of `to_dict`; ValueError, and nothing else, for whatever is no such dictionary."""
+        """Read what `to_dict` returns; ValueError for any other object."""
         try:
-            made = cls(
+            roofs = cls(
                 **{
                     **found,
                     "points": tuple(RoofPoint(**point) for point in found["points"]),
@@ -209,18 +200,22 @@ class Roofs:
                     "checks": tuple(RoofCheck(**check) for check in found.get("checks", ())),
                 }
             )
-            parts: tuple[_Part, ...] = (made, *made.points, *made.hot_points, *made.rates, *made.checks)
+            parts: tuple[_Part, ...] = (roofs, *roofs.points, *roofs.hot_points, *roofs.rates, *roofs.checks)
             for part in parts:
                 _check_fields(part)
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from None
-        for point in (*made.points, *made.hot_points):
+        for point in (*roofs.points, *roofs.hot_points):
             if not (point.seconds >= _LEAST_SECONDS and point.total_bytes > 0 and point.read_fraction <= 1):
                 raise ValueError(f"{point} is no point of a roof")
-        return made
+        return roofs
+
+    def with_source(self, source: str = "") -> Roofs:
+        """Return the roofs with a source and without the checks of a run."""
+        return replace(self, source=source, checks=(), unconfirmed="")
 
     def belongs_to(self, facts: dict[str, Any]) -> bool:
-        """True when these were measured on that device, with its present driver."""
+        """Return whether they are roofs of the device with these facts, with its current driver."""
         return (self.device, self.device_uuid, self.driver) == (facts["name"], facts["uuid"], facts["driver"])
 
     @cached_property
@@ -232,47 +227,40 @@ class Roofs:
         return _curves(self.hot_points)
 
     def ceilings(self) -> tuple[RoofPoint, ...]:
-        """Each stream at its largest size, by read fraction."""
+        """Return each stream at its largest size, by read fraction."""
         return tuple(curve.measured[-1] for curve in self._curves)
 
     def attainable_gb_s(self, bytes_read: int, bytes_written: int) -> float:
-        """What a plain stream of these bytes and this mix reaches, cold; NaN where nothing is known."""
-        total = bytes_read + bytes_written
-        if total <= 0 or not self.points:
-            return math.nan
-        return 1e-9 / self._seconds_per_byte(bytes_read / total, total)
+        """Return the GB/s of a cold stream of these bytes; NaN where it is unknown."""
+        return self._interpolate(bytes_read, bytes_written, bytes_read + bytes_written)
 
     def ceiling_gb_s(self, bytes_read: int, bytes_written: int) -> float:
-        """The same at the largest size measured: the ceiling of this mix."""
-        total = bytes_read + bytes_written
-        if total <= 0 or not self.points:
-            return math.nan
-        return 1e-9 / self._seconds_per_byte(bytes_read / total, None)
+        """Return the GB/s of this mix at the largest size measured; NaN where it is unknown."""
+        return self._interpolate(bytes_read, bytes_written, None)
 
     def cache_gb_s(self, total_bytes: int) -> float:
-        """The fastest of the streams at this many bytes when they may find them in the cache; NaN where not known.
+        """Return the GB/s of the fastest hot stream near this many bytes; NaN where it is unknown.
 
-        Whatever their mix: a cache may move bytes both ways at once, so that no mix between two streams can be told
-        from them. And the better of the sizes beside it: a cache's bandwidth has peaks that no straight line meets.
-        Below the smallest size its bandwidth, which a smaller transfer does not reach.
+        The mix is ignored: a cache may move bytes both ways at once, so mixes cannot be interpolated. The better of the
+        neighbouring sizes counts: a cache's bandwidth has peaks.
         """
         if total_bytes <= 0 or not self._hot_curves:
             return math.nan
         return max(point.gb_s for point in self._hot_around(total_bytes))
 
     def cache_doubt(self, total_bytes: int) -> str:
-        """Why `cache_gb_s` should not be relied on, in words; "" when it may be."""
+        """Return why `cache_gb_s` is in doubt; "" when it is not."""
         return _first_doubt(self._hot_around(total_bytes))
 
     def _hot_around(self, total_bytes: int) -> list[RoofPoint]:
         return [point for curve in self._hot_curves for point in curve.around(total_bytes)]
 
     def measured_tflops(self, precision: str) -> float:
-        """The best measured arithmetic rate of a precision, TFLOP/s; NaN where there is none."""
+        """Return the best measured arithmetic rate of a precision, TFLOP/s; NaN where there is none."""
         return next((rate.tflops for rate in self.rates if rate.precision == precision), math.nan)
 
     def doubt(self, bytes_read: int, bytes_written: int) -> str:
-        """Why the roofs of this many bytes should not be relied on, in words; "" when they may be."""
+        """Return why the roofs of these bytes are in doubt; "" when they are not."""
         total = bytes_read + bytes_written
         if total <= 0 or not self.points:
             return ""
@@ -281,7 +269,7 @@ class Roofs:
         return self.unconfirmed or _first_doubt(used)
 
     def behind(self, bytes_read: int, bytes_written: int, *, hot: bool = False) -> tuple[RoofPoint, ...]:
-        """The measured points that `attainable_gb_s`, or `cache_gb_s`, of this many bytes is made of."""
+        """Return the measured points behind `attainable_gb_s`, or `cache_gb_s`, of these bytes."""
         total = bytes_read + bytes_written
         if total <= 0 or not (self.hot_points if hot else self.points):
             return ()
@@ -290,7 +278,7 @@ class Roofs:
         return tuple(point for curve in self._around(bytes_read / total) for point in curve.around(total))
 
     def beaten(self, points: Collection[RoofPoint], by: float) -> Roofs:
-        """These roofs with those of the points that they have marked: a row was faster, by such a fraction."""
+        """Return the roofs with these points in doubt: a row was faster by the fraction `by`."""
         known = {point.measurement for point in points}
 
         def marked(point: RoofPoint) -> RoofPoint:
@@ -299,7 +287,7 @@ class Roofs:
         return replace(self, points=tuple(map(marked, self.points)), hot_points=tuple(map(marked, self.hot_points)))
 
     def _around(self, read_fraction: float) -> list[_Curve]:
-        """The one or two curves that a mix lies on or between."""
+        """Return the one or two curves that a mix lies on or between."""
         curves = self._curves
         at = bisect_left([curve.read_fraction for curve in curves], read_fraction)
         if at == len(curves):
@@ -308,34 +296,34 @@ class Roofs:
             return curves[at : at + 1]
         return curves[at - 1 : at + 1]
 
-    def _seconds_per_byte(self, read_fraction: float, total_bytes: int | None) -> float:
+    def _interpolate(self, bytes_read: int, bytes_written: int, size: int | None) -> float:
+        """Return the GB/s of a mix at a size; None: the largest. Seconds per byte are linear in the read fraction."""
+        total = bytes_read + bytes_written
+        if total <= 0 or not self.points:
+            return math.nan
+        read_fraction = bytes_read / total
         mix = self._around(read_fraction)
-        at = [curve.seconds_per_byte(total_bytes, self.floor_seconds) for curve in mix]
+        at = [curve.seconds_per_byte(size, self.floor_seconds) for curve in mix]
         if len(mix) == 1:
-            return at[0]
+            return 1e-9 / at[0]
         low, high = mix[0].read_fraction, mix[1].read_fraction
-        return at[0] + (read_fraction - low) / (high - low) * (at[1] - at[0])
+        return 1e-9 / (at[0] + (read_fraction - low) / (high - low) * (at[1] - at[0]))
 
 
 _LEAST_SECONDS = 1e-12  # no stream takes less
-
-# Nothing is known of a spread where there were too few samples: that may be infinite.
-_MAY_BE_INFINITE = ("uncertainty", "noise")
-
-_AS_THE_SYSTEM_SAYS = ("device", "device_uuid", "driver", "source", "unconfirmed")
-
+_MAY_BE_INFINITE = ("uncertainty", "noise")  # after too few samples
+_FREE_TEXT = ("device", "device_uuid", "driver", "source", "unconfirmed")
 _MOST_BYTES = 2**63 - 1
-
 _Part = Roofs | RoofPoint | Rate | RoofCheck
 
 
 def _check_fields(part: _Part) -> None:
-    """ValueError for a field of another type than it should have, or a number or text that cannot be."""
+    """Raise ValueError for a field of a wrong type, and for an impossible number or text."""
     for field in fields(part):
         value = getattr(part, field.name)
         right = True
         if field.type == "str":
-            right = isinstance(value, str) and (value.isprintable() or field.name in _AS_THE_SYSTEM_SAYS)
+            right = isinstance(value, str) and (value.isprintable() or field.name in _FREE_TEXT)
         elif field.type == "bool":
             right = isinstance(value, bool)
         elif field.type == "int":
@@ -348,12 +336,11 @@ def _check_fields(part: _Part) -> None:
 
 
 def _short(value: object) -> str:
-    """A value's text, cut; of a number with too many digits to be written, what it is."""
     try:
-        said = repr(value)
+        text = repr(value)
     except ValueError:
         return "a number of too many digits"
-    return said if len(said) <= 40 else said[:37] + "..."
+    return text if len(text) <= 40 else text[:37] + "..."
 
 
 def _first_doubt(points: Iterable[RoofPoint]) -> str:
@@ -363,8 +350,8 @@ def _first_doubt(points: Iterable[RoofPoint]) -> str:
 class _Curve:
     """One stream over size.
 
-    Between neighbouring sizes time is a latency plus bytes over bandwidth: a straight line. Fewer bytes never need
-    more time: where a larger size was measured to be quicker, the smaller ones are held to its time.
+    Between neighbouring sizes, time is linear in the bytes. Fewer bytes never take longer: a smaller size takes at most
+    the time of a larger one.
     """
 
     def __init__(self, points: Iterable[RoofPoint]) -> None:
@@ -379,7 +366,7 @@ class _Curve:
         self._sizes = [point.total_bytes for point in self._points]
 
     def around(self, total_bytes: int | None) -> list[RoofPoint]:
-        """The one or two measured points that a size lies on or between; None means the largest."""
+        """Return the one or two measured points that a size lies on or between; None: the largest."""
         if total_bytes is None:
             return self.measured[-1:]
         at = bisect_left(self._sizes, total_bytes)
@@ -390,12 +377,12 @@ class _Curve:
         return self.measured[at - 1 : at + 1]
 
     def seconds_per_byte(self, total_bytes: int | None, floor_seconds: float) -> float:
-        """Seconds per byte at a size; None means the largest. Beyond the largest it stays what it is there."""
+        """Return the seconds per byte at a size; None, and sizes above: those of the largest."""
         first, last = self._points[0], self._points[-1]
         if total_bytes is None or total_bytes >= last.total_bytes:
             return last.seconds / last.total_bytes
         if total_bytes <= first.total_bytes:
-            # Below the smallest size the time shrinks towards that of an empty launch, in proportion to the bytes.
+            # Below the smallest size, the time shrinks towards an empty launch, in proportion to the bytes.
             floor = min(floor_seconds, first.seconds)
             return (floor + (first.seconds - floor) * total_bytes / first.total_bytes) / total_bytes
         for low, high in pairwise(self._points):
@@ -413,34 +400,26 @@ def _curves(points: Iterable[RoofPoint]) -> list[_Curve]:
 
 
 ROOF_CHOICES = ("auto", "stored")
-
 RoofsArgument = Literal["auto", "stored", False] | Roofs
 
 
-def check_roofs(given: object) -> RoofsArgument:
-    """What rows are held against.
+def check_roofs(roofs: object) -> RoofsArgument:
+    """Return the argument `roofs=`, checked; TypeError or ValueError for any other value.
 
-    "auto": the device's roofs, the stored ones where they hold, else measured now and stored; "stored": the stored ones
-    as they are, if there are any; False: none; or roofs that one has.
-
-    Raises
-    ------
-    ValueError
-        For another word.
-    TypeError
-        For anything else.
+    "auto": stored roofs that still hold, else measured now and stored; "stored": stored ones, unchecked, if any; False:
+    none; or a `Roofs`.
     """
-    if given is False or isinstance(given, Roofs):
-        return given
-    if not isinstance(given, str):
-        raise TypeError(f"roofs is {repr_short(given)}: allowed are 'auto', 'stored', False and a bwprof.Roofs")
-    if given not in ROOF_CHOICES:
-        raise ValueError(describe_unknown("roofs", given, ROOF_CHOICES))
-    return cast("RoofsArgument", given)
+    if roofs is False or isinstance(roofs, Roofs):
+        return roofs
+    if not isinstance(roofs, str):
+        raise TypeError(f"roofs is {repr_short(roofs)}: allowed are 'auto', 'stored', False and a bwprof.Roofs")
+    if roofs not in ROOF_CHOICES:
+        raise ValueError(describe_unknown("roofs", roofs, ROOF_CHOICES))
+    return cast("RoofsArgument", roofs)
 
 
-def match_roofs(given: Roofs, facts: dict[str, object]) -> Roofs:
-    """The roofs, if they are of the device with these facts; else ValueError."""
-    if not given.belongs_to(facts):
-        raise ValueError(f"these roofs are of {given.device}, the device is {facts['name']}")
-    return given
+def match_roofs(roofs: Roofs, facts: dict[str, object]) -> Roofs:
+    """Return the roofs if they are of the device with these facts; else raise ValueError."""
+    if not roofs.belongs_to(facts):
+        raise ValueError(f"these roofs are of {roofs.device}, the device is {facts['name']}")
+    return roofs

@@ -1,4 +1,4 @@
-"""A device's roofs for a run: stored ones that still hold, else new ones."""
+"""Obtain a device's roofs for a run: stored ones that still hold, else new ones."""
 
 from __future__ import annotations
 
@@ -14,32 +14,25 @@ from bwprof.roofs import disturbance, store, survey
 from bwprof.roofs.model import DEVIATION_LIMIT, RoofCheck, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
-
 NEW = "measured for this run"
 
-# Which points of stored roofs are measured again before they are used: of the stream with the nearest read fraction
-# the one so far up its sizes (0 the smallest, 1 the largest, in factors), for so many seconds. One mix at one size
-# would say nothing of other mixes and sizes. On a GPU no small ones: in some processes each launch takes 0.18 us more.
+# Points of stored roofs that are measured before use: (read fraction of the nearest stream, height between its smallest
+# size, 0, and its largest, 1, on a logarithmic scale, seconds). Several, since mixes and sizes change independently. No
+# small sizes on a GPU: in some processes each launch takes 0.18 us more.
 _HOST_PROBES = ((0.5, 1.0, 0.12), (1.0, 0.6, 0.06), (0.0, 0.25, 0.06))
-
 _PROBES = ((0.5, 1.0, 0.01), (1.0, 0.75, 0.01), (0.0, 0.6, 0.01))
-
-_LOOKS = 3  # at most at each: what differs is looked at twice at least before it is believed
-
-_LONGER = 3  # times as long, after the first look
-
-_LOOK_SECONDS = 1.0  # no third look after that
-
-_MEND_SECONDS = 0.5  # for measuring stored points in doubt again
-
+_LOOKS = 3  # measurements of a point at most; one that differs is measured twice at least
+_LONGER = 3  # later measurements take so many times as long
+_LOOK_SECONDS = 1.0  # no third measurement after that
+_UNCONFIRMED = "the stored roofs could not be confirmed"
+_MEND_SECONDS = 0.5  # for stored points in doubt
 Poll = Callable[[], object] | None
+_Pair = tuple[RoofPoint, RoofPoint]  # a stored point and a new measurement of it
 
 
 @dataclass(frozen=True, slots=True)
 class RoofRequest:
-    """Which roofs: those of cold rows, the cache's own for hot rows; whether to measure whatever is stored, or to take
-    what is stored as it is.
-    """
+    """The roofs that a run needs: for cold rows, for hot rows; new ones in any case, or stored ones unchecked."""
 
     cold: bool = True
     hot: bool = False
@@ -48,77 +41,71 @@ class RoofRequest:
 
 
 def obtain(
-    device: _core.Device, wanted: RoofRequest | None = None, *, deadline: float | None = None, poll: Poll = None
+    device: _core.Device, request: RoofRequest | None = None, *, deadline: float | None = None, poll: Poll = None
 ) -> Roofs | None:
-    """The roofs that a run's rows are held against; None when there was no time for any.
+    """Return the roofs for a run's rows; None when there was no time for any.
 
-    Stored roofs are used where they are this device's, this driver's, this version's and these settings' own, and
-    nothing speaks against them: a few of their points, measured again, are within 3 % of the stored ones (the result's
-    `checks`; none where there was no time). A measured rate is a lower bound of what memory can do, and a disturbance
-    only lowers it: where a point is faster now, whatever disturbs it, the new rate takes its place in the file at once,
-    all other points are in doubt, and all are measured again. Where one is slower though nothing disturbs it, all are
-    measured again. Where one is slower and the machine is busy, the stored ones stay, and `unconfirmed` says so.
+    Stored roofs are used for the same device, driver, version and settings, if a few of their points, measured again,
+    are within 3 % (the result's `checks`; none where there was no time). A measured rate is a lower bound, which
+    disturbances only lower. If a point is faster now, its new rate is stored at once, all other points are in doubt,
+    and all are measured again. If one is slower without a disturbance, all are measured again. If one is slower and the
+    machine is busy, the stored roofs stay, and `unconfirmed` says so.
 
-    Points in doubt are stored as such, measured again at the next use as far as half a second goes, and replaced only
-    by better ones. A new point in doubt takes the place of a stored one without doubt only if it is faster by 3 %.
+    Points in doubt are stored as such. The next use measures them again for half a second and replaces them by better
+    ones. A new point in doubt replaces a stored one without doubt only if it is faster by 3 %.
 
     Parameters
     ----------
     device : bwprof._core.Device
         An open device.
-    wanted : Wanted, optional
-        Those of cold rows when left out. Streams within the cache are measured only for hot rows.
+    request : RoofRequest, optional
+        Default: roofs for cold rows.
     deadline : float, optional
-        A time.monotonic() after which nothing more is measured. What it cut short is not stored.
+        A time.monotonic() after which nothing is measured. Incomplete roofs are not stored.
     poll : callable, optional
         Called between batches; what it raises ends the measurement.
     """
-    wanted = wanted or RoofRequest()
+    request = request or RoofRequest()
     identity = store.identity(device.backend, hardware.device_facts(device))
     stored = store.load(identity)
-    if wanted.stored:
+    if request.stored:
         return stored
-    found = None if wanted.recalibrate else stored
-    if wanted.cold:
+    found = None if request.recalibrate else stored
+    if request.cold:
         if found is not None and found.points:
             found = _check_stored(device, identity, found, deadline, poll)
         else:
             new = survey.measure(device, deadline=deadline, poll=poll)
             found = replace(new, source=NEW, hot_points=found.hot_points if found else ())
-    if wanted.hot:
-        found = _with_hot(device, found, deadline, poll)
+    if request.hot:
+        found = _add_hot(device, found, deadline, poll)
     if found is None:
         return None
-    _keep(identity, found)
+    _store_roofs(identity, found)
     return found if found.points or found.hot_points else None
 
 
 def mark_beaten(
     backend: str, facts: dict[str, Any], roofs: Roofs, moved: tuple[int, int], by: float, *, hot: bool = False
 ) -> Roofs:
-    """A row of so many bytes, read and written, was faster than the roofs allow, by a fraction, for no known reason.
+    """Put the roof points of a row in doubt that it beat by the fraction `by`; return the roofs.
 
-    The points that it was held against are in doubt from now on: in what is returned, and in the file, if they are
-    from there, so that the next run measures them again.
+    `moved` are the row's bytes read and written. The points are also in doubt in the file, so that the next run
+    measures them again.
     """
     points = roofs.behind(*moved, hot=hot)
     identity = store.identity(backend, facts)
     stored = store.load(identity)
     if stored is not None and (marked := stored.beaten(points, by)) != stored:
-        store.save(identity, _lasting(marked))
+        store.save(identity, marked.with_source())
     return roofs.beaten(points, by)
 
 
-def _lasting(roofs: Roofs) -> Roofs:
-    """Without what is true of one run only."""
-    return replace(roofs, source="", checks=(), unconfirmed="")
-
-
-def _keep(identity: store.Identity, found: Roofs) -> None:
-    """Store what was found; of a survey in doubt only what is better than the stored points."""
+def _store_roofs(identity: store.Identity, found: Roofs) -> None:
+    """Store the roofs; of new ones in doubt only the points that are better than the stored ones."""
     stored = store.load(identity)
-    lasting = _lasting(found)
-    if not found.complete or (stored is not None and lasting == _lasting(stored)):
+    plain = found.with_source()
+    if not found.complete or (stored is not None and plain == stored.with_source()):
         return
     doubt = _mostly_doubted(found.points) if found.source == NEW else ""
     if doubt and stored is not None and stored.points and not _mostly_doubted(stored.points):
@@ -126,10 +113,10 @@ def _keep(identity: store.Identity, found: Roofs) -> None:
         if not any(_check_of(*pair).too_low for pair in pairs):
             _log.warning("the new roofs are not stored: most of them are in doubt, unlike the stored ones: %s", doubt)
             return
-        lasting = replace(lasting, points=_merged(found.points, _raised(stored, pairs).points))
+        plain = replace(plain, points=_merge(found.points, _raise_points(stored, pairs).points))
     if doubt:
         _log.warning("most of the new roofs are in doubt, and are measured again at the next use: %s", doubt)
-    store.save(identity, lasting)
+    store.save(identity, plain)
 
 
 def _doubted_share(points: Sequence[RoofPoint]) -> float:
@@ -137,57 +124,70 @@ def _doubted_share(points: Sequence[RoofPoint]) -> float:
 
 
 def _mostly_doubted(points: Sequence[RoofPoint]) -> str:
-    """Why the first of them is in doubt, where more than half are; else ""."""
+    """Return the first doubt where more than half of the points are in doubt; else ""."""
     return next(point.doubt for point in points if point.doubt) if _doubted_share(points) > 0.5 else ""
-
-
-# ---- whether stored roofs hold ----
 
 
 def _check_stored(
     device: _core.Device, identity: store.Identity, stored: Roofs, deadline: float | None, poll: Poll
 ) -> Roofs:
-    """Stored roofs, looked at and mended, or new ones in their place."""
-    watch, before = survey.watch_deadline(deadline, poll), stored.points
+    """Return the stored roofs, checked and mended, or new ones."""
+    watch = survey.watch_deadline(deadline, poll)
     try:
-        looks = tuple(_looks(device, stored, watch))
+        looks = tuple(_measure_checks(device, stored, watch))
     except survey.SurveyTimeoutError:
         return stored  # nothing speaks against them
+    checks = [_check_of(*look) for look in looks]
+    wrong = next((check for check in checks if check.too_low or check.too_high), None)
+    doubtful = _mostly_doubted(stored.points) and not any(check.doubt for check in checks)
+    if wrong or not checks or doubtful:
+        return _replace_stored(device, identity, stored, looks, wrong, deadline, poll)
+    if unclear := next((check for check in checks if check.unclear), None):
+        stored = replace(stored, unconfirmed=f"{_UNCONFIRMED} ({unclear}): {unclear.doubt}")
+        _log.warning("%s", stored.unconfirmed)
+    return replace(stored, checks=tuple(checks), points=_mend(device, stored.points, "cold", watch))
+
+
+def _replace_stored(
+    device: _core.Device,
+    identity: store.Identity,
+    stored: Roofs,
+    looks: Collection[_Pair],
+    wrong: RoofCheck | None,
+    deadline: float | None,
+    poll: Poll,
+) -> Roofs:
+    """Measure new roofs in place of the stored ones; return what is best of both."""
+    before, too_low = stored.points, wrong is not None and wrong.too_low
+    if too_low:  # at once: however this run ends, the old points are not used again
+        stored = _raise_points(stored, looks)
+        store.save(identity, stored.with_source())
+    why = str(wrong or "most of them are in doubt")
+    _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", why)
+    new = replace(survey.measure(device, deadline=deadline, poll=poll), source=NEW)
+    if too_low and not new.points:
+        return stored
+    if too_low or not wrong:
+        mostly_low = too_low and _are_mostly_faster(new.points, before)
+        others = tuple(now for _, now in looks) if mostly_low else stored.points
+        return replace(new, points=_merge(new.points, others))
+    doubt = _mostly_doubted(new.points)
+    if not doubt or _doubted_share(new.points) <= _doubted_share(stored.points):
+        return new
     checks = tuple(_check_of(*look) for look in looks)
-    against = next((check for check in checks if check.too_low or check.too_high), None)
-    low = against is not None and against.too_low
-    if low:  # at once: whatever ends this run, nobody takes the old points again
-        stored = _raised(stored, looks)
-        store.save(identity, _lasting(stored))
-    if against or not checks or (_mostly_doubted(stored.points) and not any(check.doubt for check in checks)):
-        why = str(against or "most of them are in doubt")
-        _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", why)
-        new = replace(survey.measure(device, deadline=deadline, poll=poll), source=NEW)
-        if low and not new.points:
-            return stored
-        if low or not against:
-            pairs = _pairs(new.points, before)
-            all_low = low and 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
-            others = tuple(now for _, now in looks) if all_low else stored.points
-            return replace(new, points=_merged(new.points, others))
-        doubt = _mostly_doubted(new.points)
-        if not doubt or _doubted_share(new.points) <= _doubted_share(stored.points):
-            return new
-        unconfirmed = f"the stored roofs could not be confirmed ({why}): {doubt}"
-        return replace(stored, checks=checks, unconfirmed=unconfirmed)
-    unclear = next((check for check in checks if check.unclear), None)
-    if unclear:
-        unconfirmed = f"the stored roofs could not be confirmed ({unclear}): {unclear.doubt}"
-        _log.warning("%s", unconfirmed)
-        stored = replace(stored, unconfirmed=unconfirmed)
-    return replace(stored, checks=checks, points=_mended(device, stored.points, "cold", watch))
+    return replace(stored, checks=checks, unconfirmed=f"{_UNCONFIRMED} ({why}): {doubt}")
 
 
-def _looks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[tuple[RoofPoint, RoofPoint]]:
-    """A few points and new measurements of them, until one is certain to be wrong."""
+def _are_mostly_faster(new: Sequence[RoofPoint], stored: Sequence[RoofPoint]) -> bool:
+    pairs = _pairs(new, stored)
+    return 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
+
+
+def _measure_checks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[_Pair]:
+    """Yield a few stored points with new measurements, until one is certainly wrong."""
     end = time.monotonic() + _LOOK_SECONDS
     for point, seconds in _probes(stored.points, device.backend):
-        now = _looked_at(device, point, seconds, end, poll)
+        now = _remeasure(device, point, seconds, end, poll)
         if now is not None:
             yield point, now
             check = _check_of(point, now)
@@ -195,15 +195,15 @@ def _looks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[tuple[Ro
                 return
 
 
-def _raised(stored: Roofs, looks: Collection[tuple[RoofPoint, RoofPoint]]) -> Roofs:
-    """Stored roofs, some of which were measured to be quicker: these points are new, and all others in doubt."""
+def _raise_points(stored: Roofs, looks: Collection[_Pair]) -> Roofs:
+    """Return the stored roofs with faster points replaced, and all others in doubt."""
     marked = stored.beaten(stored.points, max(_check_of(*look).deviation for look in looks))
-    new = {(now.stream, now.total_bytes): now for point, now in looks if now.seconds < point.seconds}
-    return replace(stored, points=tuple(new.get((point.stream, point.total_bytes), point) for point in marked.points))
+    new = {now.key: now for point, now in looks if now.seconds < point.seconds}
+    return replace(stored, points=tuple(new.get(point.key, point) for point in marked.points))
 
 
 def _probes(points: Sequence[RoofPoint], backend: str) -> list[tuple[RoofPoint, float]]:
-    """The points to look at, of those without doubt if there are any, and for how long."""
+    """Return the points to check, without doubt if there are any, and their seconds."""
     candidates = [point for point in points if not point.doubt] or points
     found: dict[RoofPoint, float] = {}
     for fraction, height, seconds in _HOST_PROBES if _core.backend_facts(backend)["runs_on_host"] else _PROBES:
@@ -215,16 +215,16 @@ def _probes(points: Sequence[RoofPoint], backend: str) -> list[tuple[RoofPoint, 
     return list(found.items())
 
 
-def _looked_at(device: _core.Device, point: RoofPoint, seconds: float, end: float, poll: Poll) -> RoofPoint | None:
-    """The best of new measurements of a stored point; None when it cannot be measured."""
-    best = _again(device, point, "cold", seconds, poll)
+def _remeasure(device: _core.Device, point: RoofPoint, seconds: float, end: float, poll: Poll) -> RoofPoint | None:
+    """Return the best new measurement of a stored point; None when it cannot be measured."""
+    best = _measure_stored(device, point, "cold", seconds, poll)
     if best is None:
         return None
     for look in range(1, _LOOKS):
         enough = look > 1 and (not best.doubt or time.monotonic() > end)
         if enough or abs(_check_of(point, best).deviation) <= DEVIATION_LIMIT:
             break
-        best = survey.choose_better(best, _again(device, point, "cold", _LONGER * seconds, poll))
+        best = survey.choose_better(best, _measure_stored(device, point, "cold", _LONGER * seconds, poll))
     return best
 
 
@@ -233,8 +233,9 @@ def _check_of(point: RoofPoint, now: RoofPoint) -> RoofCheck:
     return RoofCheck(point.stream, point.total_bytes, point.gb_s, now.gb_s, uncertainty, now.doubt)
 
 
-def _again(device: _core.Device, point: RoofPoint, cache: survey.Cache, seconds: float, poll: Poll) -> RoofPoint | None:
-    """A stored point measured now."""
+def _measure_stored(
+    device: _core.Device, point: RoofPoint, cache: survey.Cache, seconds: float, poll: Poll
+) -> RoofPoint | None:
     stream = next((stream for stream in survey.list_streams() if stream["name"] == point.stream), None)
     if stream is None:
         return None
@@ -243,13 +244,10 @@ def _again(device: _core.Device, point: RoofPoint, cache: survey.Cache, seconds:
     return None if found is None else replace(found, others_share=others.share)
 
 
-# ---- points in doubt ----
-
-
-def _mended(
+def _mend(
     device: _core.Device, points: tuple[RoofPoint, ...], cache: survey.Cache, poll: Poll
 ) -> tuple[RoofPoint, ...]:
-    """The points with those in doubt measured again, as far as half a second goes; the least tried, largest first."""
+    """Measure points in doubt again, for half a second; the least tried first, then the largest."""
     end = time.monotonic() + _MEND_SECONDS
     seconds = survey.point_seconds(device.backend, cache)
     mended = list(points)
@@ -258,16 +256,17 @@ def _mended(
         if time.monotonic() >= end:
             break
         try:
-            best = _better(points[index], _again(device, points[index], cache, _LONGER * seconds, poll))
+            best = _choose_point(points[index], _measure_stored(device, points[index], cache, _LONGER * seconds, poll))
             mended[index] = replace(best, tries=points[index].tries + 1) if best.doubt else best
         except survey.SurveyTimeoutError:
             break
     return tuple(mended)
 
 
-def _better(stored: RoofPoint, now: RoofPoint | None) -> RoofPoint:
-    """The new measurement of a stored point if it is without doubt, else the better one. A point that is in doubt for
-    being beaten alone stays if it is the quicker one again.
+def _choose_point(stored: RoofPoint, now: RoofPoint | None) -> RoofPoint:
+    """Return the new measurement of a stored point if it is without doubt, else the better one.
+
+    A stored point that is only in doubt because a row beat it stays if it is the faster one again.
     """
     if now is None or now.doubt:
         return survey.choose_better(stored, now)
@@ -275,30 +274,28 @@ def _better(stored: RoofPoint, now: RoofPoint | None) -> RoofPoint:
     return survey.choose_better(unmarked, now) if stored.beaten and not unmarked.doubt else now
 
 
-def _pairs(new: Iterable[RoofPoint], stored: Iterable[RoofPoint]) -> list[tuple[RoofPoint, RoofPoint]]:
-    """Stored points beside new ones of the same stream and size."""
-    found = {(point.stream, point.total_bytes): point for point in new}
-    beside = ((point, found.get((point.stream, point.total_bytes))) for point in stored)
-    return [(point, now) for point, now in beside if now is not None]
+def _pairs(new: Iterable[RoofPoint], stored: Iterable[RoofPoint]) -> list[_Pair]:
+    """Return (stored, new) points of the same stream and size."""
+    found = {point.key: point for point in new}
+    return [(point, found[point.key]) for point in stored if point.key in found]
 
 
-def _merged(new: tuple[RoofPoint, ...], stored: tuple[RoofPoint, ...]) -> tuple[RoofPoint, ...]:
-    """The better one of each; of points that were not measured anew those without doubt."""
-    sure = (point for point in stored if not point.doubt)
-    found = {(point.stream, point.total_bytes): point for point in (*new, *sure)}
-    found |= {(now.stream, now.total_bytes): _better(point, now) for point, now in _pairs(new, stored)}
-    return tuple(found.values())
+def _merge(new: tuple[RoofPoint, ...], stored: tuple[RoofPoint, ...]) -> tuple[RoofPoint, ...]:
+    """Return the better of each pair, and the other stored points without doubt."""
+    merged = {point.key: point for point in (*new, *(point for point in stored if not point.doubt))}
+    merged |= {now.key: _choose_point(point, now) for point, now in _pairs(new, stored)}
+    return tuple(merged.values())
 
 
-def _with_hot(device: _core.Device, found: Roofs | None, deadline: float | None, poll: Poll) -> Roofs:
-    """Roofs with the cache's own: stored ones, mended, or new ones where there are none, or most are in doubt."""
+def _add_hot(device: _core.Device, found: Roofs | None, deadline: float | None, poll: Poll) -> Roofs:
+    """Add the roofs of the cache: stored ones, mended, or new ones where there are none or most are in doubt."""
     if found is not None and found.hot_points:
-        mended = _mended(device, found.hot_points, "hot", survey.watch_deadline(deadline, poll))
+        mended = _mend(device, found.hot_points, "hot", survey.watch_deadline(deadline, poll))
         found = replace(found, hot_points=mended)
         if not _mostly_doubted(mended):
             return found
     new = replace(survey.measure_hot(device, deadline=deadline, poll=poll), source=NEW)
     if found is None:
         return new
-    merged = _merged(new.hot_points, found.hot_points) if new.hot_points else found.hot_points
+    merged = _merge(new.hot_points, found.hot_points) if new.hot_points else found.hot_points
     return replace(found, hot_points=merged, complete=found.complete and new.complete)

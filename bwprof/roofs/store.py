@@ -1,7 +1,7 @@
-"""Store roofs: one file for each device, driver and version in the user's cache folder, and files to export.
+"""Store roofs: a file for each device, driver and version in the user's cache folder, and exported files.
 
-The folder is `$XDG_CACHE_HOME/bwprof`, or `~/.cache/bwprof` where that is not set (the XDG Base Directory
-Specification, which also says that a relative path there counts as none).
+The folder is `$XDG_CACHE_HOME/bwprof`, or `~/.cache/bwprof` where that is unset or relative (XDG Base Directory
+Specification).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +21,19 @@ from bwprof.roofs.model import Roofs
 from bwprof.text.parsing import quote_text, repr_short
 
 _log = logging.getLogger("bwprof.roofs")
-
 FORMAT = 2
+_MOST_BYTES = 4 << 20  # a file of roofs has some ten thousand
 
-_MOST_BYTES = 4 << 20  # one of ours has some ten thousand
-
-# What a file is named after: another device, driver or version has a file of its own.
+# What the file is named after.
 _KEY = ("name", "uuid", "driver", "runtime", "units")
 
-# What must be the same beside that: it changes speed, or how it was measured.
+# Settings that change the speed or the measurement; stored roofs of others are not used.
 _SETTINGS = ("memory_bytes", "cache_bytes", "memory_clock_khz", "bus_bits", "ecc", "power_limit_w", "timer", "note")
-
 Identity = dict[str, Any]
 
 
 def folder() -> Path:
-    """The cache folder; it need not exist. RuntimeError where there is no home folder either."""
+    """Return the cache folder, which need not exist; RuntimeError where there is no home folder."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():
         base = Path.home() / ".cache"
@@ -47,49 +43,36 @@ def folder() -> Path:
 
 
 def identity(backend: str, facts: dict[str, Any]) -> Identity:
-    """What stored roofs must agree on to be a device's own.
+    """Return what stored roofs must agree on: {"key": device, driver, version; "settings": what changes the speed}.
 
-    Parameters
-    ----------
-    backend : str
-        The backend's name.
-    facts : dict
-        As `bwprof.hardware.device_facts` gives them.
-
-    Returns
-    -------
-    dict
-        Device, driver and version ("key"), and the settings that change its speed ("settings").
+    `facts` are those of `bwprof.hardware.device_facts`.
     """
     key: dict[str, Any] = {"format": FORMAT, "bwprof_version": _core.__version__, "backend": backend}
     key |= {name: facts.get(name) for name in _KEY}
     settings: dict[str, Any] = {name: facts.get(name) for name in _SETTINGS}
     settings["kernels"] = _build_stamp()
-    if not facts.get("uuid"):  # a CPU: which of its processors, and so which memory is near
+    if not facts.get("uuid"):  # a CPU: its processors decide which memory is near
         settings["processors"] = sorted(os.sched_getaffinity(0))
-    # As JSON gives it back, so that comparing with a file's is comparing equals; what is not known equals itself.
-    made: Identity = json.loads(json.dumps({"key": key, "settings": settings}), parse_constant=lambda _: None)
-    return made
+    # Through JSON, to compare with a file's; NaN becomes None, which equals itself.
+    identity: Identity = json.loads(json.dumps({"key": key, "settings": settings}), parse_constant=lambda _: None)
+    return identity
 
 
 def _build_stamp() -> list[int]:
-    """Changes whenever the kernels are compiled anew, which a version under development does not tell."""
+    """Return what changes whenever the kernels are compiled: size and time of the library."""
     state = os.stat(Path(_core.__file__).parent / "lib" / "libbwprof.so")
     return [state.st_size, state.st_mtime_ns]
 
 
 def path_of(identity: Identity) -> Path:
-    """The file for a device."""
+    """Return the file for a device."""
     key = identity["key"]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     return folder() / f"roofs-{key['backend']}-{digest}.json"
 
 
 def load(identity: Identity) -> Roofs | None:
-    """The stored roofs of a device; None where there are none, or none that are its own.
-
-    A file that cannot be read, or does not hold roofs, is ignored with a warning.
-    """
+    """Return the stored roofs of a device; None where there are none. A damaged file is ignored with a warning."""
     path = None
     try:
         refuse_foreign(path_of(identity))
@@ -103,7 +86,11 @@ def load(identity: Identity) -> Roofs | None:
     try:
         stored = found["identity"]
         if stored != identity:
-            _log.info("stored roofs are out of date (%s): %s", ", ".join(_differences(stored, identity)), path)
+            parts = [
+                (name, value, stored.get(part, {})) for part, own in identity.items() for name, value in own.items()
+            ]
+            changed = ", ".join(name for name, value, before in parts if before.get(name) != value)
+            _log.info("stored roofs are out of date (%s): %s", changed, path)
             return None
         roofs = Roofs.from_dict(found["roofs"])
         key = identity["key"]
@@ -112,28 +99,19 @@ def load(identity: Identity) -> Roofs | None:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         _log.warning("stored roofs are ignored: %s is damaged (%s: %s)", path, type(error).__name__, error)
         return None
-    return replace(roofs, source=str(path), checks=(), unconfirmed="")
+    return roofs.with_source(str(path))
 
 
 def read_text(path: Path) -> str:
-    """A file's text; ValueError for what cannot be one of ours, a pipe that never ends among it."""
+    """Return a file's text; ValueError for a pipe, a device or a file too large for roofs."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
         raise ValueError("no file of roofs")
     return path.read_text(encoding="utf-8")
 
 
-def _differences(stored: Identity, identity: Identity) -> list[str]:
-    return [
-        name
-        for part, values in identity.items()
-        for name, value in values.items()
-        if stored.get(part, {}).get(name) != value
-    ]
-
-
 def save(identity: Identity, roofs: Roofs) -> Path | None:
-    """Write the roofs of a device, in one step; None, with a warning, where that cannot be done."""
+    """Write the roofs of a device in one step; return the path, or None with a warning."""
     try:
         path = path_of(identity)
         refuse_foreign(path)
@@ -146,26 +124,24 @@ def save(identity: Identity, roofs: Roofs) -> Path | None:
 
 
 EXPORT_FORMAT = "bwprof-roofs"
-
 VERSION = 1
 
 
 def export(roofs: Roofs, path: Path) -> None:
-    """Write roofs to a file, replacing it in one step; OSError where that cannot be done."""
-    lasting = replace(roofs, source="", checks=(), unconfirmed="")
-    found = {"format": EXPORT_FORMAT, "version": VERSION, "roofs": lasting.to_dict()}
+    """Write roofs to a file, replacing it in one step; OSError where that fails."""
+    found = {"format": EXPORT_FORMAT, "version": VERSION, "roofs": roofs.with_source().to_dict()}
     atomic_write(path, json.dumps(found, indent=1) + "\n")
 
 
 def read(path: Path) -> Roofs:
-    """The roofs of a file that `export` wrote, or of a run (its folder, its JSON file), or one where they are stored.
+    """Read the roofs of an exported file, a stored file, or a run (its folder or JSON file).
 
     Raises
     ------
     FileNotFoundError
-        When there is none.
+        When there is no such file or folder.
     ValueError
-        When there are no roofs in it, or a later bwprof wrote it.
+        When it has no roofs, or another version of bwprof wrote it.
     """
     place = reader.find_recorded(path)
     if not place.exists():
@@ -176,13 +152,13 @@ def read(path: Path) -> Roofs:
         if not found:
             raise ValueError(f"{quote_text(path)}: there are no roofs in it")
     try:
-        return replace(Roofs.from_dict(dict(found)), source=str(path), checks=(), unconfirmed="")
+        return Roofs.from_dict(dict(found)).with_source(str(path))
     except ValueError as error:
         raise ValueError(f"{quote_text(path)}: {error}") from None
 
 
 def _exported(path: Path) -> dict[str, Any] | None:
-    """What `export`, or `store.save`, wrote there; None for a file of another kind."""
+    """Return the roofs of an exported or stored file; None for a file of another kind."""
     try:
         found = json.loads(read_text(path))
     except (ValueError, RecursionError):

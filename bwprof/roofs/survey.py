@@ -1,4 +1,4 @@
-"""Measuring roofs: the streams over size, where they bend most closely, and the best arithmetic rates."""
+"""Measure roofs: bandwidths of streams over size, with more sizes where they bend, and the best arithmetic rates."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import heapq
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -18,42 +17,28 @@ from bwprof.roofs import disturbance
 from bwprof.roofs.model import DEVIATION_LIMIT, Rate, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
-
 Poll = Callable[[], object] | None
-
 Cache = Literal["cold", "hot"]
-
 PRECISION = "fp32"
-
 SMALLEST_BYTES = 64 * 1024
 
-# A launch is cold by rotating over at most about this many buffer sets, past four times the cache; smaller streams
-# would need a flush before every sample, which costs more than the curve's lower end is worth.
+# A cold launch rotates over at most about this many buffer sets, past four times the cache; smaller streams would need
+# a flush before every sample, which takes too long.
 _MOST_SETS = 1024
-
 _CACHE_FACTOR = 4
-
-_MENDING = 3  # so many times as long, for one in doubt
-
+_MENDING = 3  # a point in doubt is sampled so many times as long
 _PRECISION_TARGET = 0.01
 
-# The first sizes are this factor apart. Between two of them the middle is measured next, and the halves of whichever
-# interval the straight line missed by most, until it misses by less than _BEND or the sizes are closer than _CLOSEST.
+# The first sizes are this factor apart. Then the middle of the interval with the largest error of linear interpolation
+# is measured, until the error is below _BEND or the sizes are closer than _CLOSEST.
 _STEP = 4.0
-
 _BEND = 0.004
-
 _CLOSEST = 1.04
-
 _RATE_SECONDS = 0.03
-
-_RATES_SHARE = 2.0  # rates are measured first when a deadline is further away than so many of the streams' budgets
-
+_RATES_SHARE = 2.0  # rates are measured if the deadline leaves so many of the streams' budgets
 _REST_SECONDS = 1.0
-
-_PRODUCT_SECONDS = 8e-3  # a product may take so long at the peak rate ...
-
-_PRODUCT_SIZE = 4096  # ... and has this size where no peak is known
+_PRODUCT_SECONDS = 8e-3  # of a product at the peak rate
+_PRODUCT_SIZE = 4096  # where no peak is known
 
 
 class SurveyTimeoutError(Exception):
@@ -61,7 +46,7 @@ class SurveyTimeoutError(Exception):
 
 
 def watch_deadline(deadline: float | None, poll: Poll) -> Callable[[], None]:
-    """`poll` that also raises OutOfTimeError at a deadline, a time.monotonic()."""
+    """Return `poll` with a SurveyTimeoutError at the deadline, a time.monotonic()."""
 
     def watch() -> None:
         if poll is not None:
@@ -79,36 +64,31 @@ def measure(
     deadline: float | None = None,
     poll: Poll = None,
 ) -> Roofs:
-    """Measure the arithmetic rates, then the streams, cold, for as long as the budget lasts.
+    """Measure the arithmetic rates, then the cold streams, for as long as the budget lasts.
 
-    Every stream gets its largest and its smallest size even when the budget is short. Streams or sizes that do not
-    fit into memory are left out; without any the roofs are empty and everything held against them is NaN.
+    Every stream gets its largest and smallest size even when the budget is short. Streams and sizes that do not fit
+    into memory are left out.
 
     Parameters
     ----------
     device : bwprof._core.Device
         An open device.
     budget_seconds : float, optional
-        For the streams; 6 s on a CPU and 1.9 s on a GPU when left out.
+        For the streams. Default: 6 s on a CPU, 1.9 s on a GPU.
     deadline : float, optional
-        A time.monotonic() after which nothing more is measured; the roofs are then not `complete`. When it comes before
-        both ends of every stream's curve are there, there are no points: a part of them would stand for mixes that it
-        does not know.
+        A time.monotonic() after which nothing is measured; the roofs are then not `complete`. Without both ends of
+        every curve there are no points at all: some would stand for mixes that were not measured.
     poll : callable, optional
         Called between batches; what it raises ends the measurement.
     """
-    budget = budget_seconds if budget_seconds is not None else _core.backend_facts(device.backend)["cold_streams_s"]
-    watch = watch_deadline(deadline, poll)
+    budget = _budget(device, "cold", budget_seconds)
     rates: tuple[Rate, ...] = ()
     complete = deadline is None or time.monotonic() + _RATES_SHARE * budget < deadline
-    if complete:  # else the streams need the time more
+    if complete:  # else the streams need the time
         rates = measure_rates(device, poll=poll)
-        _rest(device, poll)
-    with disturbance.watch_others(device.backend) as others:
-        survey = _Survey(device, "cold", budget, watch)
-        points = survey.points()
-    complete = complete and survey.complete
-    return replace(_blank(device), points=_beside(points, others), rates=rates, complete=complete)
+        _wait_for_full_clock(device, poll)
+    points, all_points = _measure_streams(device, "cold", budget, deadline, poll)
+    return replace(_blank(device), points=points, rates=rates, complete=complete and all_points)
 
 
 def measure_hot(
@@ -118,24 +98,30 @@ def measure_hot(
     deadline: float | None = None,
     poll: Poll = None,
 ) -> Roofs:
-    """The same for streams on one set of buffers, from sizes within the cache to four times the cache: no other roof.
+    """Measure streams on one set of buffers, up to four times the cache; arguments as for `measure`.
 
-    The budget is 1.8 s on a CPU and 0.9 s on a GPU when left out; the other arguments are those of `measure`.
+    The default budget is 1.8 s on a CPU and 0.9 s on a GPU.
     """
-    budget = budget_seconds if budget_seconds is not None else _core.backend_facts(device.backend)["hot_streams_s"]
+    points, complete = _measure_streams(device, "hot", _budget(device, "hot", budget_seconds), deadline, poll)
+    return replace(_blank(device), hot_points=points, complete=complete)
+
+
+def _budget(device: _core.Device, cache: Cache, seconds: float | None) -> float:
+    return float(_core.backend_facts(device.backend)[f"{cache}_streams_s"]) if seconds is None else seconds
+
+
+def _measure_streams(
+    device: _core.Device, cache: Cache, budget: float, deadline: float | None, poll: Poll
+) -> tuple[tuple[RoofPoint, ...], bool]:
+    """Return the points, with the share of other processes, and whether the survey is complete."""
     with disturbance.watch_others(device.backend) as others:
-        survey = _Survey(device, "hot", budget, watch_deadline(deadline, poll))
+        survey = _Survey(device, cache, budget, watch_deadline(deadline, poll))
         points = survey.points()
-    return replace(_blank(device), hot_points=_beside(points, others), complete=survey.complete)
+    return tuple(replace(point, others_share=others.share) for point in points), survey.complete
 
 
-def _beside(points: tuple[RoofPoint, ...], others: disturbance.Others) -> tuple[RoofPoint, ...]:
-    """The points with what other processes took while all of them were measured."""
-    return tuple(replace(point, others_share=others.share) for point in points)
-
-
-def _rest(device: _core.Device, poll: Poll) -> None:
-    """Wait until the clock is no longer held down: products at full power would leave that to the streams."""
+def _wait_for_full_clock(device: _core.Device, poll: Poll) -> None:
+    """Wait, for a while, until the clock is no longer held down: products at full power may have heated the device."""
     deadline = time.monotonic() + _REST_SECONDS
     while time.monotonic() < deadline and device.conditions()["throttle"] not in ("", "none"):
         if poll is not None:
@@ -158,12 +144,12 @@ def _blank(device: _core.Device) -> Roofs:
 
 
 def list_streams() -> list[dict[str, Any]]:
-    """The operations that roofs are made of."""
+    """Return the operations that roofs are made of."""
     return [operation for operation in _core.operations() if operation["is_stream"]]
 
 
 def coarse_sizes(smallest_bytes: int, largest_bytes: int) -> list[int]:
-    """The first sizes to measure, in an order that makes every prefix a useful curve: ends first, then the gaps."""
+    """Return the first sizes, ordered so that every prefix is a useful curve: the ends, then middles of gaps."""
     smallest = min(smallest_bytes, largest_bytes)
     count = max(1, round(math.log(largest_bytes / smallest, _STEP)))
     grid = [round(smallest * (largest_bytes / smallest) ** (step / count)) for step in range(count + 1)]
@@ -179,7 +165,7 @@ def coarse_sizes(smallest_bytes: int, largest_bytes: int) -> list[int]:
 
 
 class _Survey:
-    """The curves of all streams within a time budget."""
+    """Measure the curves of all streams within a time budget."""
 
     def __init__(self, device: _core.Device, cache: Cache, budget_seconds: float, poll: Poll) -> None:
         self._device, self._cache, self._poll = device, cache, poll
@@ -187,18 +173,18 @@ class _Survey:
         self._deadline = time.monotonic() + budget_seconds
         self._streams = {stream["name"]: stream for stream in list_streams()}
         self._found: dict[str, dict[int, RoofPoint]] = {name: {} for name in self._streams}
-        self._owed = 0  # points that are still to come whatever the time
+        self._required = 0  # points that are still measured whatever the time
         self.complete = True
 
     def points(self) -> tuple[RoofPoint, ...]:
-        """Measure; without both ends of every curve there are none."""
+        """Measure and return the points; none without both ends of every curve."""
         try:
             self._coarse()
             self._mend()
             self._refine()
         except SurveyTimeoutError:
             self.complete = False
-            if self._owed:
+            if self._required:
                 _log.warning("no time for the roofs: rows are not held against any")
                 return ()
         found = tuple(point for curve in self._found.values() for _, point in sorted(curve.items()))
@@ -221,16 +207,16 @@ class _Survey:
     def _coarse(self) -> None:
         plan = [(name, size) for size in coarse_sizes(*self._limits()) for name in self._streams]
         for number, (name, size) in enumerate(plan):
-            self._owed = max(0, 2 * len(self._streams) - number)
-            if self._left() <= 0 and not self._owed:
+            self._required = max(0, 2 * len(self._streams) - number)
+            if self._left() <= 0 and not self._required:
                 return
             if self._poll is not None:
                 self._poll()
             self._take(name, size, self._left() / (len(plan) - number) / 3)
-        self._owed = 0
+        self._required = 0
 
     def _mend(self) -> None:
-        """Points in doubt once more: a few good ones are worth more than many that nobody should rely on."""
+        """Measure points in doubt once more, the largest first."""
         doubted = [(name, point) for name, curve in self._found.items() for point in curve.values() if point.doubt]
         for name, point in sorted(doubted, key=lambda found: -found[1].total_bytes):
             if self._left() <= 0:
@@ -238,7 +224,7 @@ class _Survey:
             self._found[name][point.total_bytes] = self._longer(name, point, point.total_bytes, self._point_seconds())
 
     def _refine(self) -> None:
-        """The middle of every interval, worst first; 1 stands for not yet known."""
+        """Measure the middles of intervals, the largest error first; 1 stands for an unknown error."""
         todo = [
             (-1.0, -high / low, name, low, high)
             for name, curve in self._found.items()
@@ -254,28 +240,28 @@ class _Survey:
                 continue
             at_low, at_high = self._found[name][low], self._found[name][high]
             weight = (middle.total_bytes - low) / (high - low)
-            missed = abs(at_low.seconds + weight * (at_high.seconds - at_low.seconds) - middle.seconds) / middle.seconds
-            if missed < _BEND:
+            error = abs(at_low.seconds + weight * (at_high.seconds - at_low.seconds) - middle.seconds) / middle.seconds
+            if error < _BEND:
                 continue
-            # A smooth curve's halves are missed by a quarter as much, a step by just as much: something between.
+            # The halves of a smooth curve have a quarter of the error, those of a step all of it: half is in between.
             for part in ((low, middle.total_bytes), (middle.total_bytes, high)):
-                heapq.heappush(todo, (-missed / 2, -part[1] / part[0], name, *part))
+                heapq.heappush(todo, (-error / 2, -part[1] / part[0], name, *part))
 
     def _take(self, name: str, size: int, share_seconds: float) -> RoofPoint | None:
-        """One point; one that is in doubt gets a second, longer try while there is time."""
+        """Measure a point; one in doubt is measured longer while there is time."""
         most = self._point_seconds()
         seconds = max(min(0.01, most), min(most, share_seconds))
-        begun = time.monotonic()
+        start = time.monotonic()
         point = measure_point(self._device, self._streams[name], size, seconds, cache=self._cache, poll=self._poll)
-        spent = time.monotonic() - begun
-        if point is not None and point.doubt and self._left() > (self._owed + 2) * spent:
+        spent = time.monotonic() - start
+        if point is not None and point.doubt and self._left() > (self._required + 2) * spent:
             point = self._longer(name, point, size, seconds)
         if point is not None:
             self._found[name][point.total_bytes] = point
         return point
 
     def _longer(self, name: str, point: RoofPoint, size: int, seconds: float) -> RoofPoint:
-        """A point in doubt, or a better one of a longer try."""
+        """Measure a point in doubt for longer; return the better of both."""
         again = measure_point(
             self._device, self._streams[name], size, _MENDING * seconds, cache=self._cache, poll=self._poll
         )
@@ -286,19 +272,20 @@ class _Survey:
 
 
 def point_seconds(backend: str, cache: Cache) -> float:
-    """How long a point is sampled at most."""
+    """Return the most seconds of sampling of a point."""
     return float(_core.backend_facts(backend)[f"{cache}_point_s"])
 
 
 def choose_better(one: RoofPoint, other: RoofPoint | None) -> RoofPoint:
-    """The quicker of two measurements of a point: nothing makes a stream too quick. One without doubt may be slower by
-    as much as two measurements may differ.
+    """Return the faster of two measurements of a point, since nothing makes a stream too fast.
+
+    One without doubt may be slower by as much as two measurements may differ.
     """
     if other is None:
         return one
-    quick, slow = sorted((one, other), key=lambda point: point.seconds)
-    near = slow.seconds <= quick.seconds * (1 + DEVIATION_LIMIT)
-    return slow if near and quick.doubt and not slow.doubt else quick
+    fast, slow = sorted((one, other), key=lambda point: point.seconds)
+    near = slow.seconds <= fast.seconds * (1 + DEVIATION_LIMIT)
+    return slow if near and fast.doubt and not slow.doubt else fast
 
 
 def measure_point(
@@ -310,75 +297,75 @@ def measure_point(
     cache: Cache = "cold",
     poll: Poll = None,
 ) -> RoofPoint | None:
-    """A stream whose operands together have about `total_bytes`; None when it cannot be measured."""
+    """Measure a stream whose operands together have about `total_bytes`; None when it cannot be measured."""
     (param,) = (param["name"] for param in stream["params"])
-    per_element = _core.cost(stream["name"], PRECISION, {param: 1024})
-    moved = per_element["bytes_read"] + per_element["bytes_written"]
-    elements = max(1, round(total_bytes * 1024 / moved))
-    with _left_out(f"roof {stream['name']} at {total_bytes} bytes"):
-        with _core.Case(device, stream["name"], PRECISION, {param: elements}) as case:
+    unit = _core.cost(stream["name"], PRECISION, {param: 1024})
+    elements = max(1, round(total_bytes * 1024 / (unit["bytes_read"] + unit["bytes_written"])))
+    what = f"roof {stream['name']} at {total_bytes} bytes"
+    measured = _measure_case(device, stream["name"], PRECISION, {param: elements}, cache, seconds, what, poll)
+    if measured is None:
+        return None
+    result, cost, _ = measured
+    total = cost["bytes_read"] + cost["bytes_written"]
+    median = result["median_ns"]
+    uncertainty = max(result["hi_ns"] - median, median - result["lo_ns"]) / median
+    point = RoofPoint(
+        stream=stream["name"],
+        read_fraction=cost["bytes_read"] / total,
+        total_bytes=total,
+        seconds=median / 1e9,
+        uncertainty=min(uncertainty, 1.0),  # too few samples have an infinite interval, which JSON lacks
+        noise=result["noise"],
+        throttle=result["conditions"]["throttle"].replace("none", ""),
+        disturbance="; ".join(disturbance.describe_disturbances(result)),
+    )
+    return replace(point, seconds=result["min_ns"] / 1e9) if cache == "hot" or point.doubt else point
+
+
+def _measure_case(
+    device: _core.Device,
+    operation: str,
+    precision: str,
+    params: dict[str, int],
+    cache: Cache,
+    seconds: float,
+    what: str,
+    poll: Poll,
+) -> tuple[dict[str, Any], dict[str, int], str] | None:
+    """Measure a case; return result, cost and variant, or None, logged, where the device cannot."""
+    try:
+        with _core.Case(device, operation, precision, params) as case:
             if not case.memory_needed(cache)["fits"]:
                 return None
             result = case.measure(
                 cache=cache, max_seconds=seconds, precision_target=_PRECISION_TARGET, verify_budget_s=0.0, poll=poll
             )
-            cost = case.cost
-        if not result["verified"] or not result["median_ns"] > 0:
-            _log.warning("roof %s at %d bytes left out: %s", stream["name"], total_bytes, result["reason"])
-            return None
-        total = cost["bytes_read"] + cost["bytes_written"]
-        point = RoofPoint(
-            stream=stream["name"],
-            read_fraction=cost["bytes_read"] / total,
-            total_bytes=total,
-            seconds=result["median_ns"] / 1e9,
-            uncertainty=_uncertainty(result),
-            noise=result["noise"],
-            throttle=result["conditions"]["throttle"].replace("none", ""),
-            disturbance="; ".join(disturbance.describe_disturbances(result)),
-        )
-        return replace(point, seconds=result["min_ns"] / 1e9) if cache == "hot" or point.doubt else point
-    return None
-
-
-def _uncertainty(result: dict[str, Any]) -> float:
-    median = result["median_ns"]
-    widest: float = max(result["hi_ns"] - median, median - result["lo_ns"]) / median
-    return min(widest, 1.0)  # too few samples give an infinite interval, which JSON does not have
-
-
-@contextmanager
-def _left_out(what: str) -> Iterator[None]:
-    """What this device cannot measure, or has no memory for, is left out, not an error."""
-    try:
-        yield
+            measured = result, case.cost, case.variant
     except (_core.UnsupportedError, _core.UnavailableError, MemoryError) as error:
         _log.info("%s left out: %s", what, error)
+        return None
+    if not result["verified"] or not min(result["median_ns"], result["min_ns"]) > 0:
+        _log.warning("%s left out: %s", what, result["reason"])
+        return None
+    return measured
 
 
 def measure_rates(device: _core.Device, *, poll: Poll = None) -> tuple[Rate, ...]:
-    """The best rate of a large square matrix product, per precision that the device has.
-
-    The operation is the registry's product on the device's own choice of variant (a library where there is one). Its
-    size is the largest power of two whose product takes at most 8 ms at the peak rate.
-    """
+    """Measure the rate of a large square matrix product for each precision of the device, on its default variant."""
     peaks = device.facts()["peak_tflops"]
-    compute = {known["name"]: known["compute"] for known in _core.precisions()}
-    found = []
-    for operation in _core.operations():
-        if not operation["is_product"]:
-            continue
-        for precision in operation["precisions"]:
-            if compute[precision] != precision:  # its products are another precision's
-                continue
-            rate = _measure_rate(device, operation, precision, peaks.get(precision, math.nan), poll)
-            if rate is not None:
-                found.append(rate)
-    return tuple(found)
+    compute = {precision["name"]: precision["compute"] for precision in _core.precisions()}
+    rates = [
+        _measure_rate(device, operation, precision, peaks.get(precision, math.nan), poll)
+        for operation in _core.operations()
+        if operation["is_product"]
+        for precision in operation["precisions"]
+        if compute[precision] == precision  # else its products are another precision's
+    ]
+    return tuple(rate for rate in rates if rate is not None)
 
 
 def product_size(peak_tflops: float) -> int:
-    """The largest power of two n whose 2 n^3 FLOP take at most 8 ms at a rate; 4096 where that is unknown.
+    """Return the largest power of two n whose 2 n^3 FLOP take at most 8 ms at a rate; 4096 where it is unknown.
 
     Examples
     --------
@@ -395,29 +382,19 @@ def _measure_rate(
 ) -> Rate | None:
     size = product_size(peak_tflops)
     params = {param["name"]: size for param in operation["params"] if param["unit"]}
-    with _left_out(f"{precision} rate"):
-        with _core.Case(device, operation["name"], precision, params) as case:
-            if not case.memory_needed("hot")["fits"]:
-                return None
-            # Hot: a product this large is no matter of where its operands are, and one set is made in less time.
-            result = case.measure(
-                cache="hot",
-                max_seconds=_RATE_SECONDS,
-                precision_target=_PRECISION_TARGET,
-                verify_budget_s=0.0,
-                poll=poll,
-            )
-            flops, variant = case.cost["flops"], case.variant
-        if not result["verified"] or not result["min_ns"] > 0:
-            _log.warning("%s rate left out: %s", precision, result["reason"])
-            return None
-        return Rate(
-            precision=precision,
-            operation=operation["name"],
-            variant=variant,
-            size=size,
-            tflops=flops / result["min_ns"] / 1e3,
-            median_tflops=flops / result["median_ns"] / 1e3,
-            noise=result["noise"],
-        )
-    return None
+    # Hot: the cache does not matter to a product of this size, and one set of buffers is made sooner.
+    measured = _measure_case(
+        device, operation["name"], precision, params, "hot", _RATE_SECONDS, f"{precision} rate", poll
+    )
+    if measured is None:
+        return None
+    result, cost, variant = measured
+    return Rate(
+        precision=precision,
+        operation=operation["name"],
+        variant=variant,
+        size=size,
+        tflops=cost["flops"] / result["min_ns"] / 1e3,
+        median_tflops=cost["flops"] / result["median_ns"] / 1e3,
+        noise=result["noise"],
+    )

@@ -1,4 +1,4 @@
-"""The Python function's run: in this process, into a frame."""
+"""Run a sweep in this process and return its rows as a frame."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ ProgressArgument = bool | Callable[[int, int, Row], object] | None
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a run in this process goes, whatever it measures: what limits it, what its rows are held against, where they
-    go, and who is told. See `bwprof.sweep`.
+    """The options of a run in this process: limits, roofs, output, progress. See `bwprof.sweep`.
 
     Raises
     ------
     TypeError, ValueError
-        For what none of them can be, and for two that contradict each other.
+        For a value out of range, and for two options that contradict each other.
     """
 
     max_total_seconds: float | None = None
@@ -69,10 +68,8 @@ class RunOptions:
             object.__setattr__(self, "max_total_seconds", parse_seconds(self.max_total_seconds, "max_total_seconds"))
 
     def _check_trace(self, target: Path) -> None:
-        """What would keep it from being written, before anything is measured."""
-        if has_content(target) and not self.force:
-            said = "exists already: name another file, or replace it with force=True"
-            raise FileExistsError(errno.EEXIST, said, str(target))
+        """Raise before anything is measured where the trace could not be written."""
+        _check_new(target, force=self.force)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder", str(target))
         if self.output is not None and os.path.realpath(target) == os.path.realpath(parse_path(self.output, "output")):
@@ -85,20 +82,20 @@ class DeviceLostError(Exception):
     """Only a new process can use the device again."""
 
 
-def run_sweep(request: plan.SweepRequest, how: RunOptions) -> pd.DataFrame:
-    """Measure what was asked for; see `bwprof.sweep`."""
+def run_sweep(request: plan.SweepRequest, options: RunOptions) -> pd.DataFrame:
+    """Measure a request; see `bwprof.sweep`."""
     started = time.monotonic()
     choices = hardware.choose_devices(request.backend, request.device)
-    made = plan.make_plans(request, choices)
-    choice, first = made[0]
-    run_data = metadata.describe_run(environment.new_run_id(), first, choice, None, how.roofs)
-    limits = TimeBudget(first.target_seconds, how.max_total_seconds, started, max_seconds=first.max_seconds)
+    plans = plan.make_plans(request, choices)
+    choice, first = plans[0]
+    run_data = metadata.describe_run(environment.new_run_id(), first, choice, None, options.roofs)
+    limits = TimeBudget(first.target_seconds, options.max_total_seconds, started, max_seconds=first.max_seconds)
     return measure_devices(
-        metadata.make_parts(made, run_data),
-        lambda one: LocalExecutor(one.backend, one.index, nvtx=how.nvtx),
+        metadata.make_parts(plans, run_data),
+        lambda choice: LocalExecutor(choice.backend, choice.index, nvtx=options.nvtx),
         run_data,
         limits,
-        how,
+        options,
     )
 
 
@@ -107,13 +104,13 @@ def measure_device(
     executor: Executor[T],
     run_data: dict[str, Any],
     limits: TimeBudget,
-    how: RunOptions,
-    settle: Finisher = finish_nothing,
+    options: RunOptions,
+    finish: Finisher = finish_nothing,
 ) -> pd.DataFrame:
-    """Measure all of them on one device; see `parts_into_frame`."""
+    """Measure items on one device; see `measure_devices`."""
     choice = Choice(run_data["backend"], run_data["device_index"], run_data["device"], "", "")
     return measure_devices(
-        [DevicePart(choice, items, run_data)], lambda _choice: executor, run_data, limits, how, settle
+        [DevicePart(choice, items, run_data)], lambda _choice: executor, run_data, limits, options, finish
     )
 
 
@@ -122,14 +119,14 @@ def measure_devices(
     executor_of: Callable[[Choice], Executor[T]],
     run_data: dict[str, Any],
     limits: TimeBudget,
-    how: RunOptions,
-    settle: Finisher = finish_nothing,
+    options: RunOptions,
+    finish: Finisher = finish_nothing,
 ) -> pd.DataFrame:
-    """Measure all of them, with executors that are closed afterwards; the rows, which are in `output` as well."""
-    store = _store_of(run_data, how.output, force=how.force)
-    wanted = how.progress
-    progress = Timeline(CallbackProgress(wanted) if callable(wanted) else choose_progress(quiet=not wanted))
-    with _keeping_rows(store, progress), _keeping_trace(progress, store, how.trace):
+    """Measure all parts; return their rows, which are in `output` as well. Executors are closed afterwards."""
+    store = _make_store(run_data, options.output, force=options.force)
+    choice = options.progress
+    progress = Timeline(CallbackProgress(choice) if callable(choice) else choose_progress(quiet=not choice))
+    with _finish_files(store, progress), _write_trace(progress, store, options.trace):
         try:
             metadata.measure_parts(
                 parts,
@@ -137,26 +134,25 @@ def measure_devices(
                 store,
                 limits=limits,
                 progress=progress,
-                given=how.roofs,
-                recalibrate=how.recalibrate,
-                labels=how.labels,
+                roofs=options.roofs,
+                recalibrate=options.recalibrate,
+                labels=options.labels,
                 after=_stop_when_lost,
             )
         finally:
-            settle(store)
-    return _frame_of(store)
+            finish(store)
+    return _make_frame(store)
 
 
-def _frame_of(store: Store) -> pd.DataFrame:
-    """A run's rows so far."""
+def _make_frame(store: Store) -> pd.DataFrame:
     from bwprof.results import frame as frames
 
     return frames.from_rows(store.rows, store.run, store.samples)
 
 
 @contextmanager
-def _keeping_rows(store: Store, progress: SilentProgress) -> Iterator[None]:
-    """Around a run: its files are finished however it ends, and what ends it early has the finished rows as `frame`."""
+def _finish_files(store: Store, progress: SilentProgress) -> Iterator[None]:
+    """Finish a run's files however it ends; an exception gets the finished rows as its `frame`."""
     ending: BaseException | None = None
     try:
         try:
@@ -174,18 +170,18 @@ def _keeping_rows(store: Store, progress: SilentProgress) -> Iterator[None]:
         else:
             ending.add_note(f"beside that, results could not be written: {error}")
     if isinstance(ending, DeviceLostError):
-        raise SweepError(str(ending), _frame_of(store)) from None
+        raise SweepError(str(ending), _make_frame(store)) from None
     if ending is None:
         return
-    kept = attach_frame(ending, _frame_of(store))
-    if kept is ending:
+    raised = attach_frame(ending, _make_frame(store))
+    if raised is ending:
         raise ending
-    raise kept from ending
+    raise raised from ending
 
 
 @contextmanager
-def _keeping_trace(timeline: Timeline, store: Store, target: str | PathLike[str] | None) -> Iterator[None]:
-    """Around a run: its trace is written however it ends."""
+def _write_trace(timeline: Timeline, store: Store, target: str | PathLike[str] | None) -> Iterator[None]:
+    """Write a run's trace however it ends."""
     try:
         yield
     finally:
@@ -194,15 +190,21 @@ def _keeping_trace(timeline: Timeline, store: Store, target: str | PathLike[str]
 
 
 def _stop_when_lost(outcome: Outcome) -> None:
-    """DeviceLostError after a row that cost the device."""
+    """Raise DeviceLostError after a row that lost the device."""
     if outcome.fatal:
         row = outcome.row
         cause = row["counters_status"] if row["status"] == "ok" else row["reason"]
         raise DeviceLostError(f"the device is lost, only a new process can use it again: {cause}")
 
 
-def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, force: bool) -> Store:
-    """Where a run's rows go: memory, and the file that was named; `force` replaces one that holds something."""
+def _check_new(path: Path, *, force: bool) -> None:
+    if has_content(path) and not force:
+        message = "exists already: name another file, or replace it with force=True"
+        raise FileExistsError(errno.EEXIST, message, str(path))
+
+
+def _make_store(run_data: dict[str, Any], output: str | PathLike[str] | None, *, force: bool) -> Store:
+    """Return the store of a run's rows: memory, and the output file."""
     if output is None:
         return Store(run_data)
     try:
@@ -212,7 +214,5 @@ def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, f
     ending = path.suffix.lower()
     if ending not in (".csv", ".json"):
         raise ValueError(f"output is {repr_short(str(output))}: a file ending in .csv or .json is needed")
-    if not force and has_content(path):
-        said = "exists already: name another file, or replace it with force=True"
-        raise FileExistsError(errno.EEXIST, said, str(path))
+    _check_new(path, force=force)
     return Store(run_data, csv_targets=[path]) if ending == ".csv" else Store(run_data, json_targets=[path])

@@ -1,4 +1,4 @@
-"""Sweeps over a caller's function: the product of its parameters' lists, one row each."""
+"""Sweep over a caller's function: a row for each combination of its parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bwprof.measuring.callables import check_finished, name_callable, wrap_with_
 from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.function import WORK, Subject
 from bwprof.measuring.operation import DEFAULT_REL_CI
-from bwprof.measuring.row import Context, Outcome, make_failed
+from bwprof.measuring.row import Context, Outcome, make_failed_by
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import Roofs, RoofsArgument
 from bwprof.roofs.obtain import RoofRequest
@@ -29,35 +29,35 @@ from bwprof.runs.plan import format_label, iterate_points
 if TYPE_CHECKING:
     import pandas as pd
 
-OPTIONS = (*WORK, "stream", "sets", "name", "check", "roof_threads")  # of a sweep over a function alone
+OPTIONS = (*WORK, "stream", "sets", "name", "check", "roof_threads")  # only of sweeps over a function
 
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """What was asked for."""
+    """A function, its parameters and the options of the sweep."""
 
     function: Callable[..., object]
     axes: dict[str, tuple[Any, ...]]
-    options: dict[str, Any]  # of Subject, work included
+    options: dict[str, Any]  # of Subject
     caches: tuple[str, ...]
     backend: str | None
     device: hardware.Device
-    known: tuple[str, ...]  # every option's name: a parameter that is nearly one is a slip
-    grid: frozenset[str] = frozenset()  # parameters that were named as such, and may be called anything
+    known: tuple[str, ...]  # names of all options, to find misspelt ones
+    grid: frozenset[str] = frozenset()  # parameters of grid=, which may have any name
     rel_ci: float | None = None
     max_seconds: float | None = None
 
 
-def sweep_callable(request: CallRequest, how: RunOptions) -> pd.DataFrame:
-    """Measure every point; see `bwprof.sweep`."""
+def sweep_callable(request: CallRequest, options: RunOptions) -> pd.DataFrame:
+    """Measure every combination; see `bwprof.sweep`."""
     limits = TimeBudget(
         None,
-        how.max_total_seconds,
+        options.max_total_seconds,
         time.monotonic(),
         option="max_total_seconds",
         max_seconds=request.max_seconds,
     )
-    _check_axes(request, how.labels)
+    _check_axes(request, options.labels)
     _check_options(request)
     choice = hardware.choose_current(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
@@ -65,15 +65,15 @@ def sweep_callable(request: CallRequest, how: RunOptions) -> pd.DataFrame:
     run_data = metadata.describe(environment.new_run_id(), choice, None)
     return api.measure_device(
         [CallPoint(request, params, cache) for params in iterate_points(request.axes) for cache in request.caches],
-        CallExecutor(choice, request, run_data["run_id"], how, limits),
+        CallExecutor(choice, request, run_data["run_id"], options, limits),
         run_data,
         limits,
-        replace(how, roofs="auto" if how.roofs else False, labels={}),  # which ones, the executor knows
+        replace(options, roofs="auto" if options.roofs else False, labels={}),  # the executor has the others
     )
 
 
 def _check_axes(request: CallRequest, labels: Mapping[str, Any]) -> None:
-    """ValueError or TypeError for parameters that the function does not take, or whose columns cannot hold them."""
+    """Raise ValueError or TypeError for parameters that the function or their columns cannot take."""
     for name, value in labels.items():
         functions.check_label(name, value)
         if name in request.axes:
@@ -93,20 +93,20 @@ def _check_axes(request: CallRequest, labels: Mapping[str, Any]) -> None:
     try:
         signature.bind(**dict.fromkeys(request.axes))
     except TypeError as error:
-        given = ", ".join(request.axes) or "nothing"
-        raise TypeError(f"{name_callable(request.function)} cannot be called with {given}: {error}") from None
+        names = ", ".join(request.axes) or "nothing"
+        raise TypeError(f"{name_callable(request.function)} cannot be called with {names}: {error}") from None
 
 
 def _check_options(request: CallRequest) -> None:
-    """ValueError or TypeError for options that no point could be measured with."""
-    asked = request.options.items()
-    options = {name: value for name, value in asked if name != "name" and not (name in WORK and callable(value))}
+    """Raise ValueError or TypeError for options that suit no call; functions of the arguments are checked later."""
+    options = {name: value for name, value in request.options.items() if not (name in WORK and callable(value))}
+    options.pop("name", None)
     Subject(request.function, request.options.get("name") or name_callable(request.function), **options)
 
 
 @dataclass(frozen=True, slots=True)
 class CallPoint:
-    """One call to measure: the function with its arguments."""
+    """A call to measure: the function with its arguments."""
 
     request: CallRequest
     params: dict[str, Any]
@@ -115,24 +115,23 @@ class CallPoint:
 
     @property
     def title(self) -> str:
-        """For progress lines: the arguments."""
+        """The arguments, for progress lines."""
         return " ".join(f"{name}={value}" for name, value in self.params.items())
 
-    def _named(self) -> dict[str, Any]:
-        """What `Subject` is told whatever is called: the row's name, precision and labels."""
+    def _name_row(self) -> dict[str, Any]:
+        """Return the options of `Subject` that name the row."""
         labels = {name: format_label(value) for name, value in self.params.items()}
         precision = str(labels.pop("precision", ""))
         name = self.request.options.get("name") or name_callable(self.request.function)
         return {"name": name, "precision": precision, "cache": self.cache, "labels": labels}
 
     def blank_row(self, context: Context) -> RowDict:
-        """The row before anything has run."""
-        return functions.blank_row(Subject(self.request.function, **self._named()), context)
+        return functions.blank_row(Subject(self.request.function, **self._name_row()), context)
 
     def subject(self, *, on_host: bool) -> Subject:
-        """What is measured: what the function returns for the arguments, if that is callable, else the call itself."""
-        options = dict(self.request.options) | self._named()
-        for work in WORK:  # a number, or a function of the arguments
+        """Return what to measure: the callable that the function returns for the arguments, or the call itself."""
+        options = dict(self.request.options) | self._name_row()
+        for work in WORK:  # a number or a function
             if callable(options.get(work)):
                 options[work] = options[work](**self.params)
         if callable(options.get("check")):
@@ -141,64 +140,64 @@ class CallPoint:
         def call() -> object:
             return self.request.function(**self.params)
 
-        made = call()
-        check_finished(made, options["name"])
-        function: Callable[..., object] = made if callable(made) else call
+        result = call()
+        check_finished(result, options["name"])
+        function: Callable[..., object] = result if callable(result) else call
         if function is call and options.get("sets") is not None:
             raise TypeError(f"with sets= {options['name']} must return a function that takes a set's number")
         if function is call and on_host:
-            return Subject(wrap_with_wait(call, made, options["name"]), tried=True, **options)
+            return Subject(wrap_with_wait(call, result, options["name"]), tried=True, **options)
         return Subject(function, tried=function is call, **options)
 
 
 class CallExecutor:
-    """An executor of points, in this process; the device is the thread's current one from `open` to `close`."""
+    """Measure points in this process; the device is the thread's current one from `open` to `close`."""
 
-    def __init__(self, choice: Choice, request: CallRequest, run_id: str, how: RunOptions, limits: TimeBudget) -> None:
-        self._choice, self._request, self._run_id, self._how, self._limits = choice, request, run_id, how, limits
+    def __init__(
+        self, choice: Choice, request: CallRequest, run_id: str, options: RunOptions, limits: TimeBudget
+    ) -> None:
+        self._choice, self._request, self._run_id = choice, request, run_id
+        self._options, self._limits = options, limits
         self._threads = request.options.get("roof_threads")
         self._opened = ExitStack()
         self._device: _core.Device | None = None
         self._contexts: Contexts | None = None
 
-    def open(self, deadline: float | None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
-        """The device's facts."""
-        where = hardware.borrow_current(self._choice.backend, self._choice.index)
-        _, self._device = self._opened.enter_context(where)
-        self._contexts = self._made(False)
+    def open(self, deadline: float | None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be interrupted
+        opening = hardware.borrow_current(self._choice.backend, self._choice.index)
+        _, self._device = self._opened.enter_context(opening)
+        self._contexts = self._make_contexts(False)
         check_threads(self._threads, self._contexts.threads)
         return hardware.device_facts(self._device)
 
-    def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - asked for anew
-        """The roofs of as many threads as rows are held against; those of one may follow when a call asks for it."""
-        self._contexts = self._made(self._how.roofs, recalibrate=wanted.recalibrate)
+    def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - read again below
+        self._contexts = self._make_contexts(self._options.roofs, recalibrate=request.recalibrate)
         return self._contexts.of(self._threads).roofs
 
-    def _made(self, given: RoofsArgument, *, recalibrate: bool = False) -> Contexts:
+    def _make_contexts(self, roofs: RoofsArgument, *, recalibrate: bool = False) -> Contexts:
         assert self._device is not None
-        caches, half = self._request.caches, self._limits.half
         return Contexts(
             self._run_id,
             self._device,
-            given,
-            caches,
+            roofs,
+            self._request.caches,
             recalibrate=recalibrate,
-            deadline=half,
-            labels=self._how.labels,
+            deadline=self._limits.half,
+            labels=self._options.labels,
         )
 
     def set_context(self, context: Context) -> None:
-        """Nothing: each row has the context of the threads that it is held against."""
+        """Do nothing: each row has the context of its threads."""
 
     def measure(self, point: CallPoint, max_seconds: float, deadline: float | None, /) -> Outcome:
-        """One point. What goes wrong in it becomes a failed row; only Ctrl-C and the like end the sweep."""
+        """Measure a point; an error becomes a failed row."""
         assert self._device is not None
         assert self._contexts is not None
         context = self._contexts.of(self._threads)
         row = point.blank_row(context)
         try:
             subject = point.subject(on_host=bool(_core.backend_facts(self._device.backend)["runs_on_host"]))
-            row = functions.blank_row(subject, context)  # which knows the bytes, too
+            row = functions.blank_row(subject, context)  # now with the bytes
             return functions.measure_on(
                 self._device,
                 subject,
@@ -207,12 +206,8 @@ class CallExecutor:
                 rel_ci=self._request.rel_ci or DEFAULT_REL_CI,
                 deadline=deadline,
             )
-        except (_core.UnsupportedError, MemoryError) as error:
-            return make_failed(row, "skipped", str(error) or "out of memory")
         except Exception as error:
-            fatal = bool(getattr(error, "fatal", False))
-            return make_failed(row, "failed", f"{type(error).__name__}: {error}", fatal=fatal)
+            return make_failed_by(error, row)
 
     def close(self) -> None:
-        """Give the device back."""
         self._opened.close()

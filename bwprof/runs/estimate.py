@@ -1,4 +1,4 @@
-"""How long cases take, before anything runs: from their bytes and FLOPs, and from what is known of the device."""
+"""Estimate how long cases take before anything runs: from their bytes, their FLOPs and the device's peaks."""
 
 from __future__ import annotations
 
@@ -12,37 +12,30 @@ from bwprof.roofs import store
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 
-_FILL_SHARE = 0.1  # generating and checking inputs goes at about this share of the memory's speed
+AGAIN_SHARE = 0.25  # second tries take this share of the cases' time
 
-_LAUNCHES = 10
-
-_START_SECONDS = 2.0  # of processes that start, and of the picture
-
-_WARM_UP = 1.3  # of a case's sampling, the warm-up included
-
-_RATES_SECONDS, _CHECK_SECONDS = 1.0, 0.5  # of measuring arithmetic rates, and of looking at stored roofs
-
-AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
-
-_SOON = DEFAULT_CASE_SECONDS / 4  # of sampling, where a case settles
-
-# A case is ended when it takes this much longer than it should: a slow kernel is no hanging one.
+# A case is ended when it takes this much longer than estimated: a slow kernel does not hang.
 LIMIT_SECONDS = 600.0
-
 LIMIT_FACTOR = 50.0
+_FILL_SHARE = 0.1  # inputs are made and checked at about this share of the memory's speed
+_LAUNCHES = 10
+_START_SECONDS = 2.0  # to start processes, and to draw the picture
+_WARM_UP = 1.3  # sampling with its warm-up, over sampling
+_RATES_SECONDS, _CHECK_SECONDS = 1.0, 0.5  # to measure arithmetic rates; to check stored roofs
+_EARLY_SECONDS = DEFAULT_CASE_SECONDS / 4  # sampling of a case that converges early
 
 
 def estimate_launch(work: Mapping[str, int], precision: str, facts: Mapping[str, Any], backend: str) -> float:
-    """Seconds of one launch at the device's best."""
+    """Return the seconds of one launch at the device's best."""
     seconds = (work["algorithmic_bytes_read"] + work["algorithmic_bytes_written"]) / _gb_s(facts, backend) / 1e9
     rate = facts.get("peak_tflops", {}).get(precision, math.nan)
     return max(seconds, work["flops"] / rate / 1e12) if rate > 0 else seconds
 
 
 def estimate_case(
-    launch: float, memory_bytes: int, facts: Mapping[str, Any], backend: str, sampling: float = _SOON
+    launch: float, memory_bytes: int, facts: Mapping[str, Any], backend: str, sampling: float = _EARLY_SECONDS
 ) -> float:
-    """Seconds of a case: its inputs made and checked, its launches warmed up and sampled for so long at least."""
+    """Return the seconds of a case: make and check inputs, warm up, sample for `sampling` seconds at least."""
     fill = memory_bytes / _gb_s(facts, backend) / 1e9 / _FILL_SHARE
     return fill + max(_LAUNCHES * launch, _WARM_UP * sampling)
 
@@ -50,41 +43,49 @@ def estimate_case(
 def estimate_cases(
     specs: Sequence[Spec], facts: Mapping[str, Any], backend: str, target: float | None, most: float | None
 ) -> tuple[float, float]:
-    """Seconds of a run's cases when all settle soon, and when none does: `target` for all of them, sampled for `most`
-    each (None: as long as a run does).
+    """Return the seconds of a run's cases when all converge early, and when none does.
+
+    `target` is the run's time for all cases, `most` the sampling of each (None: as long as a run does), in seconds.
     """
     longest = DEFAULT_CASE_SECONDS if most is None else most
     share = math.inf if target is None else target / max(1, len(specs))
     free = facts.get("memory_free_bytes", math.inf)
     measured = [spec for spec in specs if not registry.is_predicted(spec.operation, spec.precision, backend)]
 
-    def all_of(sampling: float) -> float:
-        found = (_seconds(spec, facts, backend, sampling, free) for spec in measured)
-        return sum(min(share, seconds) for seconds in found if seconds is not None)
+    def add_up(sampling: float) -> float:
+        cases = (_estimate_spec(spec, facts, backend, sampling, free) for spec in measured)
+        return sum(min(share, seconds) for seconds in cases if seconds is not None)
 
-    return all_of(min(longest, _SOON)), all_of(longest)
+    return add_up(min(longest, _EARLY_SECONDS)), add_up(longest)
 
 
 def estimate_run(
-    cases: tuple[float, float], facts: dict[str, Any], backend: str, wanted: RoofRequest | None
+    cases: tuple[float, float], facts: dict[str, Any], backend: str, request: RoofRequest | None
 ) -> tuple[float, float]:
-    """Seconds of a run whose cases take between so many: at least with a check of stored roofs, at most with new ones
-    and, on a CPU, second tries of disturbed cases. `wanted` None: roofs are not measured.
+    """Return the least and most seconds of a run from those of its cases; `request` None: no roofs are measured.
+
+    The least assumes a check of stored roofs, the most new roofs and, on a CPU, second tries.
     """
     known = _core.backend_facts(backend)
     least, most = _START_SECONDS + cases[0], _START_SECONDS + cases[1] * (1 + AGAIN_SHARE * known["runs_on_host"])
-    if wanted is None:
+    if request is None:
         return least, most
-    new = _RATES_SECONDS + wanted.cold * known["cold_streams_s"] + wanted.hot * known["hot_streams_s"]
-    stored = None if wanted.recalibrate else store.load(store.identity(backend, facts))
-    there = stored and (stored.points or not wanted.cold) and (stored.hot_points or not wanted.hot)
-    return least + (_CHECK_SECONDS if there else new), most + new
+    new = _RATES_SECONDS + request.cold * known["cold_streams_s"] + request.hot * known["hot_streams_s"]
+    stored = None if request.recalibrate else store.load(store.identity(backend, facts))
+    usable = stored and (stored.points or not request.cold) and (stored.hot_points or not request.hot)
+    return least + (_CHECK_SECONDS if usable else new), most + new
 
 
-def _seconds(
+def estimate_limit(spec: Spec, facts: Mapping[str, Any], backend: str) -> float:
+    """Return the seconds after which a case without a limit is taken to hang."""
+    seconds = _estimate_spec(spec, facts, backend, _EARLY_SECONDS)
+    return LIMIT_SECONDS if seconds is None else LIMIT_SECONDS + LIMIT_FACTOR * seconds
+
+
+def _estimate_spec(
     spec: Spec, facts: Mapping[str, Any], backend: str, sampling: float, free: float = math.inf
 ) -> float | None:
-    """Seconds of a case; None for one that the device will refuse, or that is larger than what is `free`."""
+    """Return the seconds of a case; None where the device refuses it, or `free` bytes are too few."""
     try:
         work = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, backend, spec.variant)
     except (ValueError, _core.UnsupportedError):
@@ -95,13 +96,6 @@ def _seconds(
     return estimate_case(launch, work["footprint_bytes"], facts, backend, sampling)
 
 
-def estimate_limit(spec: Spec, facts: Mapping[str, Any], backend: str) -> float:
-    """Seconds after which a case that nobody limited is taken to hang."""
-    seconds = _seconds(spec, facts, backend, _SOON)
-    return LIMIT_SECONDS if seconds is None else LIMIT_SECONDS + LIMIT_FACTOR * seconds
-
-
 def _gb_s(facts: Mapping[str, Any], backend: str) -> float:
     peak = facts.get("peak_gb_s", math.nan)
-    # Where theory says nothing, an ordinary device: an estimate is only an estimate.
     return peak * 0.85 if peak > 0 else float(_core.backend_facts(backend)["guessed_gb_s"])

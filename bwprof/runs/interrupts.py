@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal as something to ask about, not as an exception in the middle of a write."""
+"""Note Ctrl-C, SIGTERM and a closed terminal, so that a run ends between two writes."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Protocol
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StoppedError(Exception):
-    """The user asked to stop."""
+    """The user wants to stop."""
 
 
 class InterruptSource(Protocol):
-    """What may end a wait for a process: something to look at while waiting, and something to ask."""
+    """What may end a wait for a process."""
 
     @property
     def wakeup_fd(self) -> int:
-        """Becomes readable when there is something to ask about."""
-        ...
+        """A file descriptor that becomes readable when `check` may raise."""
 
     def check(self) -> None:
         """Raise what ends the wait."""
-        ...
 
 
 class NoInterrupts:
-    """While entered, nothing is noted: Ctrl-C stays an exception of the caller's, wherever it comes."""
+    """While entered, handle no signal: Ctrl-C stays the caller's exception."""
 
     def __enter__(self) -> NoInterrupts:
         self.wakeup_fd, self._write_fd = os.pipe()
@@ -41,11 +39,11 @@ class NoInterrupts:
             os.close(fd)
 
     def check(self) -> None:
-        """Nothing was noted."""
+        """Do nothing."""
 
 
 class Interrupts:
-    """While entered, the first signal is only noted, `at_once` raises StoppedError; a second one KeyboardInterrupt."""
+    """While entered, note the first signal; a second one raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -59,14 +57,12 @@ class Interrupts:
         self.wakeup_fd, self._write_fd = os.pipe()
         os.set_blocking(self._write_fd, False)
         self._old_wakeup = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        # nohup's wish to live on without a terminal is granted.
-        wanted = [n for n in _SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
-        self._old_handlers = [(number, signal.signal(number, self._note)) for number in wanted]
+        # nohup ignores SIGHUP: the run goes on without a terminal.
+        handled = [n for n in _SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+        self._old_handlers = [(number, signal.signal(number, self._note)) for number in handled]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._old_handlers:
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._old_wakeup)
@@ -83,7 +79,7 @@ class Interrupts:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """A block that a signal ends where it is, by StoppedError: one that may wait for a pipe, or takes long."""
+        """Let a signal end the block where it is, by StoppedError: for long steps, and waits for a pipe."""
         before, self._at_once = self._at_once, True
         try:
             self.check()

@@ -1,4 +1,4 @@
-"""Runs cases in this process: what the Python function does."""
+"""Run cases in this process, as the Python functions do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("bwprof.sweep")
 
 
 class LocalExecutor:
-    """An executor that owns a device handle. Between its calls the thread's current device is the caller's own."""
+    """An executor that owns a device handle; between calls the thread's current device is the caller's."""
 
     def __init__(
         self, backend: str, index: int, *, poll: Callable[[], object] | None = None, nvtx: bool | None = None
@@ -29,7 +29,7 @@ class LocalExecutor:
         self._backend = backend
         self._index = index
         self._poll = poll
-        self._nvtx = nvtx  # whether tools that watch are told; True: it is said where none does
+        self._nvtx = nvtx  # annotate ranges for tools; True also warns where no tool watches
         self._device: _core.Device | None = None
         self._context: Context | None = None
 
@@ -40,8 +40,8 @@ class LocalExecutor:
             self._device = hardware.open_device(self._backend, self._index)
         return self._device
 
-    def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
-        """The device's facts, with its free memory as `memory_free_bytes`; it takes as long as it takes."""
+    def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be interrupted
+        """Return the device's facts, with its free memory as `memory_free_bytes`."""
         with hardware.preserve_current_device(self._backend):
             facts = hardware.device_facts(self.device)
             if self._nvtx and not self.device.watched:
@@ -49,17 +49,14 @@ class LocalExecutor:
             facts["memory_free_bytes"] = self.device.memory()[0]
         return facts
 
-    def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
-        """The device's roofs, stored or new; None when there was no time for them."""
+    def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:
         with hardware.preserve_current_device(self._backend):
-            return obtain.obtain(self.device, wanted, deadline=deadline, poll=self._poll)
+            return obtain.obtain(self.device, request, deadline=deadline, poll=self._poll)
 
     def set_context(self, context: Context) -> None:
-        """What the rows of this run share."""
         self._context = context
 
     def measure(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> Outcome:
-        """One case, or several as one, here."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
         if isinstance(spec, Chain):
@@ -75,12 +72,11 @@ class LocalExecutor:
                 nvtx=self._nvtx is not False,
             )
         self._context = update_context(self._context, outcome)
-        if spec.cache == "cold":  # counters see nothing else: of a hot row they were not asked, and keep nothing back
+        if spec.cache == "cold":  # a hot row has no counters
             hardware.note_counting(self.device, outcome.row)
         return outcome
 
     def close(self) -> None:
-        """Close the device."""
         if self._device is not None:
             with hardware.preserve_current_device(self._backend):
                 hardware.close_device(self._device)

@@ -1,4 +1,4 @@
-"""The loop over what a run measures: time budget, roofs, rows. Where and how that is done is an executor's business."""
+"""Measure the items of a run in order, within its time budget, on any executor."""
 
 from __future__ import annotations
 
@@ -19,83 +19,67 @@ from bwprof.roofs.disturbance import References
 from bwprof.roofs.model import Roofs, RoofsArgument, match_roofs
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import estimate
+from bwprof.runs.channel import RunTimeoutError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.runs.progress import SilentProgress
 
 MAX_TIME = "--max-total-seconds"
-
 _AGAIN_SHARE = estimate.AGAIN_SHARE
-
 Item_contra = TypeVar("Item_contra", bound=MeasuredItem, contravariant=True)
-
 T = TypeVar("T", bound=MeasuredItem)
 
 
 class Executor(Protocol[Item_contra]):
-    """Opens a device and measures items of its kind on it, here or in another process."""
+    """Open a device and measure items on it, in this process or another. Deadlines are times of time.monotonic()."""
 
     def open(self, deadline: float | None) -> dict[str, Any]:
-        """The device's facts; OutOfTimeError when they are not there at `deadline`, a time.monotonic()."""
-        ...
+        """Return the device's facts; raise RunTimeoutError when the deadline passes first."""
 
-    def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:
-        """The device's roofs, stored or new; None when they cannot be measured, or not until `deadline`."""
-        ...
+    def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:
+        """Return stored or new roofs; None when they cannot be measured before the deadline."""
 
     def set_context(self, context: Context) -> None:
-        """What the rows of this run share."""
-        ...
+        """Set what the rows of this run share."""
 
     def measure(self, item: Item_contra, max_seconds: float, deadline: float | None, /) -> Outcome:
-        """One item, which must not go on after `deadline`."""
-        ...
+        """Measure one item; stop at the deadline."""
 
     def close(self) -> None:
-        """Give the device back."""
-        ...
-
-
-class RunTimeoutError(Exception):
-    """--max-total-seconds was over before an answer came."""
+        """Release the device."""
 
 
 def ran_out_of_time(row: RowDict) -> bool:
-    """Whether a row, maybe read from a file, was not measured because the command's time was over.
+    """Return whether a row was skipped because the run's time was over.
 
-    A file has nothing but the reason for people: the option's name is in it here and in what a child process leaves
-    (`bwprof.runs.child`), and in no other skipped row's.
+    A file stores the reason only as text. The option's name stands in this reason and in no other skipped row's.
     """
     return row["status"] == "skipped" and MAX_TIME in (row["reason"] or "")
 
 
 @dataclass(frozen=True, slots=True)
 class TimeBudget:
-    """Seconds: what the cases should take together; what the whole run, which began at `started`, may take at most, and
-    the sampling of each case (None: `DEFAULT_CASE_SECONDS`).
+    """The time limits of a run, in seconds; `started`, `until` and `deadline` are times of time.monotonic()."""
 
-    `started`, `until` and `deadline` are times of time.monotonic().
-    """
-
-    target_seconds: float | None
-    max_total_seconds: float | None
+    target_seconds: float | None  # of all cases together
+    max_total_seconds: float | None  # the most of the whole run
     started: float
-    option: str = MAX_TIME  # what `max_total_seconds` is called where it was given
-    max_seconds: float | None = None
-    until: float | None = None  # of a run over several devices: when this one's share is over
+    option: str = MAX_TIME  # the name of `max_total_seconds`, for messages
+    max_seconds: float | None = None  # the most sampling of one case; None: DEFAULT_CASE_SECONDS
+    until: float | None = None  # the end of this device's share, in a run over several devices
 
     @property
     def deadline(self) -> float | None:
-        """When the run, or this device's share of it, must be over; None for no limit."""
+        """The end of the run, or of this device's share; None: no limit."""
         if self.until is not None:
             return self.until
         return None if self.max_total_seconds is None else self.started + self.max_total_seconds
 
     def left(self) -> float:
-        """Seconds until then; infinite without a limit."""
+        """Return the seconds until the deadline; infinite without one."""
         return math.inf if self.deadline is None else self.deadline - time.monotonic()
 
     def half(self) -> float | None:
-        """When half of that will be over; None for no limit."""
+        """Return the time at which half of the remaining time is over; None without a limit."""
         return None if self.deadline is None else self.deadline - self.left() / 2
 
 
@@ -106,38 +90,38 @@ def prepare_device(
     *,
     limits: TimeBudget,
     progress: SilentProgress,
-    given: RoofsArgument = "auto",
+    roofs: RoofsArgument = "auto",
     recalibrate: bool = False,
     labels: Mapping[str, Any] | None = None,
 ) -> Context:
-    """Open the device and get its roofs, both into `run`, the run's metadata, as far as `limits` allow.
+    """Open the device and get its roofs; write both into `run`, the run's metadata.
 
-    Cold rows are held against cold roofs, hot ones against the cache's own limit; what nobody needs is not measured.
-    Half of the time that is left may go to the roofs. A device that takes too long to open leaves no time for any case.
+    Only the roofs that the items need are measured, in at most half of the remaining time. A device that opens too
+    late leaves no time for any case.
     """
     progress.stage("opening the device")
     facts: dict[str, Any] = {}
-    roofs: Roofs | None = None
+    found: Roofs | None = None
     with suppress(RunTimeoutError):
         run["facts"] = facts = executor.open(limits.deadline)
-        if isinstance(given, Roofs):
-            roofs = match_roofs(given, facts)
-        elif given and not recalibrate:
-            roofs = _earlier_roofs(run, facts)
+        if isinstance(roofs, Roofs):
+            found = match_roofs(roofs, facts)
+        elif roofs and not recalibrate:
+            found = _earlier_roofs(run, facts)
         caches = {item.cache for item in items}
-        if roofs is None and given and limits.left() > 0 and caches:
+        if found is None and roofs and limits.left() > 0 and caches:
             progress.stage("looking for the roofs")
-            wanted = RoofRequest("cold" in caches, "hot" in caches, recalibrate, given == "stored")
-            roofs = executor.obtain_roofs(wanted, limits.half())
-        if given or "roofs" not in run:  # the rows that a resumed run keeps may have been held against some
-            run["roofs"] = roofs.to_dict() if roofs else None
-    context = Context(run["run_id"], run["backend"], facts, roofs, dict(labels or {}))
+            request = RoofRequest("cold" in caches, "hot" in caches, recalibrate, roofs == "stored")
+            found = executor.obtain_roofs(request, limits.half())
+        if roofs or "roofs" not in run:  # else the finished rows of a resumed run may have used the roofs in it
+            run["roofs"] = found.to_dict() if found else None
+    context = Context(run["run_id"], run["backend"], facts, found, dict(labels or {}))
     executor.set_context(context)
     return context
 
 
 def _earlier_roofs(run: dict[str, Any], facts: dict[str, Any]) -> Roofs | None:
-    """The roofs of the run that is resumed, if they are this device's."""
+    """Return the roofs of the resumed run if they are this device's."""
     if not run.get("roofs"):
         return None
     try:
@@ -158,13 +142,11 @@ def run_cases(
     progress: SilentProgress,
     after: Callable[[Outcome], None] | None = None,
 ) -> None:
-    """Measure cases, or points of a function, in order; every one of them leaves a row in the store.
+    """Measure items in order; each leaves a row in the store.
 
-    Rows of a CPU that other processes disturbed are measured once more when all have had their turn, for a while; the
-    row that was not disturbed stays, or the later one. Until the run ends a CSV file has the first one, so that it is
-    never without either.
-    Each row is held against the best reference stream of them all, however the run ends: a neighbour that was there
-    from the beginning is seen once it has gone. Files that are written row by row have that at the end.
+    At the end, CPU rows that other processes disturbed are measured once more, for a limited time. The undisturbed or
+    later row stays; a CSV file holds the first one until the run ends. However the run ends, each row is compared with
+    the fastest reference stream of all rows: a neighbour that was busy from the start is only visible once it stops.
 
     Parameters
     ----------
@@ -173,9 +155,9 @@ def run_cases(
     """
     begun = time.monotonic()
     tried: list[tuple[int, T, float]] = []
-    judged = ReferenceBook()
+    book = ReferenceBook()
     specs = [item for item in items if isinstance(item, Spec)]
-    if specs and len(specs) == len(items):  # how long a caller's function takes, nobody knows
+    if specs and len(specs) == len(items):  # the time of a caller's function is not known ahead
         target, most = limits.target_seconds, limits.max_seconds
         progress.ahead(*estimate.estimate_cases(specs, context.facts, context.backend, target, most))
     progress.begin(len(items))
@@ -189,111 +171,112 @@ def run_cases(
                 progress.case(item.title)
                 target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
                 seconds = share_seconds(min(target, limits.left()), len(items) - number, limits.max_seconds)
-                outcome = judged.hold(executor.measure(item, seconds, limits.deadline))
+                outcome = book.compare(executor.measure(item, seconds, limits.deadline))
             tried.append((store.add(outcome.row, outcome.samples), item, seconds))
-            judged.keep(tried[-1][0], outcome)
+            book.add(tried[-1][0], outcome)
             progress.row(outcome.row, outcome.samples or ())
             if after is not None:
                 after(outcome)
-        _judge(judged, store)
-        doubted = [one for one in tried if one[1].repeatable and is_disturbed(store.rows[one[0]])]
+        _amend_rows(book, store)
+        disturbed = [entry for entry in tried if entry[1].repeatable and is_disturbed(store.rows[entry[0]])]
         seconds_left = _AGAIN_SHARE * (time.monotonic() - begun)
-        _measure_again(doubted, executor, store, judged, seconds_left, limits, progress)
+        _measure_again(disturbed, executor, store, book, seconds_left, limits, progress)
     finally:
-        _judge(judged, store)
+        _amend_rows(book, store)
 
 
 class ReferenceBook:
-    """Rows of one device, each held against the best reference stream of all: that may be one beside a later row."""
+    """Compare the rows of one device with the fastest reference stream of all, also one beside a later row."""
 
     def __init__(self) -> None:
         self._best_ns = math.inf
-        self._kept: dict[int, tuple[RowDict, References]] = {}
+        self._entries: dict[int, tuple[RowDict, References]] = {}
 
-    def hold(self, outcome: Outcome) -> Outcome:
-        """The outcome; its row is held against the streams so far, its own among them."""
+    def compare(self, outcome: Outcome) -> Outcome:
+        """Compare the outcome's row with the streams so far, its own included; return the outcome."""
         if outcome.references is not None:
             self._best_ns = min(self._best_ns, outcome.references.best_ns)
             outcome.row.update(update_slowdown(outcome.row, outcome.references, self._best_ns))
         return outcome
 
-    def keep(self, number: int, outcome: Outcome) -> None:
-        """The row of that number, which was held."""
-        self._kept.pop(number, None)
+    def add(self, number: int, outcome: Outcome) -> None:
+        """Store a compared row under its number."""
+        self._entries.pop(number, None)
         if outcome.references is not None:
-            self._kept[number] = outcome.row, outcome.references
+            self._entries[number] = outcome.row, outcome.references
 
-    def settle(self) -> list[tuple[int, RowDict, RowDict]]:
-        """Rows that were kept, by number, and what they say now that all streams since are known, if that is new."""
-        held = [(number, row, update_slowdown(row, seen, self._best_ns)) for number, (row, seen) in self._kept.items()]
-        return [one for one in held if one[2]]
+    def list_changes(self) -> list[tuple[int, RowDict, RowDict]]:
+        """Return (number, row, changed columns) of the rows that a later stream changes."""
+        changes = ((n, row, update_slowdown(row, seen, self._best_ns)) for n, (row, seen) in self._entries.items())
+        return [change for change in changes if change[2]]
 
-    def rows(self, outcomes: Iterable[Outcome]) -> list[RowDict]:
-        """The rows of outcomes that were held, now that no more will come."""
-        kept = list(outcomes)
-        for number, outcome in enumerate(kept):
-            self.keep(number, outcome)
-        for _, row, said in self.settle():
-            row.update(said)
-        return [outcome.row for outcome in kept]
+    def finish_rows(self, outcomes: Iterable[Outcome]) -> list[RowDict]:
+        """Return the final rows of compared outcomes when no more will come."""
+        finished = list(outcomes)
+        for number, outcome in enumerate(finished):
+            self.add(number, outcome)
+        for _, row, changed in self.list_changes():
+            row.update(changed)
+        return [outcome.row for outcome in finished]
 
 
-def _judge(judged: ReferenceBook, store: Store) -> None:
-    for number, row, said in judged.settle():
-        if store.rows[number] is row:  # else an interrupt came as another took its place
-            store.amend(number, said)
+def _amend_rows(book: ReferenceBook, store: Store) -> None:
+    for number, row, changed in book.list_changes():
+        if store.rows[number] is row:  # else an interrupt came while a second try replaced it
+            store.amend(number, changed)
 
 
 def is_disturbed(row: RowDict) -> bool:
-    """Whether a second try may be better: other processes come and go on a CPU, a GPU's rows have other reasons."""
+    """Return whether a second try may be better: a CPU row that is noisy. A GPU's rows are noisy for other reasons."""
     noisy = row["status"] == "ok" and "noisy" in (row["flags"] or "").split(";")
     return noisy and bool(_core.backend_facts(row["backend"])["runs_on_host"])
 
 
 def _measure_again(
-    doubted: Sequence[tuple[int, T, float]],
+    disturbed: Sequence[tuple[int, T, float]],
     executor: Executor[T],
     store: Store,
-    judged: ReferenceBook,
+    book: ReferenceBook,
     seconds_left: float,
     limits: TimeBudget,
     progress: SilentProgress,
 ) -> None:
-    """Second tries (the row's number, its case, its seconds of sampling) of as many rows as there is time for."""
+    """Measure (row number, item, seconds of sampling) a second time, as many as there is time for."""
     until = time.monotonic() + min(seconds_left, limits.left())
-    if doubted:
+    if disturbed:
         progress.stage("disturbed cases once more")
-    for number, item, seconds in doubted:
+    for number, item, seconds in disturbed:
         if time.monotonic() >= until:
             return
         progress.case(item.title)
-        outcome = judged.hold(executor.measure(item, min(seconds, limits.left()), limits.deadline))
+        outcome = book.compare(executor.measure(item, min(seconds, limits.left()), limits.deadline))
         row = choose_better(store.rows[number], outcome.row)
         store.replace(number, row, outcome.samples if row is outcome.row else None)
         if row is outcome.row:
-            judged.keep(number, outcome)
+            book.add(number, outcome)
         progress.again(outcome.row)
 
 
 def choose_better(first: RowDict, second: RowDict) -> RowDict:
-    """Of two tries of a case the later one, unless that failed, or was disturbed and the first was not; it says so.
+    """Return the later of two tries of a case, unless it failed, or was disturbed and the first was not.
 
-    How fast a try is, or how narrow, decides nothing: that would favour times that are too short, or too sure.
+    Speed and spread decide nothing: that would favour times that are too short, or too sure. The row's `reason` names
+    the other try.
     """
-    kept, other = (first, second) if rank_doubt(second) > rank_doubt(first) else (second, first)
+    chosen, other = (first, second) if rank_doubt(second) > rank_doubt(first) else (second, first)
     if other["status"] == "ok":
-        said = f"measured twice: the other try, {other['time_ms']:.4g} ms, was disturbed"
+        note = f"measured twice: the other try, {other['time_ms']:.4g} ms, was disturbed"
     else:
-        said = f"measured twice: the other try {other['status']}: {other['reason']}"
-    kept["reason"] = f"{kept['reason']}; {said}" if kept["reason"] else said
-    return kept
+        note = f"measured twice: the other try {other['status']}: {other['reason']}"
+    chosen["reason"] = f"{chosen['reason']}; {note}" if chosen["reason"] else note
+    return chosen
 
 
 def rank_doubt(row: RowDict) -> tuple[bool, bool]:
-    """Order rows of one case: those that were measured undisturbed, the disturbed, the others."""
+    """Return a sort key for rows of one case: measured undisturbed, disturbed, others."""
     return row["status"] != "ok", is_disturbed(row)
 
 
 def share_seconds(seconds_left: float, cases_left: int, most: float | None = None) -> float:
-    """Seconds of sampling for the next case, at `most`, so that all that are left fit into what is left."""
+    """Return the seconds of sampling for the next case: an even share of the time left, at most `most`."""
     return _core.case_seconds(seconds_left, cases_left, DEFAULT_CASE_SECONDS if most is None else most)

@@ -1,7 +1,7 @@
-"""A run's metadata: when, where, with what, its plan, and which cases of it have rows (for ``--resume``).
+"""Describe a run in its metadata, find the cases that ``--resume`` must measure, and measure device after device.
 
-A run over several devices has the metadata of the first, as if it were alone; `devices` has a dict for each, with its
-facts, its roofs, and its plan where that differs from the first's.
+A run over several devices has the metadata of the first; its list `devices` holds a dict for each device: facts, roofs,
+and the plan where it differs from the first device's.
 """
 
 from __future__ import annotations
@@ -28,51 +28,19 @@ from bwprof.runs.plan import Plan
 from bwprof.runs.progress import SilentProgress
 from bwprof.text.parsing import repr_short
 
-_CHOICE, _PASSED = "roofs_choice", "given"
+_FINISHED = ("ok", "skipped", "predicted")
+_ROOFS_CHOICE, _ARGUMENT = "roofs_choice", "given"
+DEVICES = "devices"  # the key of the devices' metadata
+_Key = tuple[object, ...]
+Finisher = Callable[[Store], None]  # adds rows that follow from others when no more come, also after an interrupt
 
 
-def describe_run(
-    run_id: str, plan: Plan, choice: Choice, argv: Sequence[str] | None, roofs: RoofsArgument = "auto"
-) -> dict[str, Any]:
-    """The metadata at the start of a run of operations."""
-    return (
-        describe(run_id, choice, argv)
-        | {
-            "suite": plan.suite,
-            "target_seconds": plan.target_seconds,
-            "max_seconds": plan.max_seconds,
-            "seed": plan.specs[0].seed,
-            "plan": [spec.to_dict() for spec in plan.specs],
-        }
-        | describe_roofs(roofs)
-    )
-
-
-def describe_roofs(given: RoofsArgument) -> dict[str, Any]:
-    """What rows are held against, as `--resume` reads it: `roofs=` of the sweep, and "given" for those that it got."""
-    if isinstance(given, Roofs):
-        return {_CHOICE: _PASSED, "roofs": given.to_dict()}
-    return {_CHOICE: given}
-
-
-def read_roofs_argument(data: dict[str, Any]) -> RoofsArgument:
-    """The inverse; "auto" for a run of before there was a choice.
-
-    Raises
-    ------
-    ValueError
-        For a word that is none, and given roofs that are damaged.
-    """
-    found = data.get(_CHOICE, "auto")
-    if found == _PASSED:
-        return Roofs.from_dict(data.get("roofs") or {})
-    if found is not False and found not in ROOF_CHOICES:
-        raise ValueError(f"its {_CHOICE} is {repr_short(found)}")
-    return check_roofs(found)
+def finish_nothing(_store: Store) -> None:
+    """Add no rows: a `Finisher`."""
 
 
 def describe(run_id: str, choice: Choice, argv: Sequence[str] | None) -> dict[str, Any]:
-    """The metadata of any run at its start; facts and roofs follow when the device is open."""
+    """Return the metadata at the start of any run; facts and roofs follow when the device is open."""
     return {
         "run_id": run_id,
         "status": "running",
@@ -91,56 +59,85 @@ def describe(run_id: str, choice: Choice, argv: Sequence[str] | None) -> dict[st
     }
 
 
-_FINISHED = ("ok", "skipped", "predicted")
+def describe_run(
+    run_id: str, plan: Plan, choice: Choice, argv: Sequence[str] | None, roofs: RoofsArgument = "auto"
+) -> dict[str, Any]:
+    """Return the metadata at the start of a run of operations."""
+    return (
+        describe(run_id, choice, argv)
+        | {
+            "suite": plan.suite,
+            "target_seconds": plan.target_seconds,
+            "max_seconds": plan.max_seconds,
+            "seed": plan.specs[0].seed,
+            "plan": [spec.to_dict() for spec in plan.specs],
+        }
+        | describe_roofs(roofs)
+    )
 
-_Key = tuple[object, ...]
+
+def describe_roofs(roofs: RoofsArgument) -> dict[str, Any]:
+    """Return the metadata of a sweep's `roofs=`; `read_roofs_argument` is the inverse."""
+    if isinstance(roofs, Roofs):
+        return {_ROOFS_CHOICE: _ARGUMENT, "roofs": roofs.to_dict()}
+    return {_ROOFS_CHOICE: roofs}
+
+
+def read_roofs_argument(data: dict[str, Any]) -> RoofsArgument:
+    """Return the `roofs=` of a run's metadata; ValueError for an unknown word and damaged roofs."""
+    found = data.get(_ROOFS_CHOICE, "auto")
+    if found == _ARGUMENT:
+        return Roofs.from_dict(data.get("roofs") or {})
+    if found is not False and found not in ROOF_CHOICES:
+        raise ValueError(f"its {_ROOFS_CHOICE} is {repr_short(found)}")
+    return check_roofs(found)
 
 
 def find_remaining(specs: Sequence[Spec], rows: Sequence[RowDict]) -> tuple[list[int], list[Spec], int]:
-    """The rows to keep, the cases that have none among them, and how many of those rows belong to no case.
+    """Return the numbers of the rows that stay, the cases without a row, and how many of those rows have no case.
 
-    Every row stands for one case. A row that is left out failed, or ran out of time, and its case is measured again.
+    Every row stands for one case. A row that failed, or ran out of time, is dropped and its case is measured again.
     """
     keys = [key_of_spec(spec) for spec in specs]
-    asked = set(keys)
-    waiting: dict[_Key, dict[str | None, deque[int]]] = {}  # finished rows by case and variant
-    kept: list[int] = []
-    strangers = 0
-    for place, row in enumerate(rows):
+    known = set(keys)
+    available: dict[_Key, dict[str | None, deque[int]]] = {}  # finished rows by case and variant
+    stay: list[int] = []
+    foreign = 0
+    for number, row in enumerate(rows):
         key = key_of_row(row)
-        if key not in asked:
-            kept.append(place)
-            strangers += 1
+        if key not in known:
+            stay.append(number)
+            foreign += 1
         elif is_finished(row):
-            waiting.setdefault(key, {}).setdefault(row["variant"], deque()).append(place)
-    found: set[int] = set()  # of the cases
-    # Cases that name their variant choose first: those that name none take whatever row is left.
-    for number, spec in sorted(enumerate(specs), key=lambda numbered: numbered[1].variant is None):
-        taken = _taken(waiting.get(keys[number], {}), spec.variant)
+            available.setdefault(key, {}).setdefault(row["variant"], deque()).append(number)
+    measured: set[int] = set()  # numbers of cases
+    # Cases with a variant choose first: the others take whatever row is left.
+    for case, spec in sorted(enumerate(specs), key=lambda numbered: numbered[1].variant is None):
+        taken = _take_row(available.get(keys[case], {}), spec.variant)
         if taken is not None:
-            kept.append(taken)
-            found.add(number)
-    spare = [place for variants in waiting.values() for places in variants.values() for place in places]
-    missing = [spec for number, spec in enumerate(specs) if number not in found]
-    return sorted(kept + spare), missing, strangers + len(spare)
+            stay.append(taken)
+            measured.add(case)
+    spare = [number for variants in available.values() for numbers in variants.values() for number in numbers]
+    missing = [spec for case, spec in enumerate(specs) if case not in measured]
+    return sorted(stay + spare), missing, foreign + len(spare)
 
 
 def is_finished(row: RowDict) -> bool:
-    """Whether a row stands for its case: measured, or never to be."""
+    """Return whether a row stands for its case: it is measured, or never will be."""
     return row["status"] in _FINISHED and not ran_out_of_time(row)
 
 
-def _taken(variants: dict[str | None, deque[int]], wanted: str | None) -> int | None:
-    """The first row that is left, of the variant that is wanted; it is taken away."""
-    if wanted is None:
-        places = min((found for found in variants.values() if found), key=lambda found: found[0], default=None)
+def _take_row(variants: dict[str | None, deque[int]], variant: str | None) -> int | None:
+    """Remove and return the first row of the variant (None: of any)."""
+    if variant is None:
+        numbers = min((queue for queue in variants.values() if queue), key=lambda queue: queue[0], default=None)
     else:
-        places = variants.get(wanted)
-    return places.popleft() if places else None
+        numbers = variants.get(variant)
+    return numbers.popleft() if numbers else None
 
 
 def key_of_spec(spec: Spec) -> _Key:
-    """What a case has in common with its row, whichever variant was chosen."""
+    """Return what a case and its row have in common, whichever variant the device chose."""
     lens = registry.format_lengths(spec.kv_lens)
     params = tuple(spec.params.get(name) for name in _param_names(spec.operation))
     lens = lens and schema.clean_text(lens)
@@ -148,7 +145,7 @@ def key_of_spec(spec: Spec) -> _Key:
 
 
 def key_of_row(row: RowDict) -> _Key:
-    """The same of a row."""
+    """Return the `key_of_spec` of the row's case."""
     params = tuple(row[name] for name in _param_names(row["operation"]))
     return row["case"], row["operation"], row["precision"], row["seed"], row["kv_lens"], row["cache"], params
 
@@ -157,23 +154,13 @@ def key_of_row(row: RowDict) -> _Key:
 def _param_names(operation: str) -> tuple[str, ...]:
     try:
         return tuple(registry.param_names(operation))
-    except ValueError:  # no operation that this bwprof knows
+    except ValueError:  # an operation that this bwprof does not know
         return ()
-
-
-DEVICES = "devices"  # of the run's metadata
-
-# Called when no row will come any more, the run having been interrupted perhaps: rows that follow from others.
-Finisher = Callable[[Store], None]
-
-
-def finish_nothing(_store: Store) -> None:
-    """Where no row follows from others."""
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePart(Generic[T]):
-    """What is measured on one device; `run` are that part's metadata, the run's own where it is the only one."""
+    """What is measured on one device; `run` is its metadata: the run's own where there is one device only."""
 
     choice: Choice
     items: Sequence[T]
@@ -181,13 +168,13 @@ class DevicePart(Generic[T]):
     target_seconds: float | None = None
 
 
-def make_parts(made: Sequence[tuple[Choice, Plan]], data: dict[str, Any]) -> list[DevicePart[Any]]:
-    """A part for each device, and their metadata within the run's (`data`, which are the first one's)."""
-    if len(made) == 1:
-        return [DevicePart(choice, plan.specs, data, plan.target_seconds) for choice, plan in made]
-    first = made[0][1]
-    found = []
-    for choice, plan in made:
+def make_parts(plans: Sequence[tuple[Choice, Plan]], data: dict[str, Any]) -> list[DevicePart[Any]]:
+    """Return a part for each device; write the devices' metadata into `data`, the run's."""
+    if len(plans) == 1:
+        return [DevicePart(choice, plan.specs, data, plan.target_seconds) for choice, plan in plans]
+    first = plans[0][1]
+    parts = []
+    for choice, plan in plans:
         own = {
             "run_id": data["run_id"],
             "backend": choice.backend,
@@ -197,9 +184,9 @@ def make_parts(made: Sequence[tuple[Choice, Plan]], data: dict[str, Any]) -> lis
             "target_seconds": plan.target_seconds,
             "plan": None if plan.specs == first.specs else [spec.to_dict() for spec in plan.specs],
         }
-        found.append(DevicePart(choice, plan.specs, own, plan.target_seconds))
-    data[DEVICES] = [part.run for part in found]
-    return found
+        parts.append(DevicePart(choice, plan.specs, own, plan.target_seconds))
+    data[DEVICES] = [part.run for part in parts]
+    return parts
 
 
 def measure_parts(
@@ -209,20 +196,23 @@ def measure_parts(
     *,
     limits: TimeBudget,
     progress: SilentProgress,
-    given: RoofsArgument = "auto",
+    roofs: RoofsArgument = "auto",
     recalibrate: bool = False,
     labels: Mapping[str, Any] | None = None,
     after: Callable[[Outcome], None] | None = None,
 ) -> None:
-    """Measure every part, one after the other; each has an even share of the time that is left.
+    """Measure every part in turn; each gets an even share of the remaining time.
 
-    Of several devices one that cannot be opened costs its own rows: they fail, and `--resume` tries them again.
+    Of several devices, one that cannot be opened leaves failed rows; `--resume` tries them again.
     """
     for number, part in enumerate(parts):
         if len(parts) > 1 and not part.items:
             continue
         executor = executor_of(part.choice)
-        own = limits if len(parts) == 1 else _share(limits, part, len(parts) - number)
+        own = limits
+        if len(parts) > 1:
+            until = None if limits.deadline is None else time.monotonic() + limits.left() / (len(parts) - number)
+            own = replace(limits, target_seconds=part.target_seconds, until=until)
         try:
             try:
                 context = loop.prepare_device(
@@ -231,17 +221,17 @@ def measure_parts(
                     part.items,
                     limits=own,
                     progress=progress,
-                    given=given,
+                    roofs=roofs,
                     recalibrate=recalibrate,
                     labels=labels,
                 )
             except (_core.UnavailableError, _core.DeviceError) as error:
                 if len(parts) == 1:
                     raise
-                _fail(part, store, str(error), labels)
+                _add_failed(part, store, str(error), labels)
                 continue
             if len(parts) > 1:
-                # A device's facts stand in the file before its first row: by them the rows are known to be its own.
+                # The facts must be in the file before the device's first row: they tell which rows are its own.
                 if number == 0:
                     store.run |= {name: part.run[name] for name in ("facts", "roofs") if name in part.run}
                 store.write_metadata()
@@ -250,21 +240,14 @@ def measure_parts(
             executor.close()
 
 
-def _share(limits: TimeBudget, part: DevicePart[T], parts: int) -> TimeBudget:
-    """The limits of a part when so many parts are left, it among them."""
-    until = None if limits.deadline is None else time.monotonic() + limits.left() / parts
-    return replace(limits, target_seconds=part.target_seconds, until=until)
-
-
-def _fail(part: DevicePart[T], store: Store, reason: str, labels: Mapping[str, Any] | None) -> None:
-    facts = {"name": part.choice.name}
-    context = Context(part.run["run_id"], part.choice.backend, facts, None, dict(labels or {}))
+def _add_failed(part: DevicePart[T], store: Store, reason: str, labels: Mapping[str, Any] | None) -> None:
+    context = Context(part.run["run_id"], part.choice.backend, {"name": part.choice.name}, None, dict(labels or {}))
     for item in part.items:
         store.add(make_unmeasured(item, context, "failed", f"the device could not be opened: {reason}").row)
 
 
 def find_owners(rows: Sequence[RowDict], runs: Sequence[Mapping[str, Any]]) -> list[int | None]:
-    """Which part's device each row was measured on, by backend and UUID; None where that cannot be told."""
+    """Return the number of the part that measured each row, by backend and UUID; None where it is unknown."""
     if len(runs) == 1:
         return [0] * len(rows)
     known = {
@@ -276,7 +259,7 @@ def find_owners(rows: Sequence[RowDict], runs: Sequence[Mapping[str, Any]]) -> l
 
 
 def is_part(run: object) -> bool:
-    """Whether that can be the metadata of a part, as a file has them."""
+    """Return whether an object of a file can be the metadata of a part."""
     if not isinstance(run, dict) or not isinstance(run.get("facts") or {}, dict):
         return False
     return isinstance(run.get("backend"), str) and type(run.get("device_index")) is int

@@ -1,11 +1,11 @@
-"""Make a plan: the cases of a request, its grids expanded, each checked before anything runs."""
+"""Make a plan: expand a request into cases, and check each before anything runs."""
 
 from __future__ import annotations
 
 import itertools
-import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -18,17 +18,16 @@ from bwprof.runs import suites
 from bwprof.runs.suites import Suite, SuiteCase
 from bwprof.text.parsing import as_list, describe_unknown, expand_ranges
 
-MAX_CASES = 100_000  # each in its precisions: more is a slip, and would take days
-
+MAX_CASES = 100_000  # more is a mistake, and would take days
 V = TypeVar("V")
 
 
 def iterate_points(axes: Mapping[str, Sequence[V]]) -> Iterator[dict[str, V]]:
-    """Each combination of the values, the last parameter's changing fastest.
+    """Yield each combination of the values; the last parameter changes fastest.
 
     Examples
     --------
-    >>> [tuple(point.values()) for point in product({"m": [1, 2], "n": [3, 4]})]
+    >>> [tuple(point.values()) for point in iterate_points({"m": [1, 2], "n": [3, 4]})]
     [(1, 3), (1, 4), (2, 3), (2, 4)]
     """
     for values in itertools.product(*axes.values()):
@@ -36,19 +35,19 @@ def iterate_points(axes: Mapping[str, Sequence[V]]) -> Iterator[dict[str, V]]:
 
 
 def parse_axes(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Each parameter's values: those of a list, tuple, range, array or other iterable; text and all else is one value.
+    """Return each parameter's values: those of an iterable; text, mappings and all else are one value.
 
     Raises
     ------
     ValueError
-        For a parameter without values, or a product that is too large.
+        For a parameter without values, and for more than `MAX_CASES` combinations.
     """
     axes = {}
     points = 1
     for name, value in params.items():
-        single = isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
-        one = single or getattr(value, "ndim", 1) == 0
-        axes[name] = (value,) if one else tuple(itertools.islice(value, MAX_CASES + 1))
+        several = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
+        several = several and getattr(value, "ndim", 1) != 0
+        axes[name] = tuple(itertools.islice(value, MAX_CASES + 1)) if several else (value,)
         points *= len(axes[name])
         if not axes[name]:
             raise ValueError(f"{name} has no values")
@@ -58,7 +57,7 @@ def parse_axes(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
 
 
 def format_label(value: Any) -> Any:
-    """A parameter as a column holds it: numbers, truth and text as they are, all else by its name."""
+    """Return a parameter as a column holds it: numbers, booleans and text unchanged, all else by its name."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # NumPy's scalars
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -67,31 +66,22 @@ def format_label(value: Any) -> Any:
 
 
 def parse_whole_numbers(name: str, value: Any) -> tuple[int, ...]:
-    """A parameter's values where it takes whole numbers: one, or an iterable of them, ranges among them.
-
-    Raises
-    ------
-    ValueError
-        For a parameter without values, and one that is no whole number.
-    """
+    """Return a parameter's whole numbers, with ranges expanded; ValueError for none, and for any other value."""
     items = as_list(value, name)
     if not items:
         raise ValueError(f"{name} has no values")
     return tuple(registry.parse_param(name, item, name) for item in expand_ranges(items, name))
 
 
-_log = logging.getLogger("bwprof.sweep")
-
 EVERY_VARIANT = "all"
-
 BOTH_CACHES = "both"
-
+DEFAULT_PRECISIONS = ("fp32", "fp16")
 DEFAULT_CASE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """What was asked for; None and empty mean "as the suite or the operation has it"."""
+    """What to measure; None and empty mean the suite's or the operation's own values."""
 
     operations: tuple[str, ...] = ()
     params: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -110,14 +100,12 @@ class SweepRequest:
     target_seconds: float | None = None
     rel_ci: float | None = None
     max_seconds: float | None = None
-    only: tuple[str, ...] = ()  # patterns of the shell over the names of cases and operations
+    only: tuple[str, ...] = ()  # shell patterns for names of cases and operations
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The cases of a run, where they come from, the seconds they should take together, and the most of sampling for
-    each.
-    """
+    """The cases of a run, their suite, the seconds they should take together, and the most sampling of each."""
 
     specs: tuple[Spec, ...]
     suite: str | None
@@ -125,71 +113,65 @@ class Plan:
     max_seconds: float | None = None
 
 
-def expand_caches(asked: tuple[str, ...]) -> tuple[str, ...]:
-    """The caches of a row each, "both" spelt out; cold when none was asked for.
-
-    Raises
-    ------
-    ValueError
-        For an unknown one.
-    """
-    for cache in asked:
+def expand_caches(caches: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the caches of a row each, with "both" expanded; cold when empty. ValueError for an unknown one."""
+    for cache in caches:
         if cache not in (*CACHES, BOTH_CACHES):
             raise ValueError(describe_unknown("cache", cache, (*CACHES, BOTH_CACHES)))
-    return CACHES if BOTH_CACHES in asked else tuple(dict.fromkeys(asked)) or (DEFAULT_CACHE,)
+    return CACHES if BOTH_CACHES in caches else tuple(dict.fromkeys(caches)) or (DEFAULT_CACHE,)
 
 
 def make_plan(request: SweepRequest, backend: str) -> Plan:
-    """The cases that a request stands for on a backend.
+    """Return the cases of a request on a backend.
 
     Raises
     ------
     ValueError
-        For anything unknown, out of range or contradictory; the message names it and the nearest right name.
+        For a name or number that is unknown, out of range or contradictory; the message names the nearest right one.
     """
     precisions = tuple(registry.check_precision(name) for name in request.precisions)
     expand_caches(request.caches)
     registry.check_timer(request.timer, backend)
     registry.check_seed(request.seed)
-    request = _with_cases(replace(request, metrics=registry.check_metrics(request.metrics, backend)))
-    suite = _chosen_suite(request)
-    entries = _entries(request, suite, backend)
-    asked_of = [(entry, _overridden(entry, request)) for entry in entries]
-    entries = [entry for _, entry in asked_of]
+    metrics = registry.check_metrics(request.metrics, backend)
+    request = _resolve_cases(replace(request, precisions=precisions, metrics=metrics))
+    suite = _choose_suite(request)
+    originals = _choose_entries(request, suite, backend)
+    entries = [_override(entry, request) for entry in originals]
     _check_used(request, entries, backend)
-    asked = bool(precisions)
-    chosen = precisions or (suite.precisions_on(backend) if suite else ("fp32", "fp16"))
+    _check_count(entries)
+    default = suite.precisions_on(backend) if suite else DEFAULT_PRECISIONS
     specs: list[Spec] = []
-    left: list[SuiteCase] = []  # entries of which `only` leaves something
-    total = 0
-    for own, entry in asked_of:
-        count = math.prod(len(values) for values in entry.params.values())
-        total += count
-        if count > MAX_CASES:
-            raise ValueError(f"{entry.name}: the lists of parameters make {count} cases: allowed are {MAX_CASES}")
-        if total > MAX_CASES:
-            raise ValueError(f"the suite makes more than {MAX_CASES} cases, which is the most there can be")
-        try:
-            found = _expanded(entry, request, chosen, asked, backend, own)
-            specs += found
-            left += [entry] if found else []
-        except ValueError as error:
-            if suite is None:
-                raise
-            raise ValueError(f"suite {suite.name}, case '{entry.name}': {error}") from None
-    _check_only(request.only, entries, specs)
-    if request.only and left:
-        _check_used(request, left, backend)
+    selected: list[SuiteCase] = []  # the entries with cases that `only` selects
+    for entry, original in zip(entries, originals, strict=True):
+        with _naming_case(suite, entry):
+            cases = expand_entry(entry, request, default, backend, original)
+        specs += cases
+        selected += [entry] if cases else []
     specs = drop_duplicates(specs)
+    _check_only(request.only, entries, specs)
+    if request.only and selected:
+        _check_used(request, selected, backend)
     if not specs:
-        raise ValueError(f"nothing to measure on {backend} with precision {', '.join(chosen)}")
-    # Whoever says how long each case may take wants that, and not the suite's wish.
+        raise ValueError(f"nothing to measure on {backend} with precision {', '.join(precisions or default)}")
+    # A limit for each case replaces the suite's target for all.
     target = suite.target_on(backend) if suite and request.max_seconds is None else None
     return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target, request.max_seconds)
 
 
+@contextmanager
+def _naming_case(suite: Suite | None, entry: SuiteCase) -> Iterator[None]:
+    """Add the suite and the case to the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        if suite is None:
+            raise
+        raise ValueError(f"suite {suite.name}, case '{entry.name}': {error}") from None
+
+
 def make_plans(request: SweepRequest, choices: Sequence[Choice], *, runs: bool = True) -> list[tuple[Choice, Plan]]:
-    """The same for each of several devices; ValueError where no case has a kernel, unless nothing `runs`."""
+    """Return a plan for each device; ValueError where no case has a kernel, unless nothing `runs`."""
     plans = {choice.backend: make_plan(request, choice.backend) for choice in choices}
     specs = [(spec, backend) for backend, plan in plans.items() for spec in plan.specs]
     if runs:
@@ -197,85 +179,81 @@ def make_plans(request: SweepRequest, choices: Sequence[Choice], *, runs: bool =
     return [(choice, plans[choice.backend]) for choice in choices]
 
 
-def drop_duplicates(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[Spec]:
-    """The same without those that are equal to an earlier one, `whatever` these fields are: a value listed twice, an
-    entry copied.
-    """
-    told = [field.name for field in fields(Spec) if field.name not in ("params", *whatever)]
-    values = attrgetter(*told)
+def drop_duplicates(specs: Sequence[Spec], *, ignore: tuple[str, ...] = ()) -> list[Spec]:
+    """Return the cases without those that equal an earlier one in all fields but `ignore`."""
+    values = attrgetter(*(field.name for field in fields(Spec) if field.name not in ("params", *ignore)))
     seen: dict[tuple[object, ...], Spec] = {}
     for spec in specs:
         seen.setdefault((values(spec), *sorted(spec.params.items())), spec)
     return list(seen.values())
 
 
-def _named(pattern: str, *names: str) -> bool:
+def _check_count(entries: Sequence[SuiteCase]) -> None:
+    total = 0
+    for entry in entries:
+        count = math.prod(len(values) for values in entry.params.values())
+        total += count
+        if count > MAX_CASES:
+            raise ValueError(f"{entry.name}: the lists of parameters make {count} cases: allowed are {MAX_CASES}")
+    if total > MAX_CASES:
+        raise ValueError(f"the suite makes more than {MAX_CASES} cases, which is the most there can be")
+
+
+def _matches(pattern: str, *names: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in names)
 
 
 def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequence[Spec]) -> None:
-    """Each pattern must leave some case: one that does not is a slip."""
+    """Raise ValueError for a pattern that matches no case."""
     known = dict.fromkeys(name for entry in entries for name in (entry.name, entry.operation))
     for pattern in only:
-        if not _named(pattern, *known) and not _named(pattern, *(spec.case for spec in specs)):
+        if not _matches(pattern, *known, *(spec.case for spec in specs)):
             raise ValueError(describe_unknown("case or operation", pattern, known, where="only"))
 
 
-def _with_cases(request: SweepRequest) -> SweepRequest:
-    """The same where names of a suite's cases stand in the place of operations: of that suite, else of the default one,
-    these alone. Where all names are operations, too, operations are meant.
-    """
+def _resolve_cases(request: SweepRequest) -> SweepRequest:
+    """Move names of a suite's cases from `operations` to `only`; names that are all operations stay."""
     known = {operation["name"] for operation in registry.operations()}
     if request.only or known.issuperset(request.operations):
         return request
     suite = request.suite or "default"
     cases = {entry.name for entry in suites.load(suite).cases}
-    if not cases.issuperset(request.operations):
-        _check_alike(request.operations, known, cases, suite)
-        return request
-    return replace(request, operations=(), suite=suite, only=request.operations)
-
-
-def _check_alike(names: Sequence[str], known: Set[str], cases: Set[str], suite: str) -> None:
-    """ValueError for operations among cases, of which neither knows the others' names."""
-    case = next((name for name in names if name in cases - known), None)
-    operation = next((name for name in names if name in known - cases), None)
+    if cases.issuperset(request.operations):
+        return replace(request, operations=(), suite=suite, only=request.operations)
+    case = next((name for name in request.operations if name in cases - known), None)
+    operation = next((name for name in request.operations if name in known - cases), None)
     if case is not None and operation is not None:
         raise ValueError(
             f"{case} is a case of the suite {suite}, {operation} an operation: name operations alone, or cases alone"
         )
+    return request
 
 
-def _chosen_suite(request: SweepRequest) -> Suite | None:
-    if request.suite is not None:
-        return suites.load(request.suite)
-    if request.operations or request.seq_lengths:
+def _choose_suite(request: SweepRequest) -> Suite | None:
+    if request.suite is None and (request.operations or request.seq_lengths):
         return None
-    return suites.load("default")
+    return suites.load("default" if request.suite is None else request.suite)
 
 
-def _entries(request: SweepRequest, suite: Suite | None, backend: str) -> list[SuiteCase]:
+def _choose_entries(request: SweepRequest, suite: Suite | None, backend: str) -> list[SuiteCase]:
+    operations = request.operations
+    for name in operations:
+        registry.operation(name)  # raises for an unknown one
     if suite is None:
-        names = request.operations or tuple(_with_sequences())
-        for name in names:
-            registry.operation(name)
-        return [SuiteCase(name=name, operation=name) for name in dict.fromkeys(names)]
-    for name in request.operations:
-        registry.operation(name)
-    found = [entry for entry in suite.cases if entry.backends is None or backend in entry.backends]
-    if request.operations:
-        found = [entry for entry in found if entry.operation in request.operations]
-        present = {entry.operation for entry in found}
-        absent = [name for name in request.operations if name not in present]
-        if absent:
+        return [SuiteCase(name, name) for name in dict.fromkeys(operations or _operations_over_sequences())]
+    entries = [entry for entry in suite.cases if entry.runs_on(backend)]
+    if operations:
+        present = {entry.operation for entry in entries}
+        if absent := [name for name in operations if name not in present]:
             raise ValueError(f"suite {suite.name} has no case of {', '.join(absent)} on {backend}")
-    if not found:
+        return [entry for entry in entries if entry.operation in operations]
+    if not entries:
         raise ValueError(f"suite {suite.name} has no case for backend {backend}")
-    return found
+    return entries
 
 
-def _with_sequences() -> list[str]:
-    """Operations over sequences and query heads: what --seq-lengths means when no operation is named."""
+def _operations_over_sequences() -> list[str]:
+    """Return the operations with sequences and query heads: those of --seq-lengths without an operation."""
     names = [operation["name"] for operation in registry.operations()]
     return [name for name in names if "num_heads" in registry.param_names(name) and _length_param(name)]
 
@@ -285,127 +263,126 @@ def _length_param(operation: str) -> str | None:
     return next((name for name in ("seq_len", "kv_len") if name in known), None)
 
 
-def _overridden(entry: SuiteCase, request: SweepRequest) -> SuiteCase:
-    """The entry with the request's parameters, where its operation has them."""
+def _override(entry: SuiteCase, request: SweepRequest) -> SuiteCase:
+    """Return the entry with those of the request's parameters that its operation has."""
     known = registry.param_names(entry.operation)
     params = dict(entry.params)
     length = _length_param(entry.operation)
     if request.seq_lengths and length:
         params[length] = request.seq_lengths
-    params.update({name: values for name, values in request.params.items() if name in known})
+    params |= {name: values for name, values in request.params.items() if name in known}
     takes = registry.operation(entry.operation)["takes_kv_lens"]
     kv_lens = request.kv_lens if request.kv_lens is not None and takes else entry.kv_lens
     return replace(entry, params=params, kv_lens=kv_lens)
 
 
 def _check_used(request: SweepRequest, entries: Sequence[SuiteCase], backend: str) -> None:
-    """Every parameter, precision and variant asked for must belong to some operation that is measured."""
+    """Raise ValueError for a parameter, precision or variant that no operation of the entries has."""
     operations = list(dict.fromkeys(entry.operation for entry in entries))
-    precisions = {name: None for operation in operations for name in registry.operation(operation)["precisions"]}
+    listed = ", ".join(operations)
+
+    def union(names_of: Callable[[str], Iterable[str]]) -> list[str]:
+        return list(dict.fromkeys(name for operation in operations for name in names_of(operation)))
+
+    precisions = union(lambda operation: registry.operation(operation)["precisions"])
     for name in request.precisions:
-        if registry.check_precision(name) not in precisions:
-            raise ValueError(f"no precision {name} of {', '.join(operations)}: allowed are {', '.join(precisions)}")
-    params = {name: None for operation in operations for name in registry.param_names(operation)}
+        if name not in precisions:
+            raise ValueError(f"no precision {name} of {listed}: allowed are {', '.join(precisions)}")
+    params = union(registry.param_names)
     for name, values in request.params.items():
         if name not in params:
-            raise ValueError(registry.describe_unknown_param(", ".join(operations), name, params))
+            raise ValueError(registry.describe_unknown_param(listed, name, params))
         if not values:
             raise ValueError(f"parameter {name} has no values")
-    variants = {name: None for operation in operations for name in registry.variant_names(operation, backend)}
+    variants = [*union(lambda operation: registry.variant_names(operation, backend)), EVERY_VARIANT]
     for name in request.variants:
-        if name != EVERY_VARIANT and name not in variants:
-            raise ValueError(describe_unknown(f"variant on {backend}", name, [*variants, EVERY_VARIANT]))
-    if request.seq_lengths and not any(_length_param(operation) for operation in operations):
-        raise ValueError(f"--seq-lengths: {', '.join(operations)} has neither seq_len nor kv_len")
+        if name not in variants:
+            raise ValueError(describe_unknown(f"variant on {backend}", name, variants))
+    if request.seq_lengths and not any(map(_length_param, operations)):
+        raise ValueError(f"--seq-lengths: {listed} has neither seq_len nor kv_len")
     if request.kv_lens is not None and not any(registry.operation(name)["takes_kv_lens"] for name in operations):
-        raise ValueError(f"kv_lens: {', '.join(operations)} takes none")
+        raise ValueError(f"kv_lens: {listed} takes none")
 
 
-def _name_parameters(own: SuiteCase, entry: SuiteCase, precision: str) -> list[str]:
-    """The parameters that a case's name ends with, so that no two rows are called the same: those of which it has
-    several values, and those that were asked for and are not what the suite, or the operation, has.
-    Lengths are always told.
+def _name_parameters(original: SuiteCase, entry: SuiteCase, precision: str) -> list[str]:
+    """Return the parameters in a case's name, which make it unique.
+
+    They are those with several values, and those of the request that differ from the suite or the operation. Lengths
+    are always part of the name.
     """
     fixed = {name: values[0] for name, values in entry.params.items() if len(set(values)) == 1}
-    asked = [name for name, value in fixed.items() if set(own.params.get(name, ())) != {value}]
+    changed = [name for name, value in fixed.items() if set(original.params.get(name, ())) != {value}]
     try:
-        unusual = registry.unusual_params(entry.operation, precision, fixed, entry.kv_lens) if asked else []
+        unusual = registry.unusual_params(entry.operation, precision, fixed, entry.kv_lens) if changed else []
     except ValueError:  # these alone do not fit together
-        unusual = asked
-    told = {name for name in asked if name in own.params or name in unusual}
-    return [name for name in entry.params if name not in fixed or name in told]
+        unusual = changed
+    named = {name for name in changed if name in original.params or name in unusual}
+    return [name for name in entry.params if name not in fixed or name in named]
 
 
-def _expanded(
-    entry: SuiteCase,
-    request: SweepRequest,
-    chosen: tuple[str, ...],
-    asked: bool,
-    backend: str,
-    own: SuiteCase | None = None,
+def expand_entry(
+    entry: SuiteCase, request: SweepRequest, default: tuple[str, ...], backend: str, original: SuiteCase | None = None
 ) -> list[Spec]:
-    """An entry's cases; `own` is the entry before the request's parameters took the place of some of its."""
-    allowed = registry.operation(entry.operation)["precisions"]
-    wanted = chosen if asked else (entry.precisions or chosen)
-    # A suite's precisions are what its operations may choose from; one that the user names is answered for
-    # every case, if only by a skipped row.
-    if not asked and entry.precisions is None:
-        wanted = tuple(name for name in wanted if name in allowed)
-    order = registry.precision_names()
-    precisions = sorted(dict.fromkeys(wanted), key=order.index)
+    """Return an entry's cases.
+
+    Parameters
+    ----------
+    entry : SuiteCase
+        The entry with the request's parameters.
+    default : tuple of str
+        The precisions of entries without their own, where the request names none.
+    original : SuiteCase, optional
+        The entry without the request's parameters; `entry` when left out.
+    """
+    precisions = _choose_precisions(entry, request, default)
     caches = expand_caches(request.caches or entry.caches or ())
-    turns = _turns(entry, request, precisions, backend)
-    told = _name_parameters(own or entry, entry, next((name for name in precisions if name in allowed), allowed[0]))
-    specs = []
+    turns = _order_turns(entry, request, precisions, backend)
+    named = _name_parameters(original or entry, entry, _usable(entry, *precisions))
+    specs: list[Spec] = []
     for params in iterate_points(entry.params):
-        named = " ".join([entry.name, *(f"{name}={params[name]}" for name in told)])
-        case = registry.case_name(named, entry.kv_lens)
-        if request.only and not any(_named(one, case, entry.name, entry.operation) for one in request.only):
+        name = " ".join([entry.name, *(f"{param}={params[param]}" for param in named)])
+        case = registry.case_name(name, entry.kv_lens)
+        if request.only and not any(_matches(pattern, case, entry.name, entry.operation) for pattern in request.only):
             continue
-        whole: dict[str, dict[str, int]] = {}
+        complete: dict[str, dict[str, int]] = {}  # precisions share equal dicts: plans are large
         for precision in precisions:
-            usable = precision if precision in allowed else allowed[0]
-            found = registry.complete_params(entry.operation, usable, params, entry.kv_lens)
-            whole[precision] = next((same for same in whole.values() if same == found), found)
-        specs += [
-            Spec(
-                case,
-                entry.operation,
-                precision,
-                whole[precision],
-                entry.kv_lens,
-                variant,
-                cache,
-                request.seed,
-                request.timer,
-                request.counters,
-                request.metrics,
-                request.rel_ci,
-            )
-            for cache in caches
-            for precision, variant in turns
-        ]
+            found = registry.complete_params(entry.operation, _usable(entry, precision), params, entry.kv_lens)
+            complete[precision] = next((same for same in complete.values() if same == found), found)
+        for cache in caches:
+            for precision, variant in turns:
+                identity = case, entry.operation, precision, complete[precision], entry.kv_lens, variant, cache
+                options = request.seed, request.timer, request.counters, request.metrics, request.rel_ci
+                specs.append(Spec(*identity, *options))
     return specs
 
 
-def _turns(
+def _usable(entry: SuiteCase, *precisions: str) -> str:
+    """Return the first precision that the operation has, else the operation's own first."""
+    allowed: list[str] = registry.operation(entry.operation)["precisions"]
+    return next((name for name in precisions if name in allowed), allowed[0])
+
+
+def _choose_precisions(entry: SuiteCase, request: SweepRequest, default: tuple[str, ...]) -> list[str]:
+    allowed = registry.operation(entry.operation)["precisions"]
+    # The request's precisions give each case a row, maybe a skipped one; the suite's are only those that fit.
+    chosen = request.precisions or entry.precisions or tuple(name for name in default if name in allowed)
+    return sorted(dict.fromkeys(chosen), key=registry.precision_names().index)
+
+
+def _order_turns(
     entry: SuiteCase, request: SweepRequest, precisions: Sequence[str], backend: str
 ) -> list[tuple[str, str | None]]:
-    """Precisions and variants in their order: a variant's precisions follow each other, so that they are compared under
-    the same conditions.
-    """
-    found = [(name, variant) for name in precisions for variant in _variants(entry, request, name, backend)]
-    variants = list(dict.fromkeys(variant for _, variant in found))
-    return sorted(found, key=lambda turn: variants.index(turn[1]))
+    """Return (precision, variant) pairs; a variant's precisions follow each other, under the same conditions."""
+    turns = [(name, variant) for name in precisions for variant in _list_variants(entry, request, name, backend)]
+    variants = list(dict.fromkeys(variant for _, variant in turns))
+    return sorted(turns, key=lambda turn: variants.index(turn[1]))
 
 
-def _variants(entry: SuiteCase, request: SweepRequest, precision: str, backend: str) -> list[str | None]:
-    """The variants to run; [None] leaves the choice to the device."""
-    of_operation = registry.variant_names(entry.operation, backend)
-    wanted = request.variants or entry.variants or ()
-    if EVERY_VARIANT in wanted:
+def _list_variants(entry: SuiteCase, request: SweepRequest, precision: str, backend: str) -> list[str | None]:
+    """Return the variants to run; [None] leaves the choice to the device."""
+    names = request.variants or entry.variants or ()
+    if EVERY_VARIANT in names:
         return list(registry.variant_names(entry.operation, backend, precision)) or [None]
-    named: list[str | None] = [name for name in dict.fromkeys(wanted) if name in of_operation]
-    if request.variants:
-        return named or [None]
-    return list(dict.fromkeys(wanted)) or [None]
+    known = registry.variant_names(entry.operation, backend)
+    chosen: list[str | None] = [name for name in dict.fromkeys(names) if not request.variants or name in known]
+    return chosen or [None]

@@ -1,10 +1,10 @@
-"""What a run shows while it goes on: a bar on a terminal, lines elsewhere, or nothing."""
+"""Show the progress of a run: a bar on a terminal, lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
@@ -15,32 +15,32 @@ from bwprof.text.terminal import make_console
 
 
 class SilentProgress:
-    """Shows nothing; the base of those that do."""
+    """Show nothing; the base of the other kinds."""
 
     def stage(self, text: str) -> None:
-        """What is being prepared."""
+        """Show what is being prepared."""
 
     def ahead(self, least: float, most: float) -> None:
-        """How many seconds the cases that follow take, by an estimate."""
+        """Show the estimated seconds of the cases that follow."""
 
     def begin(self, total: int) -> None:
-        """That many cases follow, of one device."""
+        """Begin a device's cases."""
 
     def case(self, title: str) -> None:
-        """The case that runs now."""
+        """Show the case that runs now."""
 
     def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:
-        """A case is finished; its raw samples, ns per launch."""
+        """Show a finished case; `samples` are its raw samples, ns per launch."""
 
     def again(self, row: RowDict) -> None:
-        """A second try of a finished case is over; its row, which may take the first one's place."""
+        """Show the row of a second try, which may replace the first."""
 
     def end(self) -> None:
-        """No more cases; safe to call again."""
+        """End the display; may be called again."""
 
 
 class LineProgress(SilentProgress):
-    """One line per finished case."""
+    """Write one line per finished case."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -48,10 +48,10 @@ class LineProgress(SilentProgress):
         self._done = 0
 
     def stage(self, text: str) -> None:
-        self._say(f"bwprof: {text}")
+        self._write(f"bwprof: {text}")
 
     def ahead(self, least: float, most: float) -> None:
-        self._say(f"bwprof: {format_time_range(least, most)}")
+        self._write(f"bwprof: {format_time_range(least, most)}")
 
     def begin(self, total: int) -> None:
         self._total, self._done = total, 0
@@ -59,20 +59,19 @@ class LineProgress(SilentProgress):
     def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a line has none
         self._done += 1
         width = len(str(self._total))
-        self._say(f"[{self._done:{width}}/{self._total}] {describe_row(row)}")
+        self._write(f"[{self._done:{width}}/{self._total}] {describe_row(row)}")
 
-    def _say(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         self._stream.write(text + "\n")
         self._stream.flush()
 
 
 _BAR_WIDTH = 24
-
-_BESIDE = 24  # columns that count, times and gaps take beside the bar
+_BESIDE = 24  # columns of count, times and gaps beside the bar
 
 
 class BarProgress(SilentProgress):
-    """A bar with the current case and the time left; finished cases scroll by above it, a line each."""
+    """Show a bar with the current case and the time left; finished cases scroll by above it."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -108,7 +107,7 @@ class BarProgress(SilentProgress):
         return escape_controls(text)[: self._title_width].ljust(self._title_width)
 
     def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a bar has none
-        measured = row["status"] == "ok"  # why one is not is told to the end
+        measured = row["status"] == "ok"  # else the reason is shown in full
         self._bar.console.print(describe_row(row), no_wrap=measured, overflow="ellipsis" if measured else "fold")
         self._bar.advance(self._task)
 
@@ -117,7 +116,7 @@ class BarProgress(SilentProgress):
 
 
 class CallbackProgress(SilentProgress):
-    """Calls the user's function with (done, total, row)."""
+    """Call the user's function with (done, total, row)."""
 
     def __init__(self, function: Callable[[int, int, PublicRow], object]) -> None:
         self._function = function
@@ -133,18 +132,19 @@ class CallbackProgress(SilentProgress):
 
 
 def choose_progress(*, quiet: bool = False) -> SilentProgress:
-    """Return a bar where standard error is a terminal, lines where it is not; nothing when quiet."""
+    """Return a bar where standard error is a terminal, else lines; nothing when quiet."""
     if quiet:
         return SilentProgress()
     return BarProgress(sys.stderr) if sys.stderr.isatty() else LineProgress(sys.stderr)
 
 
 def describe_row(row: RowDict) -> str:
-    """A finished row in one line."""
+    """Format a finished row in one line."""
     name = " ".join(str(part) for part in (row["case"], row["precision"], row["variant"]) if part)
     if row["status"] != "ok":
         return f"{name}: {row['status']}: {row['reason']}"
-    words = [f"{name}: {_time(row['time_ms'])}"]
+    time_ms = row["time_ms"]
+    words = [f"{name}: {time_ms:.4g} ms" if time_ms >= 1 else f"{name}: {time_ms * 1e3:.4g} us"]
     if row["bandwidth_gb_s"] is not None:
         words.append(f"{row['bandwidth_gb_s']:.4g} GB/s")
     if row["flops"]:
@@ -158,10 +158,6 @@ def describe_row(row: RowDict) -> str:
 
 
 def format_time_range(least: float, most: float) -> str:
-    """An estimate of seconds in words."""
+    """Format an estimate in seconds."""
     shortest, longest = format_seconds(least), format_seconds(most)
     return f"about {shortest}" if shortest == longest else f"{shortest} to {longest}: less where cases settle soon"
-
-
-def _time(milliseconds: Any) -> str:
-    return f"{milliseconds:.4g} ms" if milliseconds >= 1 else f"{milliseconds * 1e3:.4g} us"

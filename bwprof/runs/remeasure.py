@@ -1,10 +1,10 @@
-"""Rows measured once more, as they were measured, in a fresh process on the same device."""
+"""Measure rows once more under their own conditions, in a fresh process on the same device."""
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -34,108 +34,113 @@ def measure_again(
     progress: SilentProgress,
     *,
     say: Callable[[str], object] = lambda _: None,
-    given: RoofsArgument = False,
+    roofs: RoofsArgument = False,
 ) -> list[PublicRow | str]:
-    """Each row's case once more, under the row's own conditions: operation, parameters, variant, cache, seed and timer.
+    """Measure each row's case once more, with the same parameters, variant, cache, seed and timer.
 
     Parameters
     ----------
     rows : sequence of dict
         Rows of the run.
     run : dict
-        Its metadata, {} where they are not known: how long each case was sampled, and its plan.
+        The run's metadata ({}: unknown): how long each case was sampled, and its plan.
     make : callable
-        An executor, whose device lives in a process of its own, of a backend and a device's number.
-    given : {False, "stored", "auto"} or Roofs
-        What the new rows are held against; what is not stored is not measured for them.
+        Makes an executor, in a process of its own, from a backend and a device's number.
+    roofs : {False, "stored", "auto"} or Roofs
+        The roofs of the new rows; what is not stored is not measured for them.
     say : callable
-        Gets a sentence when the cases of a device that is at hand begin.
+        Gets a sentence when the cases of an available device begin.
 
     Returns
     -------
     list
-        A new row for each, or in words why there is none.
+        For each row a new row, or the reason (str) why there is none.
     """
-    found: list[PublicRow | str] = [""] * len(rows)
+    results: list[PublicRow | str] = [""] * len(rows)
     groups: dict[tuple[Any, ...], list[int]] = {}
-    for place, row in enumerate(rows):
-        groups.setdefault(tuple(row.get(name) for name in ("backend", "device", "device_uuid", "hostname")), []).append(
-            place
-        )
-    for places in groups.values():
-        answers = _on_device([rows[place] for place in places], run, make, progress, say, given)
-        for place, answer in zip(places, answers, strict=True):
-            found[place] = answer
-    return found
+    for number, row in enumerate(rows):
+        device = tuple(row.get(name) for name in ("backend", "device", "device_uuid", "hostname"))
+        groups.setdefault(device, []).append(number)
+    for numbers in groups.values():
+        answers = _measure_group([rows[number] for number in numbers], run, make, progress, say, roofs)
+        for number, answer in zip(numbers, answers, strict=True):
+            results[number] = answer
+    return results
 
 
-def _on_device(
+def _measure_group(
     rows: Sequence[RowDict],
     run: Mapping[str, Any],
     make: MakeExecutor,
     progress: SilentProgress,
     say: Callable[[str], object],
-    given: RoofsArgument,
+    roofs: RoofsArgument,
 ) -> list[PublicRow | str]:
-    """The same of rows of one device."""
-    numbers = _numbers(rows[0], run)
+    """Do what `measure_again` does for rows of one device."""
+    first = rows[0]
+    numbers = _find_devices(first, run)
     if not numbers:
-        return [f"{quote_text(rows[0].get('device'))} is not at hand"] * len(rows)
-    planned = _planned(run, str(rows[0].get("backend")))
-    specs = [_spec_of(row, planned, finite_or_none(run.get("rel_ci"))) for row in rows]
+        return [f"{quote_text(first.get('device'))} is not at hand"] * len(rows)
+    planned = _read_plan(run, str(first.get("backend")))
+    specs = [_find_spec(row, planned, finite_or_none(run.get("rel_ci"))) for row in rows]
     if all(isinstance(spec, str) for spec in specs):
         return [str(spec) for spec in specs]
-    executor, facts, why = _opened(rows[0], numbers, make)
+    executor, facts, why = _open_device(first, numbers, make)
     if executor is None:
         return [spec if isinstance(spec, str) else why for spec in specs]
-    count = sum(isinstance(spec, Spec) for spec in specs)
-    say(f"measuring again what failed: {plural(count, 'case')} on {quote_text(rows[0].get('device'))}")
-    progress.begin(count)
     try:
-        roofs = _roofs(executor, facts, given, {str(row["cache"]) for row in rows})
-        executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(rows[0]["backend"]), facts, roofs))
-        judged = ReferenceBook()
-        outcomes = [
-            spec if isinstance(spec, str) else _measured(spec, executor, run, judged, progress) for spec in specs
-        ]
-        judged.rows(one for one in outcomes if isinstance(one, Outcome))
-        return [one if isinstance(one, str) else PublicRow(one.row, one.samples or ()) for one in outcomes]
+        count = sum(isinstance(spec, Spec) for spec in specs)
+        say(f"measuring again what failed: {plural(count, 'case')} on {quote_text(first.get('device'))}")
+        progress.begin(count)
+        caches = {str(row["cache"]) for row in rows}
+        found = _find_roofs(executor, facts, roofs, RoofRequest("cold" in caches, "hot" in caches, stored=True))
+        executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(first["backend"]), facts, found))
+        return _measure_specs(specs, executor, run, progress)
     finally:
         executor.close()
 
 
-def _roofs(
-    executor: Executor[Any], facts: dict[str, Any], given: RoofsArgument, caches: Collection[str]
+def _find_roofs(
+    executor: Executor[Any], facts: dict[str, Any], roofs: RoofsArgument, request: RoofRequest
 ) -> Roofs | None:
-    if isinstance(given, Roofs):
-        return match_roofs(given, facts)
-    return executor.obtain_roofs(RoofRequest("cold" in caches, "hot" in caches, stored=True), None) if given else None
+    if isinstance(roofs, Roofs):
+        return match_roofs(roofs, facts)
+    return executor.obtain_roofs(request, None) if roofs else None
 
 
-def _measured(
-    spec: Spec, executor: Executor[Any], run: Mapping[str, Any], judged: ReferenceBook, progress: SilentProgress
+def _measure_specs(
+    specs: Sequence[Spec | str], executor: Executor[Any], run: Mapping[str, Any], progress: SilentProgress
+) -> list[PublicRow | str]:
+    book = ReferenceBook()
+    outcomes = [spec if isinstance(spec, str) else _measure(spec, executor, run, book, progress) for spec in specs]
+    book.finish_rows(outcome for outcome in outcomes if isinstance(outcome, Outcome))
+    return [out if isinstance(out, str) else PublicRow(out.row, out.samples or ()) for out in outcomes]
+
+
+def _measure(
+    spec: Spec, executor: Executor[Any], run: Mapping[str, Any], book: ReferenceBook, progress: SilentProgress
 ) -> Outcome:
-    """A row; of a disturbed one a second try may be better, as in the run."""
+    """Measure a case, a disturbed one twice, as a run does."""
     progress.case(spec.title)
-    found = judged.hold(executor.measure(spec, _seconds(run), None))
-    if is_disturbed(found.row):
-        second = judged.hold(executor.measure(spec, _seconds(run), None))
-        found = second if choose_better(found.row, second.row) is second.row else found
-    progress.row(found.row)
-    return found
+    outcome = book.compare(executor.measure(spec, _sampling_seconds(run), None))
+    if is_disturbed(outcome.row):
+        second = book.compare(executor.measure(spec, _sampling_seconds(run), None))
+        outcome = second if choose_better(outcome.row, second.row) is second.row else outcome
+    progress.row(outcome.row)
+    return outcome
 
 
-def _numbers(row: RowDict, run: Mapping[str, Any]) -> list[int]:
-    """The devices here that have the name of the row's; the run's own number first."""
-    wanted = row.get("backend"), row.get("device")
-    found = [one["index"] for one in devices() if (one["backend"], one["name"]) == wanted]
-    return sorted(found, key=lambda number: number != run.get("device_index"))
+def _find_devices(row: RowDict, run: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of the devices here with the row's device name, the run's own number first."""
+    name = row.get("backend"), row.get("device")
+    numbers = [device["index"] for device in devices() if (device["backend"], device["name"]) == name]
+    return sorted(numbers, key=lambda number: number != run.get("device_index"))
 
 
-def _opened(
+def _open_device(
     row: RowDict, numbers: Sequence[int], make: MakeExecutor
 ) -> tuple[Executor[Any] | None, dict[str, Any], str]:
-    """The row's device, open, and its facts; None, and why, where it is none of these."""
+    """Open the row's device; return its executor and facts, or None and why none of the numbers is it."""
     backend, why = str(row["backend"]), ""
     for number in numbers:
         executor = make(backend, number)
@@ -144,23 +149,23 @@ def _opened(
         except _core.UnavailableError as error:
             why = str(error)
         else:
-            if _is_the_same(row, Context("", backend, facts, None)):
+            if _is_same_device(row, Context("", backend, facts, None)):
                 return executor, facts, ""
             why = f"the {quote_text(row.get('device'))} at hand is another one"
         executor.close()
     return None, {}, why
 
 
-def _is_the_same(row: RowDict, context: Context) -> bool:
-    """Whether a device is the one that a row was measured on: by its UUID, else by the machine's name."""
+def _is_same_device(row: RowDict, context: Context) -> bool:
+    """Return whether the context's device measured the row: by its UUID, else by the machine's name."""
     here = describe_origin(context)
     if row.get("device_uuid") and here["device_uuid"]:
         return bool(row["device_uuid"] == here["device_uuid"])
     return not row.get("hostname") or row["hostname"] == here["hostname"]
 
 
-def _spec_of(row: RowDict, planned: Mapping[object, Spec], rel_ci: float | None) -> Spec | str:
-    """The case behind a row, of the run's plan where it has one; in words why it cannot be measured."""
+def _find_spec(row: RowDict, planned: Mapping[object, Spec], rel_ci: float | None) -> Spec | str:
+    """Return the row's case, from the run's plan where it is there; or the reason why it cannot be measured."""
     if row.get("status") != "ok":
         return f"it is {row.get('status')}"
     known = [operation["name"] for operation in registry.operations()]
@@ -169,28 +174,28 @@ def _spec_of(row: RowDict, planned: Mapping[object, Spec], rel_ci: float | None)
     try:
         backend = str(row["backend"])
         spec = planned.get(key_of_row(row))
-        return Spec.checked((_from_row(row, rel_ci) if spec is None else _pinned(spec, row)).to_dict(), backend)
+        return Spec.checked((_make_spec(row, rel_ci) if spec is None else _pin_choices(spec, row)).to_dict(), backend)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         return f"its case cannot be told ({error})"
 
 
-def _planned(run: Mapping[str, Any], backend: str) -> dict[object, Spec]:
-    """The cases of a run's plan that this bwprof can run, as their rows name them."""
+def _read_plan(run: Mapping[str, Any], backend: str) -> dict[object, Spec]:
+    """Return the cases of a run's plan that this bwprof can run, by the keys of their rows."""
     plan = run.get("plan")
     found: dict[object, Spec] = {}
-    for given in plan if isinstance(plan, list) else ():
+    for entry in plan if isinstance(plan, list) else ():
         with suppress(AttributeError, KeyError, TypeError, ValueError):
-            spec = Spec.checked(given, backend)
+            spec = Spec.checked(entry, backend)
             found[key_of_spec(spec)] = spec
     return found
 
 
-def _pinned(spec: Spec, row: RowDict) -> Spec:
-    """What the device chose when the row was measured, it must choose again."""
+def _pin_choices(spec: Spec, row: RowDict) -> Spec:
+    """Return the case with the variant and timer that the device chose for the row."""
     return replace(spec, variant=row.get("variant") or None, timer=row.get("timer") or None)
 
 
-def _from_row(row: RowDict, rel_ci: float | None) -> Spec:
+def _make_spec(row: RowDict, rel_ci: float | None) -> Spec:
     names = registry.param_names(str(row["operation"]))
     params = {name: int(row[name]) for name in names if not formatting.is_missing(row.get(name))}
     found = registry.row_lengths(row)
@@ -207,11 +212,11 @@ def _from_row(row: RowDict, rel_ci: float | None) -> Spec:
         0 if seed is None else int(seed),
         rel_ci=rel_ci,
     )
-    return _pinned(spec, row)
+    return _pin_choices(spec, row)
 
 
-def _seconds(run: Mapping[str, Any]) -> float:
-    """How long the run sampled each case."""
+def _sampling_seconds(run: Mapping[str, Any]) -> float:
+    """Return how long the run sampled each case."""
     target, most = finite_or_none(run.get("target_seconds")), finite_or_none(run.get("max_seconds"))
     plan = run.get("plan")
     count = len(plan) if isinstance(plan, list) and plan else 1

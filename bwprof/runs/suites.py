@@ -1,9 +1,9 @@
-"""Suites: lists of cases in TOML files; the ones that come with bwprof lie beside this module."""
+"""Read suites: lists of cases in TOML files; those of bwprof are in `bwprof/data/suites`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,28 +12,20 @@ from bwprof import registry
 from bwprof.text.parsing import describe_unknown, expand_ranges, finite_or_none, quote_text
 
 _SUITE_KEYS = ("text", "precisions", "target_seconds", "on", "case")
-
 _ON_KEYS = ("precisions", "target_seconds")
-
 _CASE_KEYS = ("name", "operation", "params", "kv_lens", "precisions", "variants", "backends", "cache")
-
 _CACHES = ("cold", "hot", "both")
-
 _MOST_BYTES = 10_000_000
 
-# A key of many parts: each of them makes the reader go through all before it.
-_MOST_DOTS = 100
-
+_MOST_DOTS = 100  # in a key: the TOML reader takes quadratic time
 _QUOTED = rb"""(?:"[^"\n]*"|'[^'\n]*')"""
-
 _PART = rb"(?:[\w-]++|" + _QUOTED + rb")"
-
 _DOTTED = re.compile(_PART + rb"(?:[ \t]*+\.[ \t]*+" + _PART + rb")*+")
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteCase:
-    """One entry of a suite; parameters are lists, and the entry stands for their product."""
+    """One entry of a suite: a case for each combination of the parameters' values."""
 
     name: str
     operation: str
@@ -44,10 +36,14 @@ class SuiteCase:
     backends: tuple[str, ...] | None = None
     caches: tuple[str, ...] | None = None
 
+    def runs_on(self, backend: str) -> bool:
+        """Return whether the entry is for a backend."""
+        return self.backends is None or backend in self.backends
+
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Cases, the precisions they run in, and the time that the whole should take."""
+    """Cases, their precisions, the seconds they should take together, and overrides for backends (`on`)."""
 
     name: str
     text: str
@@ -57,29 +53,28 @@ class Suite:
     on: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def precisions_on(self, backend: str) -> tuple[str, ...]:
-        """The suite's precisions on a backend."""
+        """Return the suite's precisions on a backend."""
         found: tuple[str, ...] = self.on.get(backend, {}).get("precisions", self.precisions)
         return found
 
     def target_on(self, backend: str) -> float | None:
-        """Seconds that the cases should take together on a backend; None for no aim."""
+        """Return the seconds that the cases should take together on a backend; None: no target."""
         found: float | None = self.on.get(backend, {}).get("target_seconds", self.target_seconds)
         return found
 
 
 def list_suites() -> dict[str, Path]:
-    """Name -> file of the suites that come with bwprof."""
+    """Return name -> file of bwprof's own suites."""
     return {path.stem: path for path in sorted((Path(__file__).parents[1] / "data" / "suites").glob("*.toml"))}
 
 
 def load(name: str) -> Suite:
-    """A suite by its name, or by the path of a .toml file.
+    """Read a suite by its name, or by the path of a .toml file.
 
     Raises
     ------
     ValueError
-        For an unknown name (with the nearest one), or a file with a mistake: the message names the file, the key and
-        the nearest right one.
+        For an unknown name, or a mistake in the file; the message names the file, the key and the nearest right one.
     FileNotFoundError
         When there is no such file.
 
@@ -93,21 +88,21 @@ def load(name: str) -> Suite:
             raise ValueError(f"suite {quote_text(name)} is no file")
         with Path(name).open("rb") as file:
             return parse(file.read(_MOST_BYTES + 1), source=name)
-    found = list_suites()
-    if name not in found:
-        raise ValueError(describe_unknown("suite", name, [*found, "FILE.toml"]))
-    return parse(found[name].read_bytes(), source=f"suite {name}", name=name)
+    known = list_suites()
+    if name not in known:
+        raise ValueError(describe_unknown("suite", name, [*known, "FILE.toml"]))
+    return parse(known[name].read_bytes(), source=f"suite {name}", name=name)
 
 
 def parse(content: bytes, *, source: str, name: str | None = None) -> Suite:
-    """A suite from TOML text; ValueError with `source`, the key and the nearest right one for any mistake."""
+    """Read a suite from TOML text; ValueError with `source`, the key and the nearest right one for a mistake."""
     try:
-        return _parsed(content, source, name or source)
+        return _parse_document(content, source, name or source)
     except RecursionError:
         raise ValueError(f"{source}: not a suite: it is nested too deeply") from None
 
 
-def _parsed(content: bytes, source: str, name: str) -> Suite:
+def _parse_document(content: bytes, source: str, name: str) -> Suite:
     import tomllib
 
     _check_size(content, source)
@@ -119,72 +114,80 @@ def _parsed(content: bytes, source: str, name: str) -> Suite:
     entries = document.get("case", [])
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError(f"{source}: a suite needs at least one [[case]]")
-    on = _table(document, "on", source)
+    own = _read_settings(document, source)
+    backends = registry.backend_names()
     overrides: dict[str, dict[str, Any]] = {}
-    for backend, table in on.items():
+    for backend, table in _read_table(document, "on", source).items():
         where = f"{source}, on.{backend}"
-        if backend not in registry.backend_names():
-            raise ValueError(describe_unknown("backend", backend, registry.backend_names(), where=f"{source}, on"))
+        if backend not in backends:
+            raise ValueError(describe_unknown("backend", backend, backends, where=f"{source}, on"))
         if not isinstance(table, dict):
             raise ValueError(f"{where}: a table is needed")
         _check_keys(table, _ON_KEYS, where)
-        overrides[backend] = {}
-        if "precisions" in table:
-            overrides[backend]["precisions"] = _precisions(table["precisions"], where)
-        if "target_seconds" in table:
-            overrides[backend]["target_seconds"] = _seconds(table["target_seconds"], where)
+        overrides[backend] = _read_settings(table, where)
     return Suite(
         name=name,
         text=str(document.get("text", "")),
-        cases=tuple(_case(entry, number, source) for number, entry in enumerate(entries, start=1)),
-        precisions=_precisions(document.get("precisions", ["fp32", "fp16"]), source),
-        target_seconds=_seconds(document["target_seconds"], source) if "target_seconds" in document else None,
+        cases=tuple(_parse_case(entry, number, source) for number, entry in enumerate(entries, start=1)),
+        precisions=own.get("precisions", ("fp32", "fp16")),
+        target_seconds=own.get("target_seconds"),
         on=overrides,
     )
 
 
+def _read_settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the precisions and target_seconds of a table, checked."""
+    settings: dict[str, Any] = {}
+    if "precisions" in table:
+        settings["precisions"] = _parse_precisions(table["precisions"], where)
+    if "target_seconds" in table:
+        seconds = settings["target_seconds"] = finite_or_none(table["target_seconds"]) or 0.0
+        if not seconds > 0:
+            value = _quote_value(table["target_seconds"])
+            raise ValueError(f"{where}: target_seconds is {value}, a positive number is needed")
+    return settings
+
+
 def _check_size(content: bytes, source: str) -> None:
-    """ValueError for what a TOML reader would take minutes for."""
+    """Raise ValueError for a file that the TOML reader would take minutes for."""
     if len(content) > _MOST_BYTES:
         raise ValueError(f"{source}: not a suite: it has more than {_MOST_BYTES} bytes")
-    for found in _DOTTED.finditer(content):
-        if found[0].count(b".") > _MOST_DOTS and re.sub(_QUOTED, b"", found[0]).count(b".") > _MOST_DOTS:
-            key = quote_text(found[0].decode(errors="replace"))
+    for match in _DOTTED.finditer(content):
+        if match[0].count(b".") > _MOST_DOTS and re.sub(_QUOTED, b"", match[0]).count(b".") > _MOST_DOTS:
+            key = quote_text(match[0].decode(errors="replace"))
             raise ValueError(f"{source}: not a suite: the key '{key}' is nested too deeply")
 
 
-def _case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
-    given = entry.get("name", entry.get("operation", ""))
-    where = f"{source}, case {number}" + (f" ({_quote_value(given)})" if given else "")
+def _parse_case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
+    name, operation = entry.get("name", entry.get("operation", "")), entry.get("operation")
+    where = f"{source}, case {number}" + (f" ({_quote_value(name)})" if name else "")
     _check_keys(entry, _CASE_KEYS, where)
-    if not isinstance(entry.get("operation"), str):
+    if not isinstance(operation, str):
         raise ValueError(f"{where}: operation is missing")
-    if not isinstance(given, str) or not given.strip() or not given.isprintable():
-        raise ValueError(f"{where}: name is {_quote_value(given)}: text in one line is needed")
-    operation = entry["operation"]
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise ValueError(f"{where}: name is {_quote_value(name)}: text in one line is needed")
     try:
-        allowed = registry.param_names(operation)
+        known_params = registry.param_names(operation)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     params: dict[str, tuple[int, ...]] = {}
-    for key, value in _table(entry, "params", where).items():
-        if key not in allowed:
-            raise ValueError(registry.describe_unknown_param(operation, key, allowed, where=where))
-        params[key] = _counts(value, key, where)
+    for key, value in _read_table(entry, "params", where).items():
+        if key not in known_params:
+            raise ValueError(registry.describe_unknown_param(operation, key, known_params, where=where))
+        params[key] = _parse_counts(value, key, where)
     kv_lens = registry.parse_lengths(entry.get("kv_lens"), f"{where}: kv_lens")
     if kv_lens is not None and not registry.operation(operation)["takes_kv_lens"]:
         raise ValueError(f"{where}: {operation} takes no kv_lens")
-    known = {row["name"] for rows in registry.operation(operation)["variants"].values() for row in rows}
-    variants = [*sorted(known), "all"]
+    variants = {row["name"] for rows in registry.operation(operation)["variants"].values() for row in rows}
     return SuiteCase(
-        name=given,
+        name=name,
         operation=operation,
         params=params,
         kv_lens=kv_lens,
-        precisions=_precisions(entry["precisions"], where) if "precisions" in entry else None,
-        variants=_words(entry["variants"], f"variant of {operation}", variants, where) if "variants" in entry else None,
-        backends=_words(entry["backends"], "backend", registry.backend_names(), where) if "backends" in entry else None,
-        caches=_words(entry["cache"], "cache", _CACHES, where) if "cache" in entry else None,
+        precisions=_parse_precisions(entry["precisions"], where) if "precisions" in entry else None,
+        variants=_parse_words(entry, "variants", f"variant of {operation}", [*sorted(variants), "all"], where),
+        backends=_parse_words(entry, "backends", "backend", registry.backend_names(), where),
+        caches=_parse_words(entry, "cache", "cache", _CACHES, where),
     )
 
 
@@ -194,19 +197,19 @@ def _check_keys(table: Mapping[str, Any], allowed: tuple[str, ...], where: str) 
             raise ValueError(describe_unknown("key", key, allowed, where=where))
 
 
-def _table(table: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+def _read_table(table: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     found = table.get(key, {})
     if not isinstance(found, dict):
         raise ValueError(f"{where}: {key} must be a table, not {_quote_value(found)}")
     return found
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _counts(value: Any, key: str, where: str) -> tuple[int, ...]:
-    items = _listed(value)
+def _parse_counts(value: Any, key: str, where: str) -> tuple[int, ...]:
+    items = _as_list(value)
     for item in items:
         if not isinstance(item, (int, str)) or (isinstance(item, bool) and key not in registry.flag_names()):
             raise ValueError(f"{where}: {key} is {_quote_value(item)}, a whole number is needed")
@@ -215,8 +218,13 @@ def _counts(value: Any, key: str, where: str) -> tuple[int, ...]:
     return tuple(map(int, expand_ranges(items, f"{where}: {key}")))
 
 
-def _words(value: Any, kind: str, allowed: list[str] | tuple[str, ...], where: str) -> tuple[str, ...]:
-    words = _listed(value)
+def _parse_words(
+    entry: Mapping[str, Any], key: str, kind: str, allowed: Sequence[str], where: str
+) -> tuple[str, ...] | None:
+    """Return an entry's words, each an allowed one; None where the key is missing."""
+    if key not in entry:
+        return None
+    words = _as_list(entry[key])
     for word in words:
         if word not in allowed:
             raise ValueError(describe_unknown(kind, str(word), allowed, where=where))
@@ -225,21 +233,14 @@ def _words(value: Any, kind: str, allowed: list[str] | tuple[str, ...], where: s
     return tuple(words)
 
 
-def _precisions(value: Any, where: str) -> tuple[str, ...]:
+def _parse_precisions(value: Any, where: str) -> tuple[str, ...]:
     if value == []:
         raise ValueError(f"{where}: the list of precisions is empty")
-    return tuple(registry.check_precision(word, where=where) for word in _listed(value))
-
-
-def _seconds(value: Any, where: str) -> float:
-    found = finite_or_none(value) or 0.0
-    if not found > 0:
-        raise ValueError(f"{where}: target_seconds is {_quote_value(value)}, a positive number is needed")
-    return found
+    return tuple(registry.check_precision(word, where=where) for word in _as_list(value))
 
 
 def _quote_value(value: Any) -> str:
-    """What a file gave, as a message repeats it."""
+    """Return a file's value as messages repeat it."""
     try:
         return quote_text(repr(value))
     except ValueError:  # an int of too many digits to be written

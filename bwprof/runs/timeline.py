@@ -1,4 +1,4 @@
-"""What a run did when, as a trace: what was prepared, each case while it was measured, and one launch of each."""
+"""Record a run as a trace: its stages, each case while it was measured, and one launch of each case."""
 
 from __future__ import annotations
 
@@ -27,58 +27,58 @@ _FIGURES = (
 
 
 class Timeline(SilentProgress):
-    """Notes what it is told, and tells another one."""
+    """Record the progress of a run and forward it to another `SilentProgress`."""
 
-    def __init__(self, shown: SilentProgress | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._shown = shown or SilentProgress()
+    def __init__(self, progress: SilentProgress | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._next = progress or SilentProgress()
         self._clock = clock
         self._began = clock()
-        self._since: tuple[str, float] | None = None  # what goes on now
+        self._current: tuple[str, float] | None = None  # name and begin
         self._stages: list[Slice] = []
         self._cases: dict[str, list[tuple[str, float, float, RowDict]]] = {}  # by device: name, begin, duration
 
-    def telling(self, shown: SilentProgress) -> Timeline:
-        """Itself, which tells this one from now on."""
-        self._shown = shown
+    def forward_to(self, progress: SilentProgress) -> Timeline:
+        """Forward to `progress` from now on; return self."""
+        self._next = progress
         return self
 
     def stage(self, text: str) -> None:
-        self._turn_to(text)
-        self._shown.stage(text)
+        self._switch_to(text)
+        self._next.stage(text)
 
     def ahead(self, least: float, most: float) -> None:
-        self._shown.ahead(least, most)
+        self._next.ahead(least, most)
 
     def begin(self, total: int) -> None:
-        self._turn_to(None)
-        self._shown.begin(total)
+        self._switch_to(None)
+        self._next.begin(total)
 
     def case(self, title: str) -> None:
-        self._turn_to(title)
-        self._shown.case(title)
+        self._switch_to(title)
+        self._next.case(title)
 
     def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:
-        self._measured(row)
-        self._shown.row(row, samples)
+        self._record(row)
+        self._next.row(row, samples)
 
     def again(self, row: RowDict) -> None:
-        self._measured(row, " once more")
-        self._shown.again(row)
+        self._record(row, " once more")
+        self._next.again(row)
 
-    def _measured(self, row: RowDict, more: str = "") -> None:
-        if self._since is not None:  # else it had no turn
-            name = " ".join(str(row[part]) for part in ("case", "precision", "variant") if row[part]) + more
+    def _record(self, row: RowDict, suffix: str = "") -> None:
+        if self._current is not None:  # else it did not run
+            name = " ".join(str(row[part]) for part in ("case", "precision", "variant") if row[part]) + suffix
             where = f"{row['backend']} {row['device'] or ''} {row['device_uuid'] or ''}".strip()
-            _, begin = self._since
+            _, begin = self._current
             self._cases.setdefault(where, []).append((name, begin, self._now() - begin, row))
-            self._since = None
+            self._current = None
 
     def end(self) -> None:
-        self._turn_to(None)
-        self._shown.end()
+        self._switch_to(None)
+        self._next.end()
 
     def text(self, run: Mapping[str, Any]) -> str:
-        """The trace so far of a run with that metadata."""
+        """Return the trace so far as JSON; `run` is the run's metadata."""
         trace = TraceDocument({"run_id": str(run.get("run_id", ""))})
         process = trace.process("bwprof")
         trace.track(process, "run", self._stages)
@@ -95,15 +95,15 @@ class Timeline(SilentProgress):
     def _now(self) -> float:
         return (self._clock() - self._began) * 1e6
 
-    def _turn_to(self, name: str | None) -> None:
-        """What went on is over; now something else does, or nothing that has a name."""
+    def _switch_to(self, name: str | None) -> None:
+        """End the current stage and begin another; None: nothing with a name."""
         now = self._now()
-        if self._since is not None:
-            before, begin = self._since
+        if self._current is not None:
+            before, begin = self._current
             self._stages.append(Slice(before, begin, now - begin))
-        self._since = None if name is None else (name, now)
+        self._current = None if name is None else (name, now)
 
 
 def _figures(row: RowDict) -> dict[str, Any]:
-    """What a row says now: what comes after it may have made it doubtful."""
+    """Return the row's figures now: later rows may have added a flag."""
     return {figure: row[figure] for figure in _FIGURES if row[figure] is not None}

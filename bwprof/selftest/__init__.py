@@ -1,4 +1,4 @@
-"""Check the figures of bwprof against independent measurements. ``python -m bwprof.selftest`` prints them."""
+"""Check bwprof's figures against independent measurements; ``python -m bwprof.selftest`` prints them."""
 
 from __future__ import annotations
 
@@ -22,29 +22,28 @@ def selftest(
     device: Device = None,
     progress: Callable[[str], object] | None = None,
 ) -> dict[str, Any]:
-    """Hold bwprof's figures against other ways of getting them.
+    """Compare bwprof's figures with independent measurements.
 
     Parameters
     ----------
     parts : str or iterable of str, optional
-        Any of "timers" (the graph's time against kernel timestamps), "cache" (ways of making the cache cold),
-        "counters" (DRAM reads of a cold rotation) and "repeat" (how often two measurements of the same thing differ);
-        all when left out.
+        "timers" (graph against kernel timestamps), "cache" (ways of making the cache cold), "counters" (DRAM reads of a
+        cold rotation), "repeat" (how often two measurements of the same case differ). Default: all.
     quick : bool
         Fewer cases and repetitions.
     device : int, str or torch.device, optional
-        "cpu", "cuda:1", 1, ...; the first device of the preferred backend that has one when left out.
+        "cpu", "cuda:1", 1, ... Default: the first device of the preferred backend.
     backend : str, optional
-        The same as the device's name without a number.
+        A device's name without a number.
     progress : callable, optional
-        Gets a line of text now and then.
+        Gets lines of text.
 
     Returns
     -------
     dict
         passed (bool: no gate failed), bwprof, backend, device, facts, and parts: a list of dicts with name, title,
-        columns, rows (dicts column -> value), gate (the rule in words; "" = nothing is judged), passed (bool; None =
-        not judged), summary (lines) and left_out (why the part, or some of it, did not run; "" = it all ran).
+        columns, rows (dicts column -> value), gate (the rule in words; "": not judged), passed (bool or None), summary
+        (lines) and left_out (what did not run and why).
 
     Raises
     ------
@@ -84,7 +83,7 @@ def run(
     poll: Callable[[], object] | None = None,
     show: Callable[[PartReport], object] | None = None,
 ) -> dict[str, Any]:
-    """The parts' reports as a dict; see `bwprof.selftest`. `show` gets each report when it is there."""
+    """Return what `bwprof.selftest` returns; `show` gets each part's report when it is ready."""
     for name in parts:
         if name not in PARTS:
             raise ValueError(describe_unknown("part of the self-test", name, PARTS))

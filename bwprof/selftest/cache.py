@@ -1,9 +1,9 @@
-"""Ways of making the cache cold, and what each makes of the same kernel.
+"""Compare ways of making the cache cold, on the same kernel.
 
-Rotation over buffer sets in a graph is what bwprof uses. A flush by memset, as other tools have it, leaves dirty lines
-in the cache whose write-back the next kernel pays for; a flush by reading does not, but lets a kernel that writes leave
-its own last writes unpaid. Both flushes can only time single launches, between events that add a bias of their own; so
-where kernels have timestamps each method is timed by them as well, and judged by them.
+bwprof rotates over buffer sets in a graph. A flush by memset, as other tools use it, leaves dirty lines, whose
+write-back slows the next kernel. A flush by reading does not, but a kernel's own last writes may stay in the cache.
+Flushes time single launches between events, which adds a bias; so, where there are kernel timestamps, each method is
+also timed, and judged, by them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,9 @@ from bwprof.selftest.bench import Bench, Cell, PartReport, fits, read_figure
 from bwprof.text.formatting import format_bytes
 
 NAME = "cache"
-
 RELATIVE = 0.03
-
 ABSOLUTE_US = 0.15
-
 SECONDS = 0.15  # of sampling, each time
-
 _TITLE = "Cold cache: the same kernel by five methods, us per launch"
 
 _METHODS: dict[str, dict[str, Any]] = {
@@ -45,15 +41,13 @@ _COLUMNS = {
     "agrees": "agrees",
 }
 
-# By whether work is done on the host, where a launch takes longer: MiB to read, MiB to copy each way; all of them, and
-# the quick ones.
+# By whether the device is the host, where a launch takes longer: (MiB to read, MiB to copy each way).
 _SIZES = {False: ((1, 16, 32, 64, 256), (64, 1024)), True: ((16, 64), (64,))}
-
 _QUICK = {False: ((16, 64), (64,)), True: ((16,), ())}
 
 
 def run(bench: Bench) -> PartReport:
-    """Reads and copies of several sizes by every method."""
+    """Measure reads and copies of several sizes by every method."""
     rows: list[Mapping[str, Cell]] = []
     left_out: list[str] = []
     kernels = "cupti" in bench.timers
@@ -77,7 +71,7 @@ def run(bench: Bench) -> PartReport:
 
 
 def _cases(bench: Bench) -> list[tuple[str, str, int, str]]:
-    """(operation, its parameter, elements, label) of the stream that only reads and of the one that copies."""
+    """Return (operation, parameter, elements, label) of the streams that read or copy."""
     reads, copies = (_QUICK if bench.quick else _SIZES)[_core.backend_facts(bench.backend)["runs_on_host"]]
     found = []
     for operation in _core.operations():
@@ -92,8 +86,8 @@ def _cases(bench: Bench) -> list[tuple[str, str, int, str]]:
 
 
 def _row(case: _core.Case, label: str, bench: Bench, *, by_kernels: bool) -> Mapping[str, Cell]:
-    """One case by every method: with the timer that each has, or by the kernels' own timestamps."""
-    single = "cupti" if by_kernels else "events" if "events" in bench.timers else None  # of launches behind a flush
+    """Measure one case by every method: with each method's timer, or by kernel timestamps."""
+    single = "cupti" if by_kernels else "events" if "events" in bench.timers else None  # a launch after a flush
     timed_by = "kernel" if by_kernels else "graph, events" if single else bench.timers[0]
     row: dict[str, Cell] = {"case": label, "timed_by": timed_by}
     for name, method in _METHODS.items():

@@ -1,4 +1,4 @@
-"""A/A: the same case measured twice. How often does a rule say that the two differ?"""
+"""Measure the same case twice (A/A): how often does a rule find a difference?"""
 
 from __future__ import annotations
 
@@ -15,18 +15,15 @@ from bwprof.results.schema import RowDict
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.loop import ReferenceBook
-from bwprof.selftest.bench import Bench, Cell, PartReport
+from bwprof.selftest.bench import Bench, Cell, PartReport, read_figure
 
 NAME = "repeat"
-
 GATES = (0.0, 0.01, DEFAULT_GATE)
-
 ALLOWED_RATE = 0.05
-
 SECONDS = 0.25  # of sampling, each time
-
 CASES = 8
 
+_Pair = tuple[RowDict, RowDict]
 _TITLE = "A/A: how often two measurements of the same thing are said to differ"
 
 _COLUMNS = {
@@ -44,38 +41,37 @@ _COLUMNS = {
 
 
 def run(bench: Bench) -> PartReport:
-    """Pairs in one process, and pairs from processes that each start anew."""
-    specs = _chosen(bench.specs())
+    """Measure pairs in one process, and pairs in processes that each start anew."""
+    suite = bench.specs()
+    step = max(1, len(suite) / CASES)
+    specs = [suite[int(number * step)] for number in range(min(CASES, len(suite)))]
     context = Context("selftest", bench.backend, bench.facts, None)
-    inside = _in_process(bench, specs, context, 4 if bench.quick else 24)
-    in_main = threading.current_thread() is threading.main_thread()  # starting processes waits for signals
-    fresh = _fresh(bench, specs, context, 4 if bench.quick else 12) if in_main else []
-    found = {"one process": _pairs(inside), "fresh processes": _pairs(fresh)}
-    rows = [_row(where, gate, pairs) for where, pairs in found.items() if pairs for gate in GATES]
+    inside = _measure_here(bench, specs, context, 4 if bench.quick else 24)
+    in_main = threading.current_thread() is threading.main_thread()  # processes start only where signals arrive
+    fresh = _measure_fresh(bench, specs, context, 4 if bench.quick else 12) if in_main else []
+    left_out = [str(row["reason"]) for row in (*inside, *fresh) if row["status"] != "ok"]
+    left_out += [] if in_main else ["fresh processes: they are started from the main thread only"]
+    return _report(specs, {"one process": _pairs(inside), "fresh processes": _pairs(fresh)}, left_out)
+
+
+def _report(specs: Sequence[Spec], pairs: Mapping[str, list[_Pair]], left_out: Sequence[str]) -> PartReport:
+    rows = [_row(where, gate, found) for where, found in pairs.items() if found for gate in GATES]
     judged = [row for row in rows if row["gate"] == _gate_text(DEFAULT_GATE) and row["rate"] is not None]
-    passed = all(float(row["rate_low"] or 0) <= 100 * ALLOWED_RATE for row in judged) if judged else None
+    passed = all(read_figure(row, "rate_low") <= 100 * ALLOWED_RATE for row in judged) if judged else None
     gate = f"at the default gate ({_gate_text(DEFAULT_GATE)}) no rate that is certainly above {ALLOWED_RATE:.0%}"
-    failed = [str(row["reason"]) for row in (*inside, *fresh) if row["status"] != "ok"]
-    failed += [] if in_main else ["fresh processes: they are started from the main thread only"]
-    worst = max((pair for pairs in found.values() for pair in pairs), key=_difference, default=None)
     summary = [
         f"cases: {', '.join(spec.title for spec in specs)}",
         "pairs with a row flagged noisy or throttled are disturbed: the rule leaves them out",
     ]
+    worst = max((pair for found in pairs.values() for pair in found), key=_difference, default=None)
     if worst is not None:
         times = " and ".join(f"{row['time_ms'] * 1e3:.2f} us" for row in worst)
         summary.append(f"largest difference of any pair: {worst[0]['case']} {worst[0]['precision']}, {times}")
-    return PartReport(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, "; ".join(dict.fromkeys(failed)))
+    return PartReport(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, "; ".join(dict.fromkeys(left_out)))
 
 
-def _chosen(specs: Sequence[Spec]) -> list[Spec]:
-    """So many, spread over the suite."""
-    step = max(1, len(specs) / CASES)
-    return [specs[int(number * step)] for number in range(min(CASES, len(specs)))]
-
-
-def _in_process(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
-    judged, outcomes = ReferenceBook(), []
+def _measure_here(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
+    book, outcomes = ReferenceBook(), []
     for number in range(rounds):
         bench.say(f"{NAME}: in one process: {number + 1} of {rounds}")
         for spec in specs:
@@ -83,27 +79,27 @@ def _in_process(bench: Bench, specs: Sequence[Spec], context: Context, rounds: i
             outcome = measuring.measure(bench.device, spec, context, max_seconds=SECONDS, poll=bench.poll)
             if outcome.fatal:
                 raise _core.DeviceError(outcome.row["reason"])
-            outcomes.append(judged.hold(outcome))
-    return judged.rows(outcomes)
+            outcomes.append(book.compare(outcome))
+    return book.finish_rows(outcomes)
 
 
-def _fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
+def _measure_fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
     rows = []
     with Interrupts() as interrupts:
         for number in range(rounds):
             bench.say(f"{NAME}: in fresh processes: {number + 1} of {rounds}")
             executor = ChildExecutor(bench.backend, bench.index, interrupts)
             executor.set_context(context)
-            judged = ReferenceBook()
+            book = ReferenceBook()
             try:
-                rows += judged.rows([judged.hold(executor.measure(spec, SECONDS, None)) for spec in specs])
+                rows += book.finish_rows([book.compare(executor.measure(spec, SECONDS, None)) for spec in specs])
             finally:
                 executor.close()
     return rows
 
 
-def _pairs(rows: Sequence[RowDict]) -> list[tuple[RowDict, RowDict]]:
-    """First with second, third with fourth: no measurement is in two pairs."""
+def _pairs(rows: Sequence[RowDict]) -> list[_Pair]:
+    """Pair the first with the second measurement of a case, the third with the fourth, and so on."""
     by_case: dict[tuple[object, ...], list[RowDict]] = {}
     for row in rows:
         if row["status"] == "ok":
@@ -115,7 +111,7 @@ def _gate_text(gate: float) -> str:
     return "intervals apart" + (f", {100 * gate:g} %" if gate else "")
 
 
-def _row(where: str, gate: float, pairs: Sequence[tuple[RowDict, RowDict]]) -> Mapping[str, Cell]:
+def _row(where: str, gate: float, pairs: Sequence[_Pair]) -> Mapping[str, Cell]:
     quiet = [pair for pair in pairs if all(map(is_comparable, pair))]
     positives = sum(times_differ(one, other, gate=gate) for one, other in quiet)
     shares = {}
@@ -134,14 +130,14 @@ def _row(where: str, gate: float, pairs: Sequence[tuple[RowDict, RowDict]]) -> M
     }
 
 
-def _difference(pair: tuple[RowDict, RowDict]) -> float:
-    """Of the medians, relative to the smaller one."""
+def _difference(pair: _Pair) -> float:
+    """Return the difference of the medians, relative to the smaller one."""
     low, high = sorted(row["time_ms"] for row in pair)
     return float(high / low - 1)
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion.
+    """Return Wilson's 95 % interval of a proportion.
 
     Examples
     --------

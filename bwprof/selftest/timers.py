@@ -1,13 +1,10 @@
-"""The graph's time against the kernels' own timestamps.
+"""Check the graph timer against the kernels' own timestamps.
 
-CUPTI says when each kernel of a graph began and ended. Of a launch of several kernels that gives two figures: the sum
-of their durations, and the span from the first start to the last end; what a library clears before its kernel counts
-as one of them. While it looks, the GPU rests longer between two kernels than it otherwise would, so that an unobserved
-launch lies between the sum and the span; of a launch of one kernel both are the same. Beside them the timer cupti,
-whose launches are enqueued one by one.
+CUPTI records the start and end of each kernel of a graph: their summed durations, and the span from the first start to
+the last end. Tracing adds pauses between kernels, so a launch without tracing lies between sum and span. The table also
+has the timer cupti, whose launches are enqueued one by one.
 
-A case that the power limit (or heat) holds back is not judged: while CUPTI looks the device rests longer, and then runs
-at a higher clock.
+A case whose clock is held down is not judged: the pauses of tracing let the clock rise.
 """
 
 from __future__ import annotations
@@ -18,16 +15,12 @@ from typing import Any
 from bwprof import _core
 from bwprof.measuring.grade import list_throttle_reasons
 from bwprof.measuring.operation import Spec
-from bwprof.selftest.bench import Bench, Cell, PartReport, fits, read_figure
+from bwprof.selftest.bench import Bench, Cell, PartReport, read_figure
 
 NAME = "timers"
-
 RELATIVE = 0.03
-
 ABSOLUTE_US = 0.15
-
 SECONDS = 0.1  # of sampling, each time
-
 _TITLE = "Timers: the graph against CUPTI's kernel timestamps, us per launch"
 
 _COLUMNS = {
@@ -44,28 +37,13 @@ _COLUMNS = {
 
 
 def run(bench: Bench) -> PartReport:
-    """Every case of the default suite, by each timer in turn."""
+    """Measure every case of the default suite with each timer."""
     if not {"graph", "cupti"} <= set(bench.timers):
         return PartReport(NAME, _TITLE, left_out=f"{bench.backend} has one timer: there is nothing to compare it with")
-    rows: list[Mapping[str, Cell]] = []
-    left_out: list[str] = []
-    specs = bench.specs()
-    for number, spec in enumerate(specs, start=1):
-        bench.poll()
-        bench.say(f"{NAME}: {number} of {len(specs)}: {spec.title}")
-        try:
-            with spec.open(bench.device) as case:
-                if fits(case):
-                    rows.append(_row(spec, case, bench))
-                else:
-                    left_out.append(f"{spec.title}: too little memory")
-        except _core.UnavailableError as error:
-            if not rows:
-                return PartReport(NAME, _TITLE, left_out=str(error))
-            left_out.append(f"{spec.title}: {error}")
-        except (_core.UnsupportedError, MemoryError) as error:
-            left_out.append(f"{spec.title}: {error}")
-    return _report(rows, "; ".join(left_out))
+    try:
+        return _report(*bench.measure_specs(NAME, lambda spec, case: _row(spec, case, bench)))
+    except _core.UnavailableError as error:
+        return PartReport(NAME, _TITLE, left_out=str(error))
 
 
 def _row(spec: Spec, case: _core.Case, bench: Bench) -> Mapping[str, Cell]:
@@ -74,11 +52,12 @@ def _row(spec: Spec, case: _core.Case, bench: Bench) -> Mapping[str, Cell]:
 
     before, traced = measured("graph"), measured("graph", trace=True)
     kernels, after = measured("cupti"), measured("graph")
-    if not all(one["verified"] for one in (before, traced, kernels, after)):
+    if not all(result["verified"] for result in (before, traced, kernels, after)):
         raise RuntimeError(f"{spec.title}: wrong result: {before['reason'] or traced['reason'] or kernels['reason']}")
     graph = (before["median_ns"] + after["median_ns"]) / 2e3
     total, span = traced["kernel_sum_ns"] / 1e3, traced["kernel_span_ns"] / 1e3
-    held = any(list_throttle_reasons(one["conditions"]) for one in (before, traced, after))
+    slowed = any(list_throttle_reasons(result["conditions"]) for result in (before, traced, after))
+    agrees = total - _tolerance(total) <= graph <= span + _tolerance(span)
     return {
         "case": spec.case,
         "precision": spec.precision,
@@ -87,7 +66,7 @@ def _row(spec: Spec, case: _core.Case, bench: Bench) -> Mapping[str, Cell]:
         "sum_us": total,
         "span_us": span,
         "difference_us": graph - span,
-        "agrees": "held" if held else "yes" if total - _tolerance(total) <= graph <= span + _tolerance(span) else "NO",
+        "agrees": "held" if slowed else "yes" if agrees else "NO",
         "cupti_us": kernels["median_ns"] / 1e3,
         "graph_drift_us": (after["median_ns"] - before["median_ns"]) / 1e3,
     }
@@ -97,8 +76,8 @@ def _tolerance(us: float) -> float:
     return max(RELATIVE * us, ABSOLUTE_US)
 
 
-def _near(rows: list[Mapping[str, Cell]], name: str) -> int:
-    """Cases whose graph is within the tolerance of another figure alone."""
+def _count_near(rows: list[Mapping[str, Cell]], name: str) -> int:
+    """Count the cases whose graph is within the tolerance of another figure."""
     return sum(
         abs(read_figure(row, "graph_us") - read_figure(row, name)) <= _tolerance(read_figure(row, name)) for row in rows
     )
@@ -111,12 +90,13 @@ def _report(rows: list[Mapping[str, Cell]], left_out: str) -> PartReport:
     gate = f"graph no more than {same} below its kernels' sum or above their span"
     summary = [
         f"{agreeing} of {len(judged)} cases agree with the timestamps of the graph's own kernels",
-        f"within {same} of the span alone: {_near(judged, 'span_us')}; of the timer cupti: {_near(judged, 'cupti_us')}",
+        f"within {same} of the span alone: {_count_near(judged, 'span_us')}; "
+        f"of the timer cupti: {_count_near(judged, 'cupti_us')}",
     ]
     if len(judged) < len(rows):
-        held = ", ".join(f"{row['case']} {row['precision']}" for row in rows if row["agrees"] == "held")
+        names = ", ".join(f"{row['case']} {row['precision']}" for row in rows if row["agrees"] == "held")
         count = f"{len(rows) - len(judged)} of {len(rows)}"
-        summary.append(f"not judged, as the clock was held down and is higher while watched: {count} cases: {held}")
+        summary.append(f"not judged, as the clock was held down and is higher while watched: {count} cases: {names}")
     if judged:
         worst = max(
             judged, key=lambda row: abs(read_figure(row, "difference_us")) / _tolerance(read_figure(row, "span_us"))

@@ -1,0 +1,189 @@
+"""Exchange JSON lines with a child process: one request, one answer, over two pipes.
+
+The child's standard output is the parent's standard error, so that nothing a library prints gets into the data.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from bwprof.runs.interrupts import InterruptSource
+from bwprof.text.terminal import escape_stream
+
+_log = logging.getLogger("bwprof.sweep")
+_END_SECONDS = 2.0  # for the child to end by itself
+_KILLED_SECONDS = 10.0  # for a killed child, whose memory is freed first
+_LONGEST_WAIT = 3600.0  # a selector takes no more than some days
+_FLAGS = {"-I": "isolated", "-E": "ignore_environment", "-s": "no_user_site", "-S": "no_site"}
+
+
+class ChildDiedError(Exception):
+    """The child process ended instead of answering; the message says how."""
+
+
+class RunTimeoutError(Exception):
+    """The time was over before an answer came."""
+
+
+class RequestHandler(Protocol):
+    """What answers requests in the child."""
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to one request."""
+
+    def close(self) -> None:
+        """Release everything: no more requests will come."""
+
+
+def python_flags() -> list[str]:
+    """Return options for a Python child that is as isolated as this process, without its working directory."""
+    return ["-P", *(option for option, name in _FLAGS.items() if getattr(sys.flags, name))]
+
+
+def search_path() -> list[str]:
+    """Return this process's import path."""
+    return [folder for folder in sys.path if isinstance(folder, str)]
+
+
+def serve(make: Callable[[Callable[[], None]], RequestHandler], request_fd: int, answer_fd: int) -> None:
+    """Answer every line of `request_fd` with one line on `answer_fd`, until the parent closes its end.
+
+    `make` makes the handler; it gets a function to call now and then, which ends an orphaned process.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    sys.stderr = escape_stream(sys.stderr)
+    logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=logging.WARNING)
+    handler = make(_exit_when_orphaned(os.getppid()))
+    with os.fdopen(request_fd, encoding="utf-8") as requests, os.fdopen(answer_fd, "w", encoding="utf-8") as answers:
+        for line in requests:
+            if not line.endswith("\n"):  # the parent ended in the middle of it
+                break
+            answer = json.dumps(handler.answer(json.loads(line))) + "\n"
+            try:
+                answers.write(answer)
+                answers.flush()
+            except BrokenPipeError:
+                os._exit(1)  # the parent is gone
+    handler.close()
+
+
+def _exit_when_orphaned(parent: int) -> Callable[[], None]:
+    def poll() -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return poll
+
+
+class ChildProcess:
+    """A process that answers JSON lines, and its two pipes."""
+
+    def __init__(self, command: Callable[[int, int], list[str]], folder: str | None = None) -> None:
+        request_read, self._request = os.pipe()
+        try:
+            self._answer, answer_write = os.pipe()
+        except OSError:
+            os.close(request_read)
+            os.close(self._request)
+            raise
+        os.set_blocking(self._request, False)  # a process that does not read must not block this one
+        self._buffer = b""
+        try:
+            # Its own process group: Ctrl-C goes to the command, which decides. File descriptor 2 for both outputs.
+            self._process = subprocess.Popen(
+                command(request_read, answer_write),
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                pass_fds=(request_read, answer_write),
+                process_group=0,
+                cwd=folder,
+            )
+        except BaseException:
+            os.close(self._request)
+            os.close(self._answer)
+            raise
+        finally:
+            os.close(request_read)
+            os.close(answer_write)
+
+    def ask(self, request: dict[str, Any], interrupts: InterruptSource, until: float) -> dict[str, Any]:
+        """Send one line and wait for one line, until a time.monotonic(); RunTimeoutError after that."""
+        unsent = memoryview((json.dumps(request) + "\n").encode())
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._answer, selectors.EVENT_READ)
+            selector.register(interrupts.wakeup_fd, selectors.EVENT_READ)
+            selector.register(self._request, selectors.EVENT_WRITE)
+            while b"\n" not in self._buffer:
+                interrupts.check()
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise RunTimeoutError
+                for key, _ in selector.select(min(left, _LONGEST_WAIT)):
+                    if key.fd == self._answer:
+                        self._receive()
+                    elif key.fd == self._request:
+                        unsent = unsent[self._send(unsent) :]
+                        if not unsent:
+                            selector.unregister(self._request)
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _send(self, data: memoryview) -> int:
+        try:
+            return os.write(self._request, data)
+        except BlockingIOError:
+            return 0
+        except BrokenPipeError:
+            raise ChildDiedError(self._describe_end()) from None
+
+    def _receive(self) -> None:
+        data = os.read(self._answer, 1 << 16)
+        if not data:
+            raise ChildDiedError(self._describe_end())
+        self._buffer += data
+
+    def _describe_end(self) -> str:
+        try:
+            code = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "stopped answering"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = "unknown"
+        hint = "; often the system had run out of memory" if -code == signal.SIGKILL else ""
+        return f"was ended by signal {-code} ({name}{hint})"
+
+    def end(self) -> None:
+        """Close the pipes and end the process."""
+        for fd in (self._request, self._answer):
+            with suppress(OSError):
+                os.close(fd)
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._wait_for_killed()
+
+    def _wait_for_killed(self) -> None:
+        try:
+            self._process.wait(_KILLED_SECONDS)
+        except subprocess.TimeoutExpired:
+            _log.warning("process %d hangs in the driver and could not be ended", self._process.pid)
+            threading.Thread(target=self._process.wait, daemon=True).start()  # leaves no zombie if it ends later
