@@ -15,10 +15,10 @@ from planted import KERNELS, Draw, as_bwprof, as_profiled, counted, finite
 
 import bwprof
 from bwprof.analysis.checks import checklist
-from bwprof.analysis.diagnosis.diagnose import COLUMNS, HYPOTHESES, answer, diagnoses
+from bwprof.analysis.diagnosis.diagnose import COLUMNS, HYPOTHESES, answer, diagnose_rows
 from bwprof.analysis.diagnosis.figures import RowFigures
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL, REFUTED, SUPPORTED, Band
-from bwprof.analysis.rules import rule
+from bwprof.analysis.rules import find_rule
 from bwprof.measuring import function
 
 SEEDS = 12
@@ -87,7 +87,7 @@ def _each() -> list[tuple[Any, str, set[str]]]:
 
 
 def supported(rows: list[dict[str, Any]]) -> list[list[str]]:
-    return [[held.hypothesis.name for held in found.of(SUPPORTED)] for found in diagnoses(rows)]
+    return [[held.hypothesis.name for held in found.of(SUPPORTED)] for found in diagnose_rows(rows)]
 
 
 @pytest.mark.parametrize("form", ["whole", "bwprof", "profiled", "stated"])
@@ -381,10 +381,10 @@ def test_a_frame_and_its_columns() -> None:
 
 def test_thresholds_and_fixes_are_the_rules() -> None:
     names = {held.name: held for held in HYPOTHESES}
-    assert names["bank_conflicts"].fixes is rule("bank_conflicts").fixes
-    assert names["latency_bound"].fixes is rule("low_bytes_in_flight").fixes
-    assert f"over {rule('bank_conflicts').threshold:g} %" in names["bank_conflicts"].threshold
-    assert f"below {rule('low_occupancy').threshold:g} %" in names["low_occupancy"].threshold
+    assert names["bank_conflicts"].fixes is find_rule("bank_conflicts").fixes
+    assert names["latency_bound"].fixes is find_rule("low_bytes_in_flight").fixes
+    assert f"over {find_rule('bank_conflicts').threshold:g} %" in names["bank_conflicts"].threshold
+    assert f"below {find_rule('low_occupancy').threshold:g} %" in names["low_occupancy"].threshold
 
 
 def test_bands_in_both_directions() -> None:
@@ -407,7 +407,7 @@ def test_recorded_rows() -> None:
     is under way.
     """
     frame = bwprof.load_example("h200")
-    found = diagnoses(frame)
+    found = diagnose_rows(frame)
     first, stored = {}, []
     for row, held in zip(frame.to_dict("records"), found, strict=True):
         told = held.of(SUPPORTED)
@@ -490,7 +490,7 @@ def test_of_a_profilers_frame_its_own_metrics_are_left_where_they_are() -> None:
     """Thousands of them made ten thousand launches take half a minute."""
     data = pd.DataFrame([COPY | {"sm__throughput.avg": 1.0}] * 2)
     data.attrs = {"units": {"sm__throughput.avg": "%"}}
-    rows = [one.row for one in diagnoses(data)]
+    rows = [one.row for one in diagnose_rows(data)]
     assert rows == [COPY, COPY]
     assert data.attrs == {"units": {"sm__throughput.avg": "%"}}
-    assert [one.row for one in diagnoses(pd.DataFrame({"sm__throughput.avg": [1.0, 2.0]}))] == [{}, {}]
+    assert [one.row for one in diagnose_rows(pd.DataFrame({"sm__throughput.avg": [1.0, 2.0]}))] == [{}, {}]

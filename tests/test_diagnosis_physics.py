@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.diagnosis.diagnose import answer, diagnoses
+from bwprof.analysis.diagnosis.diagnose import answer, diagnose_rows
 from bwprof.importers.next_steps import suggest_commands
 from bwprof.text.formatting import escape_markdown
 
@@ -157,7 +157,7 @@ def test_a_gain_that_nobody_believes_is_not_named() -> None:
 def test_rows_of_amd_counters_are_not_sent_to_ncu() -> None:
     row = {"kernel": "subtract_kernel(float*)", "case": "x", "time_ms": 0.05, "SQ_WAVES": 16384.0, "scratch_size": 0.0}
     assert not bwprof.diagnose(row)["needs"].str.contains("ncu").any()
-    assert suggest_commands(diagnoses(row)[0]) == []
+    assert suggest_commands(diagnose_rows(row)[0]) == []
 
 
 def test_rows_in_a_list_may_be_series() -> None:
@@ -188,7 +188,7 @@ def test_stalls_of_a_frame_ask_for_a_row() -> None:
     ],
 )
 def test_ncu_is_given_the_base_name_of_a_kernel(kernel: str, name: str | None) -> None:
-    command = suggest_commands(diagnoses({"kernel": kernel, "time_ms": 1.0})[0])[0].command.split()
+    command = suggest_commands(diagnose_rows({"kernel": kernel, "time_ms": 1.0})[0])[0].command.split()
     given = command[command.index("--kernel-name") + 1] if "--kernel-name" in command else None
     assert given == name
 
@@ -196,7 +196,7 @@ def test_ncu_is_given_the_base_name_of_a_kernel(kernel: str, name: str | None) -
 @pytest.mark.parametrize("size", ["abc", math.inf, 2.5])
 def test_sizes_that_no_sweep_can_measure_make_no_command(size: object) -> None:
     row = {"operation": "gemm", "M": size, "N": 4, "K": 4, "time_ms": 1.0, "timer": "cuda_event"}
-    assert not any("-p" in step.command.split() for step in suggest_commands(diagnoses(row)[0]))
+    assert not any("-p" in step.command.split() for step in suggest_commands(diagnose_rows(row)[0]))
 
 
 def test_what_others_named_is_no_markup() -> None:
@@ -206,7 +206,7 @@ def test_what_others_named_is_no_markup() -> None:
 
 def test_a_truth_is_a_size() -> None:
     row = {"operation": "attention_prefill", "causal": True, "time_ms": 1.0, "timer": "cuda_event"}
-    assert "causal=1" in suggest_commands(diagnoses(row)[0])[0].command
+    assert "causal=1" in suggest_commands(diagnose_rows(row)[0])[0].command
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])

@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from bwprof import registry
 from bwprof._core import __version__
 from bwprof.analysis.prediction import DEFAULT_EFFICIENCY
-from bwprof.analysis.prediction.catalogue import Card, card_of
+from bwprof.analysis.prediction.catalogue import Card, resolve_card
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.analysis.prediction.efficiency import efficiency as learn
-from bwprof.analysis.prediction.predict import beside, card_for, model_of, predict_rows
+from bwprof.analysis.prediction.predict import (
+    interleave_devices,
+    predict_rows,
+    resolve_card_for_model,
+    resolve_efficiency,
+)
 from bwprof.analysis.prediction.streams import Streams
 from bwprof.analysis.prediction.workload import PredictedCase
 from bwprof.llm.figures import gain, part_from_row
@@ -206,11 +211,11 @@ def card_of_run(run: Mapping[str, Any]) -> Card | None:
     try:
         if run.get("roofs"):
             roofs = Roofs.from_dict(dict(check_mapping(run["roofs"], "roofs")))
-            return card_of(roofs) if roofs.points else None
+            return resolve_card(roofs) if roofs.points else None
         device = run.get("predict_device")
         streams = run.get("predict_streams")
         own = None if streams is None else Streams.from_dict(streams)
-        return card_of(device, own) if isinstance(device, str) else None
+        return resolve_card(device, own) if isinstance(device, str) else None
     except (TypeError, ValueError):  # a file that bwprof did not write
         return None
 
@@ -225,15 +230,15 @@ def predict_steps(
     request: ModelRequest, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
 ) -> pd.DataFrame:
     """Predict a model's rows on devices that are not at hand; ValueError for an unknown device."""
-    model = model_of(efficiency)
+    model = resolve_efficiency(efficiency)
     frames = [_predict_on(request, device, model, run_id) for device in devices]
-    return frames[0] if len(frames) == 1 else beside(frames)
+    return frames[0] if len(frames) == 1 else interleave_devices(frames)
 
 
 def _predict_on(request: ModelRequest, device: str | Roofs, model: float | Efficiency, run_id: str) -> pd.DataFrame:
     from bwprof.results.frame import from_rows, to_rows
 
-    card = card_for(device, model)
+    card = resolve_card_for_model(device, model)
     memory = None if math.isnan(card.memory_gb) else round(card.memory_gb * 1e9)
     usable = request.memory_bytes or memory
     pieces = list_pieces(request)
@@ -274,7 +279,7 @@ def predict_row(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowD
     Its kernel is as efficient as the one measured on the same shape in another precision; else as the measured rows
     are; else as by default.
     """
-    part, card = part_from_row(row), card_of(roofs)
+    part, card = part_from_row(row), resolve_card(roofs)
     best = best_ms([part], card)[0]
     same = next((other for other in measured if _have_same_shape(row, other)), None)
     if same is not None:

@@ -131,7 +131,7 @@ def model_step(
     True
     """
     from bwprof import environment, hardware
-    from bwprof.analysis.prediction.catalogue import each_device
+    from bwprof.analysis.prediction.catalogue import split_devices
     from bwprof.llm import executor
     from bwprof.llm.result import ModelStep
     from bwprof.roofs.model import check_roofs
@@ -173,7 +173,7 @@ def model_step(
         return ModelStep.from_frame(frame)
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
-    (local,) = each_device(device)
+    (local,) = split_devices(device)
     choice = hardware.choose_device(backend, local)
     plan = executor.make_plan(executor.list_pieces(request), max_seconds=case_seconds)
     run = metadata.describe_run(environment.new_run_id(), plan, choice, None, options.roofs)
@@ -214,10 +214,10 @@ def choose_targets(
 
     ValueError for an unknown device, a prediction without a device, and both a device and roofs.
     """
-    from bwprof.analysis.prediction.catalogue import each_device
+    from bwprof.analysis.prediction.catalogue import split_devices
     from bwprof.roofs.model import Roofs
 
-    devices = each_device(device)
+    devices = split_devices(device)
     local = [name for name in devices if not (isinstance(name, str) and _is_elsewhere(name))]
     if not devices:
         raise ValueError("device is empty: at least one is needed")
@@ -244,10 +244,10 @@ def _is_elsewhere(device: str) -> bool:
         kind, index = hardware.parse_device(device)
         # "4090" is no number of a device here.
         unknown_number = kind is None and all(row["index"] != index for row in hardware.devices())
-        return unknown_number and bool(catalogue.alike(device))
+        return unknown_number and bool(catalogue.find_similar(device))
     except ValueError as error:
         try:
-            catalogue.card_of(device)
+            catalogue.resolve_card(device)
         except ValueError as other:
             raise ValueError(f"{error}; for a prediction: {other}") from None
         return True

@@ -8,7 +8,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from bwprof.analysis.prediction.catalogue import CALLER_GIVEN
+from bwprof.analysis.prediction.catalogue import CUSTOM_DEVICE
 from bwprof.llm.figures import BOTH, FormatComparison, FormatOffer, LayerTime, MemoryRoom, StepFigures
 from bwprof.llm.workload import AS_STORED, DECODE, ModelRequest, OmittedWork
 from bwprof.text.document import DocumentTable, make_table
@@ -61,7 +61,7 @@ def device_of(step: StepFigures) -> str:
 
 def _on_device(step: StepFigures) -> str:
     device = device_of(step)
-    return f", on {'the device given' if device == CALLER_GIVEN else device}" if device else ""
+    return f", on {'the device given' if device == CUSTOM_DEVICE else device}" if device else ""
 
 
 def _too_large(steps: Sequence[StepFigures]) -> str:

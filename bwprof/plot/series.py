@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.analysis.bottleneck import STEP
-from bwprof.analysis.cliffs import along
+from bwprof.analysis.cliffs import find_cliffs_along
 from bwprof.analysis.summarize import ordered_precisions
 from bwprof.plot import inputs
 from bwprof.plot.canvas import Drawing, Inches, cut, draws, note_left_out
@@ -281,7 +281,7 @@ def _draw_streams(ax: Axes, content: _LinePlot, looks: Mapping[str, Style], colo
 def _draw_cliffs(ax: Axes, content: _LinePlot, colors: Ink) -> list[Any]:
     """Draw rings around rows that take more time than their neighbours' work explains."""
     swept = content.x.name in schema.param_names() or not content.x.group
-    rows = [cliff.slow for line in content.lines if swept for cliff in along(line.rows, content.x.name)]
+    rows = [cliff.slow for line in content.lines if swept for cliff in find_cliffs_along(line.rows, content.x.name)]
     points = [(float(row[content.x.name]), float(row[content.y.name])) for row in rows]
     look: dict[str, Any] = {"marker": "o", "markersize": 10, "markeredgecolor": colors.alarm}
     ax.plot(*inputs.split_points(points), color="none", linewidth=0, zorder=3.3, **look)

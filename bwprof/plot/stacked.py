@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bwprof.analysis.gains import PrecisionPair, named, pairs, precisions_of
+from bwprof.analysis.gains import PrecisionPair, check_precision_pair, find_precision_pairs, list_precisions
 from bwprof.plot import canvas, inputs, legends
 from bwprof.plot.styles import Ink, finish_axes, ink, part_style, readable, style
 from bwprof.results.frame import to_rows
@@ -83,9 +83,13 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     """
     frame = inputs.read_frame(data)
     wide, narrow = _choose_precisions(frame, from_, to)
-    every = [pair for pair in pairs(frame, wide, narrow) if pair.byte_ratio > 0 and measured_or_none(pair.time_ratio)]
+    every = [
+        pair
+        for pair in find_precision_pairs(frame, wide, narrow)
+        if pair.byte_ratio > 0 and measured_or_none(pair.time_ratio)
+    ]
     if not every:
-        there = ", ".join(precisions_of(frame)) or "none"
+        there = ", ".join(list_precisions(frame)) or "none"
         raise ValueError(f"there is nothing to draw: no case has a time in {wide} and in {narrow} (there are: {there})")
     notes = inputs.note_rows(row for row in to_rows(frame) if row["precision"] in (wide, narrow))
 
@@ -101,7 +105,7 @@ def _choose_precisions(frame: Any, from_: str | None, to: str | None) -> tuple[s
     for value, name in ((from_, "from_"), (to, "to")):
         if value is not None:
             parse_name(value, name)
-    there = [name for name in precisions_of(frame) if name]
+    there = [name for name in list_precisions(frame) if name]
 
     def choose(usual: str, other: str | None) -> str:
         rest = [name for name in there if name != other]
@@ -112,7 +116,7 @@ def _choose_precisions(frame: Any, from_: str | None, to: str | None) -> tuple[s
         to = choose("fp16", from_)
         if to == from_:
             to = "fp16" if from_ != "fp16" else "fp32"
-    return named(from_, to)
+    return check_precision_pair(from_, to)
 
 
 def _name_pairs(found: Sequence[PrecisionPair]) -> tuple[str, list[str]]:

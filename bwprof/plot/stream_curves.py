@@ -69,7 +69,7 @@ def roofs(data: Any, ax: Axes | None = None) -> Drawing:
 
 
 def _read_roofs(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
-    from bwprof.analysis.gains import roofs_of
+    from bwprof.analysis.gains import read_run_roofs
     from bwprof.roofs import store
 
     if isinstance(data, Roofs):
@@ -82,7 +82,7 @@ def _read_roofs(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
         except ValueError:  # a file of roofs alone
             return read, {}
     frame = read_frame(data)
-    found = roofs_of(frame)
+    found = read_run_roofs(frame)
     if found is None:
         raise ValueError("there is nothing to draw: the frame's metadata hold no roofs (load the run's folder)")
     return found, device_facts(frame)
@@ -178,7 +178,7 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     """
     from bwprof.analysis.prediction import catalogue
 
-    known = catalogue.arithmetic()
+    known = catalogue.arithmetic_types()
     names = ("fp32", "fp16", "fp8_e4m3") if precisions is None else parse_names("precisions", precisions)
     chosen = [registry.check_precision(name, known, "arithmetic of the catalogue") for name in names]
     if not chosen:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from bwprof.analysis.gains import roofs_of
+from bwprof.analysis.gains import read_run_roofs
 from bwprof.report.run import ReportRun
 from bwprof.results.columns import FLAGS
 from bwprof.results.reader import describe_unfinished
@@ -72,7 +72,7 @@ def _peak(run: ReportRun) -> str:
 
 
 def _ceilings(run: ReportRun) -> str:
-    roofs = roofs_of(run.data)
+    roofs = read_run_roofs(run.data)
     points = [] if roofs is None else roofs.ceilings()
     return ", ".join(f"{point.stream} {format_figure(point.gb_s, whole_from=100)} GB/s" for point in points)
 
@@ -216,7 +216,7 @@ def _describe_roofs(run: ReportRun, rows: Sequence[Mapping[str, Any]]) -> list[s
         "The limit of a row is the nearer of two roofs: what a plain stream of the same bytes and mix reaches on the "
         "same device (attainable), and the best arithmetic rate. Below half of both, the kernel limits."
     ]
-    roofs = roofs_of(run.data)
+    roofs = read_run_roofs(run.data)
     if roofs is not None:
         checks = run.part("roofs").get("checks")
         parts = [f"Roofs: {len(roofs.points)} streams, measured {format_time(roofs.measured or 'at an unknown time')}"]

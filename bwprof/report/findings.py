@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bwprof.analysis.gains import improvement_table, precisions_of, why_the_same
-from bwprof.analysis.rules import AT_ROOF, at_a_roof
+from bwprof.analysis.gains import explain_equal_bandwidth, improvement_table, list_precisions
+from bwprof.analysis.rules import AT_ROOF, is_at_roof
 from bwprof.analysis.summarize import PAIR
 from bwprof.analysis.values import drop_repeated_shapes
 from bwprof.report import pictures
@@ -76,7 +76,7 @@ def _figures(run: ReportRun, timed: Sequence[RowDict]) -> FactList | None:
         name = f"GB/s at most: {best['case']} {best['precision']}"
         pairs.append((name, format_figure(float(best["bandwidth_gb_s"]), whole_from=100)))
     if (limits.limiter > 0).any():
-        high = int(at_a_roof(run.answer.usable, limits).sum())
+        high = int(is_at_roof(run.answer.usable, limits).sum())
         pairs.append((f"at {AT_ROOF:.0f} % or more of what the device allows", str(high)))
     checked, flagged = sum(row["verified"] is True for row in timed), sum(bool(row["flags"]) for row in timed)
     pairs += [
@@ -103,7 +103,7 @@ def _draw_bandwidths(run: ReportRun) -> Block | None:
 def compare_precisions(run: ReportRun) -> Section | None:
     """Return the section with all bandwidths, and the gain of a narrower precision."""
     blocks: list[Block | None] = [_draw_bandwidths(run)]
-    there = precisions_of(run.answer.usable) if set(CLASSIC_NAMES) <= set(run.data.columns) else []
+    there = list_precisions(run.answer.usable) if set(CLASSIC_NAMES) <= set(run.data.columns) else []
     wide, narrow = PAIR if set(PAIR) <= set(there) else (*there[:2], "", "")[:2]
     if narrow and _are_known(wide, narrow):
         data = improvement_table(run.data, from_=wide, to=narrow)
@@ -114,7 +114,7 @@ def compare_precisions(run: ReportRun) -> Section | None:
             blocks += [
                 pictures.draw_kind("speedup", run.answer.usable, text),
                 make_frame_table(data, numbers=list(data.columns)[1:], caption=caption, tools=len(data) > 20),
-                make_paragraph(why_the_same(run.data, from_=wide, to=narrow)),
+                make_paragraph(explain_equal_bandwidth(run.data, from_=wide, to=narrow)),
             ]
     title = "What a narrower precision brings" if len(blocks) > 1 else "How fast"
     return make_section("precisions", title, *blocks)
@@ -137,11 +137,11 @@ def draw_roofline(run: ReportRun) -> Section | None:
 
 def list_losses(run: ReportRun) -> Section | None:
     """Return the section on lost time, its causes and fixes, and on rows that need no work."""
-    from bwprof.analysis.answer import grouped_strengths
+    from bwprof.analysis.answer import group_strengths
 
     strengths = make_list(
         line if len(line) <= _LONGEST_LIST else f"{line[:_LONGEST_LIST].rpartition(', ')[0]} and more"
-        for line in grouped_strengths(run.answer.measured)
+        for line in group_strengths(run.answer.measured)
     )
     none = "Not known: no roofs are beside the rows."
     if (run.answer.limits.limiter > 0).any():

@@ -14,7 +14,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.analysis.bottleneck import Finding, ranked
+from bwprof.analysis.bottleneck import Finding, rank_losses
 from bwprof.analysis.rules import AT_ROOF, RuleInputs
 from bwprof.analysis.values import as_frame
 from bwprof.records.regression.comparison import Comparison, compare_sources
@@ -358,7 +358,7 @@ class Story:
         The row of the optimization is among them, first where others lost more.
         """
         tracks = [track for track in self.tracks if track.first["status"] == "ok"] or list(self.tracks)
-        every = ranked(as_frame([track.first for track in tracks]), None)
+        every = rank_losses(as_frame([track.first for track in tracks]), None)
         found = every[:top]
         own = next((finding for finding in every if tracks[finding.place] is self.track), None)
         if own is not None and own not in found:
@@ -367,7 +367,7 @@ class Story:
 
 
 def _find_loss(row: RowDict) -> Finding | None:
-    return next(iter(ranked(as_frame([row]), 1)), None)
+    return next(iter(rank_losses(as_frame([row]), 1)), None)
 
 
 def _is_fixed(finding: Finding, last: RowDict | None) -> bool:
@@ -436,7 +436,7 @@ def _choose_track(tracks: Sequence[Track], case: str | None, precision: str | No
                 raise ValueError(
                     f"no {name} '{quote_text(value)}' is in all runs: there are {', '.join(map(quote_text, there))}"
                 )
-    findings = ranked(as_frame([track.first for track in tracks]), 1)
+    findings = rank_losses(as_frame([track.first for track in tracks]), 1)
     longest = max(range(len(tracks)), key=lambda place: float(tracks[place].first["time_ms"]))
     return tracks[findings[0].place if findings else longest]
 

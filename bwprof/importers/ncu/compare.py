@@ -200,7 +200,7 @@ def _lines(base: _Row | None, new: _Row | None, launches: int) -> Iterator[tuple
 
 def _figures(base: _Row, new: _Row) -> dict[str, tuple[float, float]]:
     figures = {name: (_number(base.get(name)), _number(new.get(name))) for name in FIGURES}
-    sides = [values.waits(str(row.get("stall_reasons") or "")) for row in (base, new)]
+    sides = [values.parse_stalls(str(row.get("stall_reasons") or "")) for row in (base, new)]
     most = [reason for side in sides for reason in sorted(side, key=lambda reason: -side[reason])[:_MOST_STALLS]]
     for reason in dict.fromkeys(most):  # a side that counted stalls, and not this one, has 0
         old, now = (side.get(reason, 0.0) if side else math.nan for side in sides)
