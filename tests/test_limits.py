@@ -12,7 +12,7 @@ import pytest
 
 import bwprof
 from bwprof import _core, analysis, hardware
-from bwprof.analysis.values import limits_of
+from bwprof.analysis.values import limiter_columns
 from bwprof.roofs import limiter as roofs_limiter
 from bwprof.roofs.model import Rate, RoofPoint, Roofs
 
@@ -313,7 +313,7 @@ def test_one_yardstick_for_all_rows_of_a_table() -> None:
     assert found["reason"].tolist()[0] == "hot"
     assert found["reason"].tolist()[1].startswith("hot; 111 % of the best arithmetic rate measured, 718 TFLOP/s")
     pd.testing.assert_frame_equal(roofs_limiter.with_limits(found), found)
-    assert limits_of(old).pct_limit.tolist() == pytest.approx([96.05, 111.42], abs=0.006)
+    assert limiter_columns(old).pct_limit.tolist() == pytest.approx([96.05, 111.42], abs=0.006)
     # Beyond theory it is the row that is in doubt.
     assert not roofs_limiter.beaten({"tflops": 1072.0, "measured_tflops": 718.0, "peak_tflops": 1071.0})
     assert roofs_limiter.beaten({"tflops": 1072.0, "measured_tflops": 718.0})

@@ -14,8 +14,8 @@ from pretended import ROLES, TINY, Pretended
 from rich.console import Console
 
 import bwprof
-from bwprof.analysis.prediction.catalogue import card_of
-from bwprof.analysis.prediction.streams import Streams, default
+from bwprof.analysis.prediction.catalogue import resolve_card
+from bwprof.analysis.prediction.streams import Streams, bundled_streams
 from bwprof.cli.commands import model as model_command
 from bwprof.cli.commands import show as report_command
 from bwprof.cli.render import print_step
@@ -474,7 +474,7 @@ def test_a_step_is_predicted_as_its_operations_are(device: str, tmp_path: Path) 
         assert step.frame[name].tolist() == alone[name].tolist(), name
     assert "streams over size scaled from those of NVIDIA H100" in step.frame["reason"].iloc[0]
     norms = step.left_out.set_index("what").loc["norms"]
-    card = card_of(device, Streams.of(Roofs.from_dict(dict(rows.attrs["run"]["roofs"]))))
+    card = resolve_card(device, Streams.of(Roofs.from_dict(dict(rows.attrs["run"]["roofs"]))))
     each = card.streams.seconds(norms["bytes"] * 2 / 3, norms["bytes"] / 3)
     assert norms["time_ms"] == pytest.approx(1e3 * norms["count"] * float(each), rel=0.1)
     kept = ModelStep.from_frame(bwprof.load(tmp_path / "step.json"))
@@ -521,9 +521,9 @@ def test_streams_that_cannot_be_are_none_of_a_run(streams: object) -> None:
 
 
 def test_streams_are_written_and_read() -> None:
-    again = Streams.from_dict(json.loads(json.dumps(default().to_dict())))
-    assert again.seconds(1e6, 2e6) == pytest.approx(default().seconds(1e6, 2e6), rel=1e-12)
-    assert (again.measured_on, again.floor_seconds) == (default().measured_on, default().floor_seconds)
+    again = Streams.from_dict(json.loads(json.dumps(bundled_streams().to_dict())))
+    assert again.seconds(1e6, 2e6) == pytest.approx(bundled_streams().seconds(1e6, 2e6), rel=1e-12)
+    assert (again.measured_on, again.floor_seconds) == (bundled_streams().measured_on, bundled_streams().floor_seconds)
 
 
 # ---- several devices ----

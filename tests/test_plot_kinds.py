@@ -512,10 +512,10 @@ def test_a_models_steps_add_up() -> None:
 
 
 def test_roofs_are_drawn_from_whatever_holds_them(tmp_path: Any) -> None:
-    from bwprof.analysis.gains import roofs_of
+    from bwprof.analysis.gains import read_run_roofs
     from bwprof.roofs import store
 
-    found = roofs_of(bwprof.load_example("h200"))
+    found = read_run_roofs(bwprof.load_example("h200"))
     assert found is not None
     store.export(found, tmp_path / "roofs.json")
     (tmp_path / "stored.json").write_text(json.dumps({"identity": {}, "roofs": found.to_dict()}))

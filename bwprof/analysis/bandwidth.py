@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bwprof.analysis.values import as_frame, is_word, limits_of, moved_bytes, numbers, row_of, word_codes, words
+from bwprof.analysis.values import as_frame, as_row, is_word, limiter_columns, moved_bytes, numbers, word_codes, words
 from bwprof.registry import check_precision
 from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, of_row, ridge
 from bwprof.text.formatting import short
@@ -145,7 +145,7 @@ class BandwidthAnalysis:
         ValueError
             For a row without bytes, time or peak, and for a hot one, whose bytes came out of a cache.
         """
-        found = row_of(row)
+        found = as_row(row)
         if found.get("cache") == "hot":
             raise ValueError("cache is 'hot': its bytes came out of a cache; only a cold row is held against memory")
         time_ms, read, written = (measurable(found.get(name)) for name in ("time_ms", "bytes_read", "bytes_written"))
@@ -471,7 +471,7 @@ def _bounds(data: pd.DataFrame) -> Any:
     if not open_.any():
         return found
     rest = data if open_.all() else data[open_]
-    limits, intensity = limits_of(rest), numbers(rest, "flops") / _over_zero(moved_bytes(rest))
+    limits, intensity = limiter_columns(rest), numbers(rest, "flops") / _over_zero(moved_bytes(rest))
     with np.errstate(invalid="ignore"):
         memory = (intensity < limits.ridge) | (numbers(rest, "flops") == 0) | limits.by("memory")
         compute = (intensity >= limits.ridge) | limits.by("compute")
@@ -518,16 +518,16 @@ def _rate(device: str, precision: str) -> float | None:
     from bwprof.analysis.prediction import catalogue
 
     entry = catalogue.find(device)
-    rate = math.nan if entry is None else catalogue.of_entry(entry).dense(check_precision(precision))[0]
+    rate = math.nan if entry is None else catalogue.card_from_entry(entry).dense(check_precision(precision))[0]
     return rate if rate > 0 else None
 
 
 def _diagnosed(launch: pd.DataFrame) -> str | None:
     """What `bwprof.diagnose` says limits a launch; None where it does not tell."""
-    from bwprof.analysis.diagnosis.diagnose import diagnoses
+    from bwprof.analysis.diagnosis.diagnose import diagnose_rows
     from bwprof.analysis.diagnosis.hypothesis import SUPPORTED
 
-    bounds = (_BOUND_OF.get(found.hypothesis.name) for found in diagnoses(launch)[0].of(SUPPORTED))
+    bounds = (_BOUND_OF.get(found.hypothesis.name) for found in diagnose_rows(launch)[0].of(SUPPORTED))
     return next((bound for bound in bounds if bound), None)
 
 

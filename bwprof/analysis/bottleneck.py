@@ -49,9 +49,9 @@ class Losses:
         return tokens / step * 1e3 if step > 0 else math.nan, tokens / (step - lost) * 1e3 if step > lost else math.nan
 
 
-def losses(data: pd.DataFrame, limits: values.LimiterColumns) -> Losses:
+def compute_losses(data: pd.DataFrame, limits: values.LimiterColumns) -> Losses:
     """The losses of a frame's rows, whose limits are known."""
-    time_ms = np.where(values.usable(data), values.numbers(data, "time_ms"), math.nan)
+    time_ms = np.where(values.has_time(data), values.numbers(data, "time_ms"), math.nan)
     pct = np.clip(100 - limits.pct_limit, 0, 100)
     count = values.counts(data)
     step_ms = np.full(len(data), math.nan)
@@ -132,17 +132,17 @@ def bottlenecks(data: Any, top: int | None = 3) -> pd.DataFrame:
     >>> bottlenecks(row)[["Priority", "Kernel", "Impact"]].values.tolist()
     [['1 (HIGH)', 'decode', '3x bandwidth loss']]
     """
-    return tabulate_findings(ranked(values.as_frame(data), top))
+    return tabulate_findings(rank_losses(values.as_frame(data), top))
 
 
 def tabulate_findings(found: Sequence[Finding]) -> pd.DataFrame:
     """Findings as the table of `bottlenecks`."""
     import pandas as pd
 
-    return pd.DataFrame([finding.line() for finding in in_order(found)], columns=list(COLUMNS)).astype("string")
+    return pd.DataFrame([finding.line() for finding in sort_by_priority(found)], columns=list(COLUMNS)).astype("string")
 
 
-def in_order(found: Sequence[Finding]) -> list[Finding]:
+def sort_by_priority(found: Sequence[Finding]) -> list[Finding]:
     """Findings as people read them: by priority, and those of one as they come."""
     return sorted(found, key=lambda finding: finding.priority)
 
@@ -222,18 +222,18 @@ class Finding:
         return dict(zip(COLUMNS, cells, strict=True))
 
 
-def ranked(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
+def rank_losses(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
     """The rows that lose time, the most first, each with the rules that speak of it."""
     if top is not None and (isinstance(top, bool) or not hasattr(top, "__index__") or int(top) < 1):
         raise ValueError(f"top is {repr_short(top)}: a whole number from 1 is needed, or None for all")
-    limits = values.limits_of(data)
-    lost = losses(data, limits)
+    limits = values.limiter_columns(data)
+    lost = compute_losses(data, limits)
     places = _ranked(lost, None if top is None else int(top))
     if not len(places):
         return []
     few = data.iloc[places]
     spoken = _spoken(few)
-    time_ms, sides = values.numbers(few, "time_ms"), _sides(few, values.limits_of(few))
+    time_ms, sides = values.numbers(few, "time_ms"), _sides(few, values.limiter_columns(few))
     called, hosts = values.labels_at(data, places), values.on_host(few)
     return [
         Finding(
@@ -277,7 +277,7 @@ def _spoken(data: pd.DataFrame) -> list[list[tuple[BottleneckRule, float]]]:
     return found
 
 
-def rules_of(data: Any) -> list[list[str]]:
+def matching_rules(data: Any) -> list[list[str]]:
     """The ids of the rules that speak of each row, in the rules' order.
 
     Examples
@@ -290,7 +290,7 @@ def rules_of(data: Any) -> list[list[str]]:
 
 def _sides(data: pd.DataFrame, limits: values.LimiterColumns) -> list[str]:
     """The roof that each row is held against; of one that neither limits the nearer one."""
-    memory = values.attained(data)
+    memory = values.pct_attained(data)
     with np.errstate(invalid="ignore"):
         other = limits.by("kernel", "latency") & (np.abs(memory - limits.pct_limit) > 1e-3 * limits.pct_limit)
     sides = np.where(limits.by("compute") | other, "compute", np.where(np.isnan(memory), "peak", "memory"))
@@ -321,17 +321,17 @@ def strengths(data: Any) -> pd.DataFrame:
     import pandas as pd
 
     frame = values.as_frame(data)
-    found = strong(frame)
+    found = find_strengths(frame)
     called = values.labels_at(frame, np.array([place for place, _, _ in found], np.int64))
     lines = [(name, "; ".join(words), "; ".join(told)) for name, (_, words, told) in zip(called, found, strict=True)]
     return pd.DataFrame(lines, columns=list(STRENGTHS)).astype("string")
 
 
-def strong(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]:
+def find_strengths(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]:
     """The rows that need no work: their places, what is good about each, and what tells it."""
-    limits, attained = values.limits_of(data), values.attained(data)
+    limits, attained = values.limiter_columns(data), values.pct_attained(data)
     traffic, stored = values.numbers(data, "traffic_ratio"), values.stored_ratio(data)
-    sound = values.usable(data) & ~values.is_word(data, "status", "predicted")  # what was assumed is no strength
+    sound = values.has_time(data) & ~values.is_word(data, "status", "predicted")  # what was assumed is no strength
     for flag in _DOUBTED:
         sound &= ~values.has_flag(data, flag)
     with np.errstate(invalid="ignore"):

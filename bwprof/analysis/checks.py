@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bwprof.analysis import values
-from bwprof.analysis.rules import RuleInputs, at_a_roof
+from bwprof.analysis.rules import RuleInputs, is_at_roof
 from bwprof.text.formatting import Short
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ ITEMS: tuple[CheckItem, ...] = (
         _at_least(50),
         "{:.0f} %",
         "--metrics occupancy",
-        lambda facts: at_a_roof(facts.data, facts.limits),
+        lambda facts: is_at_roof(facts.data, facts.limits),
     ),
     CheckItem(
         "Compute",
@@ -273,7 +273,7 @@ def checklist(data: Any) -> pd.DataFrame:
     import pandas as pd
 
     frame = values.as_frame(data)
-    frame = frame[values.usable(frame)] if "time_ms" in frame.columns else frame
+    frame = frame[values.has_time(frame)] if "time_ms" in frame.columns else frame
     facts = RuleInputs(frame)
     names = values.labels(frame)
     lines = [(item.group, item.text, *_answer(item, facts, names)) for item in ITEMS]

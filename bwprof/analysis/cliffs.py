@@ -44,7 +44,7 @@ class Cliff:
         return f"{named}: {_percent(self.time)} % more time than {before} for {work}{kernels}"
 
 
-def cliffs(data: Any) -> list[Cliff]:
+def find_cliffs(data: Any) -> list[Cliff]:
     """Find the cliffs of a frame along each parameter that varies alone, the largest first."""
     from bwprof.results.frame import to_rows
 
@@ -57,11 +57,11 @@ def cliffs(data: Any) -> list[Cliff]:
             if measurable(row.get(name)) is not None:
                 rest = (row["precision"], *(row.get(other) for other in own if other != name))
                 lines.setdefault((*configuration(row, without=(name, "case", "run_id")), *rest), []).append(row)
-        found += [cliff for line in lines.values() for cliff in along(line, name)]
+        found += [cliff for line in lines.values() for cliff in find_cliffs_along(line, name)]
     return sorted(found, key=lambda cliff: -cliff.time / cliff.work)
 
 
-def along(rows: Sequence[RowDict], name: str) -> list[Cliff]:
+def find_cliffs_along(rows: Sequence[RowDict], name: str) -> list[Cliff]:
     """Find the cliffs of rows that one parameter tells apart, or the variant where the parameter has equal values."""
     timed = [row for row in rows if comparable(row) and (measurable(row["time_ms"]) or 0) > 0]
     several = len({row[name] for row in timed}) < len(timed)

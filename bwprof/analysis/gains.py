@@ -74,21 +74,21 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     """
     import pandas as pd
 
-    wide, narrow = named(from_, to)
+    wide, narrow = check_precision_pair(from_, to)
     names = ["Operation", f"{wide.upper()} (GB/s)", f"{narrow.upper()} (GB/s)", "Improvement"]
     names += ["Bytes ratio", "Time speed-up"]
     lines = []
-    for pair in pairs(data, wide, narrow):
+    for pair in find_precision_pairs(data, wide, narrow):
         speeds = [figure_text(row["bytes"] / row["time_ms"] / 1e6, whole_from=100) for row in (pair.wide, pair.narrow)]
         ratios = (pair.bandwidth_ratio, pair.byte_ratio, pair.time_ratio)
         lines.append([pair.label, *speeds, *(f"{short(ratio, '.2f')}x" for ratio in ratios)])
     return pd.DataFrame(lines, columns=names).astype("string")
 
 
-def why_the_same(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -> str:
+def explain_equal_bandwidth(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -> str:
     """Why cases show about 1x in GB/s and yet run faster: which do, and are at their roofs; "" where none is."""
-    found = pairs(data, *named(from_, to))
-    attained = values.attained(values.as_frame([row for pair in found for row in (pair.wide, pair.narrow)]))
+    found = find_precision_pairs(data, *check_precision_pair(from_, to))
+    attained = values.pct_attained(values.as_frame([row for pair in found for row in (pair.wide, pair.narrow)]))
     at_roofs = (attained[0::2] >= AT_ROOF) & (attained[1::2] >= AT_ROOF)  # both reach what a stream of their bytes does
     same = [pair.label for pair, at_roof in zip(found, at_roofs, strict=True) if at_roof and pair.time_ratio > 1.1]
     if not same:
@@ -100,7 +100,7 @@ def why_the_same(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -
     )
 
 
-def named(from_: str, to: str) -> tuple[str, str]:
+def check_precision_pair(from_: str, to: str) -> tuple[str, str]:
     """Two precisions by their names; ValueError for unknown ones, and for one given twice."""
     found = []
     for name, given in (("from_", from_), ("to", to)):
@@ -113,7 +113,7 @@ def named(from_: str, to: str) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
+def find_precision_pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
     """The configurations that have a time in both precisions, in the frame's order."""
     from bwprof.results import frame as results_frame
     from bwprof.results import pairs as results_pairs
@@ -136,10 +136,10 @@ def _timed(row: RowDict) -> RowDict | None:
     return {**row, "bytes": moved} if time_ms and time_ms > 0 and moved else None
 
 
-def precisions_of(data: Any) -> list[str]:
+def list_precisions(data: Any) -> list[str]:
     """The precisions of a frame's rows with a time, in the order of their first row."""
     frame = values.as_frame(data)
-    return list(dict.fromkeys(word for word in values.words(frame[values.usable(frame)], "precision") if word))
+    return list(dict.fromkeys(word for word in values.words(frame[values.has_time(frame)], "precision") if word))
 
 
 COLUMNS = (
@@ -215,7 +215,7 @@ def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> p
     >>> bwprof.speedup(bwprof.frame(now))[["byte_ratio", "efficiency_source"]].round(2).values.tolist()
     [[2.0, 'assumed: 1']]
     """
-    return _table(values.as_frame(frame, "frame"), *named(from_, to))[1]
+    return _table(values.as_frame(frame, "frame"), *check_precision_pair(from_, to))[1]
 
 
 def _table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.DataFrame]:
@@ -233,7 +233,9 @@ def _table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.Da
         there = ", ".join(dict.fromkeys(str(rows[place]["precision"]) for place in timed))
         raise ValueError(f"from_ is '{quote_text(wide)}', and no row with a time has it: there are {there}")
     known = _Known(
-        pairs(data, wide, narrow) if len(data) else [], _rates((rows[place] for place in timed), narrow), roofs_of(data)
+        find_precision_pairs(data, wide, narrow) if len(data) else [],
+        _rates((rows[place] for place in timed), narrow),
+        read_run_roofs(data),
     )
     table = pd.DataFrame([_line(rows[place], narrow, known) for place in ours], columns=list(COLUMNS))
     for name in COLUMNS:
@@ -257,7 +259,7 @@ class _Known:
         self.roofs = roofs
         self._ratios: dict[tuple[str, str | None], list[float]] = {}
         for pair in found:
-            wide, narrow = values.attained(values.as_frame([pair.wide, pair.narrow]))
+            wide, narrow = values.pct_attained(values.as_frame([pair.wide, pair.narrow]))
             ratio = float(narrow / wide) if wide > 0 else math.nan
             if _is_measured(pair) and not math.isnan(ratio) and of_row(pair.wide).limiter == "memory":
                 for variant in {None, pair.wide["variant"]}:
@@ -356,7 +358,7 @@ def _rates(rows: Iterable[RowDict], precision: str) -> float:
     return next((float(rate) for rate in found if rate), math.nan)
 
 
-def roofs_of(data: pd.DataFrame) -> Roofs | None:
+def read_run_roofs(data: pd.DataFrame) -> Roofs | None:
     """The roofs in the metadata of the run that the frame is of."""
     run = data.attrs.get("run")
     found = run.get("roofs") if isinstance(run, Mapping) else None
@@ -366,10 +368,10 @@ def roofs_of(data: pd.DataFrame) -> Roofs | None:
         return None
 
 
-def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> str:
+def summarize_speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> str:
     """The same in a line: of a model's step its time; else the cases that gain, and by how much at most."""
     data = values.as_frame(frame, "frame")
-    places, found = _table(data, *named(from_, to))
+    places, found = _table(data, *check_precision_pair(from_, to))
     what = f"storing numbers in {to} instead of {from_}"
     known = found[found["speedup"].notna()]
     if not len(known):
@@ -385,7 +387,7 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
     more, less = gains > _SAME_TIME, gains < 1 / _SAME_TIME
     held = known["limiter"][~more & ~less].fillna("").value_counts()
     told = [
-        f"{count} by {limited_by(str(name), count).partition(' (')[0]}" if name else f"{count} not known"
+        f"{count} by {limiter_text(str(name), count).partition(' (')[0]}" if name else f"{count} not known"
         for name, count in held.items()
     ]
     held_by = f" (limited: {', '.join(told)})" if told else ""
@@ -423,7 +425,7 @@ def _span(gains: NDArray[np.float64]) -> str:
     return _gain(gains.max()) if least == most else f"{least} to {_gain(gains.max())}"
 
 
-def limited_by(limiter: str, count: int) -> str:
+def limiter_text(limiter: str, count: int) -> str:
     """What limits so many rows, as a sentence says it.
 
     Examples

@@ -171,7 +171,7 @@ def occupancy(registers: int, shared_bytes: int, threads: int, arch: str = "9.0"
     )
 
 
-def most_warps(arch: str) -> int | None:
+def max_warps(arch: str) -> int | None:
     """Warps that a multiprocessor of an architecture holds at once; None where there is no table for it."""
     return _MULTIPROCESSORS[arch].warps if arch in _MULTIPROCESSORS else None
 

@@ -46,13 +46,13 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
     import pandas as pd
 
     frame = BandwidthAnalysis.from_frame(values.as_frame(data), peak_gb_s=peak_gb_s)
-    frame = frame[values.usable(frame)]
+    frame = frame[values.has_time(frame)]
     own = values.numbers(frame, "bandwidth_gb_s")
     seconds = values.numbers(frame, "time_ms") / 1e3
     speed = np.where(np.isnan(own), values.moved_bytes(frame) / seconds / 1e9, own)
     used = values.numbers(frame, "utilization")
     rating = values.words(frame, "rating").astype(object)
-    status = np.where(values.above_roof(frame) & (rating != IMPOSSIBLE), "in doubt", rating)
+    status = np.where(values.is_above_roof(frame) & (rating != IMPOSSIBLE), "in doubt", rating)
     return pd.DataFrame(
         {
             "Kernel": values.labels(frame),
@@ -74,7 +74,7 @@ def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
     Memory Throughput: 3747 GB/s (78% of peak 4814 GB/s)
     Compute Throughput: 3.75 TFLOPS (0.4% of peak 1071 TFLOPS)
     """
-    given = values.row_of(row)
+    given = values.as_row(row)
     found = {name: measurable(given.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")}
     hot = given.get("cache") == "hot"
     memory = _utilization_line(

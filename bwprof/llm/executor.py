@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from bwprof import registry
 from bwprof._core import __version__
 from bwprof.analysis.prediction import DEFAULT_EFFICIENCY
-from bwprof.analysis.prediction.catalogue import Card, card_of
+from bwprof.analysis.prediction.catalogue import Card, resolve_card
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.analysis.prediction.efficiency import efficiency as learn
-from bwprof.analysis.prediction.predict import beside, card_for, model_of, predict_rows
+from bwprof.analysis.prediction.predict import (
+    interleave_devices,
+    predict_rows,
+    resolve_card_for_model,
+    resolve_efficiency,
+)
 from bwprof.analysis.prediction.streams import Streams
 from bwprof.analysis.prediction.workload import PredictedCase
 from bwprof.llm.figures import gain, part_of
@@ -238,11 +243,11 @@ def card_of_run(run: Mapping[str, Any]) -> Card | None:
     try:
         if run.get("roofs"):
             roofs = Roofs.from_dict(dict(mapping(run["roofs"], "roofs")))
-            return card_of(roofs) if roofs.points else None
+            return resolve_card(roofs) if roofs.points else None
         asked = run.get("predict_device")
         streams = run.get("predict_streams")
         own = None if streams is None else Streams.from_dict(streams)
-        return card_of(asked, own) if isinstance(asked, str) else None
+        return resolve_card(asked, own) if isinstance(asked, str) else None
     except (TypeError, ValueError):  # of a file that is not bwprof's own writing
         return None
 
@@ -268,13 +273,13 @@ def predicted(
     ValueError
         For a device that is not known, with the nearest name.
     """
-    model = model_of(efficiency)
+    model = resolve_efficiency(efficiency)
     frames = [_predicted_on(question, device, model, run_id) for device in devices]
-    return frames[0] if len(frames) == 1 else beside(frames)
+    return frames[0] if len(frames) == 1 else interleave_devices(frames)
 
 
 def _predicted_on(question: Question, device: str | Roofs, model: float | Efficiency, run_id: str) -> pd.DataFrame:
-    card = card_for(device, model)
+    card = resolve_card_for_model(device, model)
     memory = memory_bytes(card)
     pieces = pieces_of(question)
     whole = predict_rows([_case(piece.spec, piece.more) for piece in pieces], card, model)
@@ -323,7 +328,7 @@ def filled(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowDict:
     Its kernel is taken to be as good as the one that was measured on the same shape in another precision; where there
     is none, as the measured rows teach.
     """
-    part, card = part_of(row), card_of(roofs)
+    part, card = part_of(row), resolve_card(roofs)
     best = best_ms([part], card)[0]
     alike = next((other for other in measured if _same_shape(row, other)), None)
     if alike is not None:

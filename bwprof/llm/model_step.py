@@ -130,7 +130,7 @@ def model_step(
     True
     """
     from bwprof import environment, hardware
-    from bwprof.analysis.prediction.catalogue import each_device
+    from bwprof.analysis.prediction.catalogue import split_devices
     from bwprof.llm import executor
     from bwprof.llm.executor import fill_predictions
     from bwprof.llm.result import ModelStep
@@ -180,7 +180,7 @@ def model_step(
         return ModelStep.from_frame(frame)
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
-    (here,) = each_device(device)
+    (here,) = split_devices(device)
     choice = hardware.choose(backend, here)
     plan = executor.plan_of(executor.pieces_of(asked), max_seconds=most)
     data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
@@ -214,10 +214,10 @@ def predicted_on(
     ValueError
         For a device that is neither one here nor known, for a prediction of none, and for one of two.
     """
-    from bwprof.analysis.prediction.catalogue import each_device
+    from bwprof.analysis.prediction.catalogue import split_devices
     from bwprof.roofs.model import Roofs
 
-    devices = each_device(device)
+    devices = split_devices(device)
     here = [one for one in devices if not (isinstance(one, str) and _is_elsewhere(one))]
     if not devices:
         raise ValueError("device is empty: at least one is needed")
@@ -240,15 +240,15 @@ def _is_elsewhere(device: str) -> bool:
     """Whether a name is one of the catalogue's, or numbers; ValueError where it is no device of this machine either."""
     from bwprof import hardware
     from bwprof.analysis.prediction import catalogue
-    from bwprof.analysis.prediction.catalogue import card_of
+    from bwprof.analysis.prediction.catalogue import resolve_card
 
     try:
         kind, index = hardware.parse(device)
         if kind is None and all(found["index"] != index for found in hardware.devices()):
-            return bool(catalogue.alike(device))  # "4090" is no number of a device here
+            return bool(catalogue.find_similar(device))  # "4090" is no number of a device here
     except ValueError as error:
         try:
-            card_of(device)
+            resolve_card(device)
         except ValueError as other:
             raise ValueError(f"{error}; for a prediction: {other}") from None
         return True

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bwprof.analysis.prediction.catalogue import CALLER_GIVEN
+from bwprof.analysis.prediction.catalogue import CUSTOM_DEVICE
 from bwprof.llm import figures
 from bwprof.llm.architecture import Architecture
 from bwprof.llm.figures import BOTH, Format, Layer, Offer, Room, StepFigures
@@ -78,7 +78,7 @@ def answer(
 def _on(step: StepFigures) -> str:
     """The device that the rows are of, or for; "" where they do not say it."""
     device = _device(step)
-    return f", on {'the device given' if device == CALLER_GIVEN else device}" if device else ""
+    return f", on {'the device given' if device == CUSTOM_DEVICE else device}" if device else ""
 
 
 def _device(step: StepFigures) -> str:

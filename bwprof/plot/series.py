@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.analysis.bottleneck import STEP
-from bwprof.analysis.cliffs import along
+from bwprof.analysis.cliffs import find_cliffs_along
 from bwprof.analysis.summarize import ordered_precisions
 from bwprof.plot.canvas import Drawing, Inches, cut, note_left_out
 from bwprof.plot.data import device_of, facts_of, hollow, need, number_column, remarks, rows_of, why_hollow
@@ -310,7 +310,7 @@ def _cliffs(ax: Axes, plan: _Plan, color: str) -> list[Any]:
     from matplotlib.lines import Line2D
 
     swept = plan.x.name in schema.all_param_names() or not plan.x.group
-    rows = [cliff.slow for line in plan.lines if swept for cliff in along(line.rows, plan.x.name)]
+    rows = [cliff.slow for line in plan.lines if swept for cliff in find_cliffs_along(line.rows, plan.x.name)]
     look: dict[str, Any] = {"marker": "o", "markersize": 10, "color": "none", "markeredgecolor": color, "linewidth": 0}
     ax.plot([float(row[plan.x.name]) for row in rows], [float(row[plan.y.name]) for row in rows], zorder=3.3, **look)
     return [Line2D([], [], label="cliff: more time than its work explains", **look)] if rows else []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bwprof.analysis.gains import PrecisionPair, named, pairs, precisions_of
+from bwprof.analysis.gains import PrecisionPair, check_precision_pair, find_precision_pairs, list_precisions
 from bwprof.plot.canvas import (
     MOST_LINES,
     Drawing,
@@ -94,9 +94,13 @@ def speedup_picture(data: Any, *, from_: str | None = None, to: str | None = Non
     """The same as a picture to be drawn or written."""
     frame = frame_of(data)
     wide, narrow = _precisions(frame, from_, to)
-    found = [pair for pair in pairs(frame, wide, narrow) if pair.byte_ratio > 0 and measurable(pair.time_ratio)]
+    found = [
+        pair
+        for pair in find_precision_pairs(frame, wide, narrow)
+        if pair.byte_ratio > 0 and measurable(pair.time_ratio)
+    ]
     if not found:
-        there = ", ".join(precisions_of(frame)) or "none"
+        there = ", ".join(list_precisions(frame)) or "none"
         raise ValueError(f"there is nothing to draw: no case has a time in {wide} and in {narrow} (there are: {there})")
     height = _height(len(found), _CASE_INCHES)
     notes = remarks(row for row in to_rows(frame) if row["precision"] in (wide, narrow))
@@ -112,7 +116,7 @@ def _precisions(frame: Any, from_: str | None, to: str | None) -> tuple[str, str
     for given, name in ((from_, "from_"), (to, "to")):
         if given is not None:
             parse_name(given, name)
-    there = [name for name in precisions_of(frame) if name]
+    there = [name for name in list_precisions(frame) if name]
     if from_ is None:
         others = [name for name in there if name != to]
         from_ = "fp32" if "fp32" in others or not others else others[0]
@@ -121,7 +125,7 @@ def _precisions(frame: Any, from_: str | None, to: str | None) -> tuple[str, str
         to = "fp16" if "fp16" in others or not others else others[0]
         if to == from_:
             to = "fp16" if from_ != "fp16" else "fp32"
-    return named(from_, to)
+    return check_precision_pair(from_, to)
 
 
 def _labels(found: Sequence[PrecisionPair]) -> tuple[str, list[str]]:

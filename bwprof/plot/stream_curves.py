@@ -71,7 +71,7 @@ def picture(data: Any) -> Drawing:
 
 def _roofs_and_facts(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
     """Roofs, and what is known of their device besides."""
-    from bwprof.analysis.gains import roofs_of
+    from bwprof.analysis.gains import read_run_roofs
     from bwprof.roofs import store
 
     if isinstance(data, Roofs):
@@ -84,7 +84,7 @@ def _roofs_and_facts(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
         except ValueError:  # a file of roofs alone
             return read, {}
     frame = frame_of(data)
-    found = roofs_of(frame)
+    found = read_run_roofs(frame)
     if found is None:
         raise ValueError("there is nothing to draw: the frame's metadata hold no roofs (load the run's folder)")
     return found, facts_of(frame)
@@ -212,7 +212,7 @@ def picture_ridges(data: Any = None, *, precisions: Sequence[str] | None = None)
     """The same as a picture to be drawn or written."""
     from bwprof.analysis.prediction import catalogue
 
-    known = catalogue.arithmetic()
+    known = catalogue.arithmetic_types()
     asked = _PRECISIONS if precisions is None else parse_names("precisions", precisions)
     chosen = [registry.check_precision(name, known, "arithmetic of the catalogue") for name in asked]
     if not chosen:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from bwprof.analysis.gains import roofs_of
+from bwprof.analysis.gains import read_run_roofs
 from bwprof.report.run import ReportRun
 from bwprof.results.columns import FLAGS
 from bwprof.results.reader import unfinished
@@ -70,7 +70,7 @@ def _peak(run: ReportRun) -> str:
 
 
 def _ceilings(run: ReportRun) -> str:
-    found = roofs_of(run.data)
+    found = read_run_roofs(run.data)
     points = [] if found is None else found.ceilings()
     return ", ".join(f"{point.stream} {figure_text(point.gb_s, whole_from=100)} GB/s" for point in points)
 
@@ -239,7 +239,7 @@ def method(run: ReportRun) -> Section | None:
 def _about_roofs(run: ReportRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not any(row.get("attainable_gb_s") for row in rows):
         return ["No roofs are beside the rows: what they could have reached is not known."] if rows else []
-    found = roofs_of(run.data)
+    found = read_run_roofs(run.data)
     said = [
         "The limit of a row is the nearer of two roofs: what a plain stream of the same bytes and mix reaches on the "
         "same device (attainable), and the best arithmetic rate. Below half of both, the kernel limits."

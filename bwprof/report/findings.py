@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bwprof.analysis.gains import improvement_table, precisions_of, why_the_same
-from bwprof.analysis.rules import AT_ROOF, at_a_roof
+from bwprof.analysis.gains import explain_equal_bandwidth, improvement_table, list_precisions
+from bwprof.analysis.rules import AT_ROOF, is_at_roof
 from bwprof.analysis.summarize import PAIR
 from bwprof.analysis.values import drop_repeated_shapes
 from bwprof.report import pictures
@@ -81,7 +81,7 @@ def _figures(run: ReportRun, timed: Sequence[RowDict]) -> FactList | None:
         row["status"] not in ("ok", "predicted") for row in to_rows(drop_repeated_shapes(run.data))
     )
     limits = run.answer.limits
-    high = int(at_a_roof(run.answer.usable, limits).sum())
+    high = int(is_at_roof(run.answer.usable, limits).sum())
     checked = sum(row["verified"] is True for row in timed)
     flagged = sum(bool(row["flags"]) for row in timed)
     best = max((row for row in timed if row["bandwidth_gb_s"] and row["cache"] != "hot"), key=_speed, default=None)
@@ -118,7 +118,7 @@ def _comparison(run: ReportRun) -> Block | None:
 def narrower(run: ReportRun) -> Section | None:
     """Two precisions side by side, and all of them as bars."""
     found: list[Block | None] = [_comparison(run)]
-    there = precisions_of(run.answer.usable) if set(CLASSIC_NAMES) <= set(run.data.columns) else []
+    there = list_precisions(run.answer.usable) if set(CLASSIC_NAMES) <= set(run.data.columns) else []
     pair = PAIR if set(PAIR) <= set(there) else tuple(there[:2])
     if len(pair) == 2:
         data = improvement_table(run.data, from_=pair[0], to=pair[1]) if _known(pair) else None
@@ -129,7 +129,7 @@ def narrower(run: ReportRun) -> Section | None:
             both = " and ".join(name.upper() for name in pair)
             caption = f"{both}: Improvement is of the GB/s; time speed-up = Improvement x Bytes ratio"
             found.append(of_frame(data, numbers=numbers, caption=caption, tools=len(data) > 20))
-            found.append(words(why_the_same(run.data, from_=pair[0], to=pair[1])))
+            found.append(words(explain_equal_bandwidth(run.data, from_=pair[0], to=pair[1])))
     title = "What a narrower precision brings" if len(found) > 1 else "How fast"
     return section("precisions", title, *found)
 
@@ -151,13 +151,13 @@ def roofline(run: ReportRun) -> Section | None:
 
 def losses(run: ReportRun) -> Section | None:
     """Where time is lost, why, and what helps; and what is fine as it is."""
-    from bwprof.analysis.answer import grouped_strengths
+    from bwprof.analysis.answer import group_strengths
 
     data = run.answer.bottlenecks()
     lost = of_frame(data, wordy=True)
     strong = items(
         line if len(line) <= _LONGEST_LIST else f"{line[:_LONGEST_LIST].rpartition(', ')[0]} and more"
-        for line in grouped_strengths(run.answer.measured)
+        for line in group_strengths(run.answer.measured)
     )
     none = "Not known: no roofs are beside the rows."
     if (run.answer.limits.limiter > 0).any():

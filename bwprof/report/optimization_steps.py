@@ -14,7 +14,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.analysis.bottleneck import Finding, ranked
+from bwprof.analysis.bottleneck import Finding, rank_losses
 from bwprof.analysis.rules import AT_ROOF, RuleInputs
 from bwprof.analysis.values import as_frame
 from bwprof.records.regression.comparison import Comparison, compared
@@ -254,7 +254,7 @@ class OptimizationStep:
     @cached_property
     def finding(self) -> Finding | None:
         """What was wrong with the row before; None where no roof tells."""
-        return next(iter(ranked(as_frame([self.before]), 1)), None)
+        return next(iter(rank_losses(as_frame([self.before]), 1)), None)
 
     @property
     def speedup(self) -> float:
@@ -372,7 +372,7 @@ class Story:
         The row that all is about is among them, the first one where others lost more.
         """
         held = [track for track in self.tracks if track.first["status"] == "ok"] or list(self.tracks)
-        every = ranked(as_frame([track.first for track in held]), None)
+        every = rank_losses(as_frame([track.first for track in held]), None)
         found = every[:top]
         own = next((finding for finding in every if held[finding.place] is self.track), None)
         if own is not None and own not in found:
@@ -383,7 +383,7 @@ class Story:
 def _is_gone(finding: Finding, last: RowDict | None) -> bool:
     if last is None or not _timed(last):
         return False
-    now = next(iter(ranked(as_frame([last]), 1)), None)
+    now = next(iter(rank_losses(as_frame([last]), 1)), None)
     return now is None or now.lost_ms < PART_GONE * finding.lost_ms
 
 
@@ -456,7 +456,7 @@ def _about(tracks: Sequence[Track], case: str | None, precision: str | None) -> 
                 raise ValueError(
                     f"no {name} '{quote_text(wanted)}' is in all runs: there are {', '.join(map(quote_text, there))}"
                 )
-    findings = ranked(as_frame([track.first for track in held]), 1)
+    findings = rank_losses(as_frame([track.first for track in held]), 1)
     if findings:
         return held[findings[0].place]
     return max(held, key=lambda track: float(track.first["time_ms"]))

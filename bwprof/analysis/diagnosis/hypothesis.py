@@ -106,17 +106,17 @@ ISSUE = Need("issue_pct", "--metrics sm", "compute")
 PIPES = Need("tensor_pct, fma_pct, sm_pct", "--metrics tensor,fma,sm", "compute")
 
 
-def supported(evidence: str, gain: float = math.nan) -> Judgement:
+def support(evidence: str, gain: float = math.nan) -> Judgement:
     """It holds."""
     return Judgement(SUPPORTED, evidence, max(1.0, gain) if gain <= _CREDIBLE else math.nan)
 
 
-def refuted(evidence: str) -> Judgement:
+def refute(evidence: str) -> Judgement:
     """It does not."""
     return Judgement(REFUTED, evidence)
 
 
-def untold(evidence: str, *needs: Need) -> Judgement:
+def leave_open(evidence: str, *needs: Need) -> Judgement:
     """Nobody can tell, or not yet."""
     return Judgement(CANNOT_TELL, evidence, needs=needs)
 

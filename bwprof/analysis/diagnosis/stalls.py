@@ -122,9 +122,9 @@ def stalls(row: Any) -> Stalls:
     >>> bwprof.stalls({"stall_reasons": "long_scoreboard=9;wait=1;selected=1"}).groups["Memory Dependency"]
     90.0
     """
-    given = values.row_of(row)
+    given = values.as_row(row)
     text = given.get("stall_reasons")
-    found = values.waits("" if is_missing(text) else str(text))
+    found = values.parse_stalls("" if is_missing(text) else str(text))
     if not found:
         said = given.get("metrics_status")
         why = "" if is_missing(said) or said == "ok" else f" ({said})"

@@ -17,10 +17,10 @@ import numpy as np
 
 from bwprof import registry
 from bwprof.analysis.prediction import catalogue
-from bwprof.analysis.prediction.catalogue import Card, card_of, measured, of_entry
+from bwprof.analysis.prediction.catalogue import Card, card_from_entry, card_from_roofs, resolve_card
 from bwprof.analysis.prediction.regression import Neighbours
 from bwprof.analysis.prediction.streams import Streams
-from bwprof.analysis.prediction.workload import Estimate, Workload, work_of
+from bwprof.analysis.prediction.workload import Estimate, Workload, make_workload
 from bwprof.roofs.limiter import beaten_rows, numbers
 from bwprof.roofs.model import Roofs
 from bwprof.text.formatting import pandas_frame
@@ -203,7 +203,7 @@ class Efficiency:
         here, error, nearest = found.seconds(work, memory, arithmetic)
         model, units = found.model, _ratio(card.units, self.card.units)
         busy, busy_there = model.busy(work.written), model.busy(work.written, units)
-        there = carried(
+        there = transfer_times(
             here,
             memory,
             stream,
@@ -372,7 +372,7 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
 def _origin(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> Card:
     """The device that the rows are of."""
     if device is not None:
-        return card_of(device)
+        return resolve_card(device)
     names = [str(name) for name in rows["device"].dropna().unique()]
     if len(names) > 1:
         raise ValueError(f"rows of several devices ({', '.join(names)}): learn from those of one")
@@ -385,10 +385,10 @@ def _origin(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> Card:
     roofs = Roofs.from_dict(dict(found)) if found and found.get("device") == names[0] and found.get("points") else None
     entry = catalogue.find(names[0])
     if roofs is not None:
-        return measured(roofs)
+        return card_from_roofs(roofs)
     if entry is None:
         raise ValueError(f"nothing is known of {names[0]}: give its roofs, or numbers, by device=")
-    return of_entry(entry)
+    return card_from_entry(entry)
 
 
 def _learnt(rows: pd.DataFrame, operation: str, precision: str, card: Card) -> _Learnt:
@@ -419,7 +419,7 @@ def _work_of_rows(rows: pd.DataFrame, operation: str, precision: str) -> Workloa
         source = param["default_from"]
         fallback = given[source] if source else np.full(len(rows), param["default"])
         given[param["name"]] = np.where(np.isnan(values), fallback, values).astype(np.int64)
-    work = work_of(operation, precision, given)
+    work = make_workload(operation, precision, given)
     fields = dict(work.cost)
     for name in ("bytes_read", "bytes_written", "flops"):  # of a batch of different lengths only the row knows
         own = pd.to_numeric(rows[name], errors="coerce").to_numpy(float, na_value=math.nan)
@@ -451,7 +451,7 @@ def _together(one: Array, other: Array, exponent: float) -> Array:
     return (one**exponent + other**exponent) ** (1 / exponent)
 
 
-def carried(
+def transfer_times(
     seconds: Array,
     memory: Array,
     stream: Array,

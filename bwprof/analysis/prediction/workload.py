@@ -73,10 +73,10 @@ class Workload:
 
     def in_precision(self, precision: str) -> Workload:
         """The same shapes in another precision."""
-        return work_of(self.operation, precision, self.params, kv_lens=self.kv_lens)
+        return make_workload(self.operation, precision, self.params, kv_lens=self.kv_lens)
 
 
-def work_of(
+def make_workload(
     operation: str,
     precision: str,
     params: Mapping[str, Any],
@@ -112,7 +112,7 @@ def work_of(
     return Workload(operation, precision, columns, cost, names, None, variant)
 
 
-def each_of(
+def expand_batches(
     operation: str, precision: str, columns: Mapping[str, Any], names: list[str] | None, kv_lens: Sequence[int]
 ) -> list[Workload]:
     """The shapes that `combined` made, each by itself with a batch of these lengths."""
@@ -122,12 +122,12 @@ def each_of(
         for at in range(count)
     ]
     return [
-        work_of(operation, precision, row, names=None if names is None else [names[at]], kv_lens=kv_lens)
+        make_workload(operation, precision, row, names=None if names is None else [names[at]], kv_lens=kv_lens)
         for at, row in enumerate(rows)
     ]
 
 
-def combined(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], list[str] | None]:
+def combine_params(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], list[str] | None]:
     """Parameters as whole arrays: every combination of the lists' values, for each row of the arrays.
 
     Lists, tuples and ranges ("1..64:x2" among them) are swept as their product, the last one's values changing fastest,

@@ -45,14 +45,14 @@ def main_analyze(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(options: argparse.Namespace) -> int:
-    from bwprof.analysis.answer import Answer, with_peak
+    from bwprof.analysis.answer import Answer, fill_peak
     from bwprof.roofs.limiter import with_limits
 
     if options.json or options.md:
         data_stream("--json" if options.json else "--md")
     top, peak = _top(options.top), positive(options.peak, "--peak", "a bandwidth in GB/s")
     data = loaded(options.results, options.only)
-    answer = Answer(with_limits(data if peak is None else with_peak(data, peak, options.results)), top)
+    answer = Answer(with_limits(data if peak is None else fill_peak(data, peak, options.results)), top)
     if options.json:
         found = answer.to_dict(with_checklist=options.checklist)
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
@@ -79,8 +79,8 @@ _NO_PEAK = "Utilization of the theoretical peak: not known of any row; of cold o
 
 def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
     """On a terminal, or as plain text."""
-    from bwprof.analysis.answer import grouped_strengths
-    from bwprof.analysis.bottleneck import in_order
+    from bwprof.analysis.answer import group_strengths
+    from bwprof.analysis.bottleneck import sort_by_priority
 
     improved, why = answer.improvement()
     for line in answer.lines():
@@ -88,7 +88,7 @@ def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
     screen.print("\nBottlenecks" if answer.findings else "\nBottlenecks: none that a roof tells of")
     if answer.findings:
         screen.print(wrapped(_PRIORITIES, screen, "  "))
-    for finding in in_order(answer.findings):
+    for finding in sort_by_priority(answer.findings):
         screen.print(wrapped(f"{finding.priority} {finding.label}: {finding.issue}", screen, "  "))
         for name, text in (
             ("impact", f"{finding.impact}; {finding.gain}"),
@@ -96,7 +96,7 @@ def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
             ("evidence", finding.evidence),
         ):
             screen.print(wrapped(f"{name}: {text}", screen, "    "))
-    for title, lines in ((_CLIFFS, answer.cliffs()), ("Strengths", grouped_strengths(answer.measured))):
+    for title, lines in ((_CLIFFS, answer.cliffs()), ("Strengths", group_strengths(answer.measured))):
         if lines:
             screen.print(f"\n{title}")
         for line in lines:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis import values
-from bwprof.analysis.diagnosis.diagnose import Diagnosis, HypothesisVerdict, diagnoses, gain_text
+from bwprof.analysis.diagnosis.diagnose import Diagnosis, HypothesisVerdict, diagnose_rows, gain_text
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL
 from bwprof.cli.commands.analyze import wrapped
 from bwprof.cli.commands.importers import add_bytes_options, apply
@@ -134,7 +134,7 @@ def _run(options: argparse.Namespace) -> int:
     chosen = rows_of(data, options.only, options.precision)
     measured = values.drop_repeated_shapes(chosen[~values.is_word(chosen, "status", "failed", "skipped", "predicted")])
     next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
-    found = [(one, next_steps(one)) for one in diagnoses(measured, latency_us=latency)]
+    found = [(one, next_steps(one)) for one in diagnose_rows(measured, latency_us=latency)]
     told = _Diagnoses(options.results, found, len(chosen) - len(measured), options.all)
     if not targets:
         _show(told, console(sys.stdout))

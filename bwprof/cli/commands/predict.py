@@ -12,8 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
-from bwprof.analysis.prediction.catalogue import each_device
-from bwprof.analysis.prediction.predict import DEFAULT_DEVICE, beside, lower_bounds, model_of, predict_rows
+from bwprof.analysis.prediction.catalogue import split_devices
+from bwprof.analysis.prediction.predict import (
+    DEFAULT_DEVICE,
+    interleave_devices,
+    is_lower_bound,
+    predict_rows,
+    resolve_efficiency,
+)
 from bwprof.analysis.prediction.workload import PredictedCase
 from bwprof.cli import options as sweeps
 from bwprof.cli.options import (
@@ -96,10 +102,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.device is not None and options.roofs is not None:
         raise ValueError("--device and --roofs both say which device: leave one out")
     given = DEFAULT_DEVICE if options.device is None else options.device
-    devices = each_device(given) if options.roofs is None else [store.read(Path(options.roofs))]
-    cases, model = _cases(options), model_of(efficiency_of(options.efficiency))
+    devices = split_devices(given) if options.roofs is None else [store.read(Path(options.roofs))]
+    cases, model = _cases(options), resolve_efficiency(efficiency_of(options.efficiency))
     frames = [predict_rows(cases, device, model) for device in devices]
-    found = frames[0] if len(frames) == 1 else beside(frames)
+    found = frames[0] if len(frames) == 1 else interleave_devices(frames)
     write(found, targets)
     if "-" not in targets.values():
         _print(found)
@@ -144,7 +150,7 @@ def _print(found: pd.DataFrame) -> None:
     words = ["case", "precision", *(["device"] if found["device"].nunique() > 1 else [])]
     numbers = [name for name in _NUMBERS if learnt or name != "between"]
     lines = []
-    least = lower_bounds(found)
+    least = is_lower_bound(found)
     for row, bound in zip(found.to_dict(orient="records"), least, strict=True):
         cells = {
             "time": seconds_text(row["time_ms"] / 1e3),

@@ -249,7 +249,7 @@ def _lines(base: _Row | None, new: _Row | None, launches: int) -> Iterator[tuple
 
 def _figures(base: _Row, new: _Row) -> dict[str, tuple[float, float]]:
     found = {name: (_number(base.get(name)), _number(new.get(name))) for name in FIGURES}
-    mine, yours = (values.waits(str(row.get("stall_reasons") or "")) for row in (base, new))
+    mine, yours = (values.parse_stalls(str(row.get("stall_reasons") or "")) for row in (base, new))
     most = [name for side in (mine, yours) for name in sorted(side, key=lambda one: -side[one])[:_MOST_STALLS]]
     for reason in dict.fromkeys(most):
         found[STALL + reason] = (_share(mine, reason), _share(yours, reason))
