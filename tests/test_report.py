@@ -95,8 +95,8 @@ def test_a_page_holds_every_section_of_a_run(whole: WrittenReport) -> None:
     assert len(seen.values("id")) == len(set(seen.values("id")))
     assert {link[1:] for link in seen.values("href") if link.startswith("#")} <= set(seen.values("id"))
     limited = bwprof.load_example(EXAMPLE)["limiter"].value_counts()
-    told = f"{limited['memory']} are limited by memory, {limited['kernel']} by their own kernel (below half of what"
-    assert f"Of 63 measurements, {told}" in text
+    limits = f"memory {limited['memory']}, own kernel {limited['kernel']} (below half of the roof)"
+    assert f"Limits of 63 measurements: {limits}" in text
     assert "2 x memory clock x bus width / 8" in text
     cells = re.findall(r"<td[^>]*>(.*?)</td>", text)
     place = cells.index("decode_gemm_8b")
@@ -264,14 +264,14 @@ def test_the_nine_classic_columns_are_enough(tmp_path: Path, no_pictures: None) 
     path.write_text(f"{header}decode,FP32,1,8,8,0.004,400,1600000,1792\ndecode,FP16,1,8,8,0.002,400,800000,896\n")
     text = page(document_of_runs(runs_of(path)))
     assert "<h1>Memory bandwidth</h1>" in text
-    assert "(its roofs) was not measured beside" in text
+    assert "roofs were not measured" in text
     assert "Not known: no roofs are beside the rows." in text
     assert "The command is not recorded: the rows were measured by a function" in text
 
 
 def test_a_run_without_a_time_says_so(no_pictures: None) -> None:
     text = page(document_of_runs(runs_of(bwprof.frame([row("a", "fp32", gb_s=None, status="failed", reason="burnt")]))))
-    assert "None of 1 measurement gave a time (1 failed; most often: burnt): there is nothing to conclude." in text
+    assert "No time in 1 row (failed 1; most often: burnt)." in text
     assert "burnt" in text
 
 
@@ -291,7 +291,7 @@ def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
 def test_what_is_mostly_doubtful_says_so_first() -> None:
     rows = [row("a", "fp32", flags="noisy"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
     rows += [row(f"predicted {number}", "fp32", status="predicted") for number in range(2)]  # nobody doubts these
-    said = "How sure: whether the results are right was not checked; 2 of 3 carry a warning (noisy), and are less sure"
+    said = "How sure: results verified: 0 of 3; rows with warnings: 2 (noisy)"
     for kept, held in ((rows, True), (rows[1:], False)):
         found = findings.answer(ReportRun("r", bwprof.frame(kept)))
         assert found is not None
@@ -487,4 +487,4 @@ def test_a_models_run_without_a_step_is_a_page(no_pictures: None) -> None:
     data = bwprof.load_example("h200_llama").head(14)
     gone = pd.DataFrame(float("nan"), index=data.index, columns=data.columns)
     gone.attrs = dict(data.attrs)
-    assert "None of 14 measurements gave a time" in page(document_of_runs(runs_of(gone)))
+    assert "No time in 14 rows" in page(document_of_runs(runs_of(gone)))
