@@ -42,11 +42,8 @@ if TYPE_CHECKING:
 
 # Pairs of precisions: one that a run has, and the next narrower one.
 NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
-
 _MAX_FLAGS = 3  # flags that a line names
-
 _NO_ROOFS = "the device's roofs were not measured (measure without --no-roofs)"
-
 _NO_WORK = "the rows have no bytes and no FLOPs (state bytes_read=, bytes_written= or flops=)"
 
 _BELOW = (

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 # The columns that tell one step of a model from another; rows of a step add up.
 STEP = ("model", "phase", "step_batch", "context", "weights", "kv", "device", "run_id")
-
 DECODE = "decode"  # the phase in which each sequence gets one new token
 
 
@@ -77,28 +76,18 @@ def _steps(data: pd.DataFrame, times: NDArray[np.float64]) -> tuple[NDArray[np.f
 
 
 COLUMNS = ("Priority", "Kernel", "Issue", "Impact", "Fix", "Expected gain", "Evidence")
-
 STRENGTHS = ("Kernel", "Strength", "Evidence")
 
 # From so many percent of a row's time lost on; what loses less is not listed.
 PRIORITIES = ((50.0, "1 (HIGH)"), (20.0, "2 (MED)"), (5.0, "3 (LOW)"))
-
 LEAST = PRIORITIES[-1][0]
-
 SAME_TRAFFIC = 1.02
-
 _DOUBTS = ("throttled", "noisy")
-
 _DOUBTED = (*_DOUBTS, "above_attainable", "not_cold", "noisy_roof")
-
 _COUNT = "measure with --counters --metrics all: they tell the cause"
-
 _ON_HOST = "compare its variants: nothing is counted on a CPU"
-
 _OF_GPUS = ("GPU", "CUDA", "tensor cores", "divergence", "--counters")  # what helps, or tells, on a GPU only
-
 _ROOFS = {"memory": "a stream of its bytes", "compute": "the arithmetic roof", "peak": "the memory's peak"}
-
 _LOSSES = {"memory": "bandwidth", "compute": "arithmetic rate", "peak": "bandwidth"}
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COLUMNS = ("Group", "Item", "Result", "Figure")
-
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 
 

@@ -14,7 +14,6 @@ from bwprof.text.formatting import short
 from bwprof.text.parsing import measurable
 
 BEYOND = 0.10  # of the time that follows from the step of work
-
 _TIMES = ("time_ms", "time_ms_lo", "time_ms_hi")
 
 

@@ -164,13 +164,9 @@ COLUMNS = {
 }
 
 MEASURED, PREDICTED = "ok", "predicted"
-
 ASSUMED = "assumed: 1"
-
 NO_GAIN = ": no gain"
-
 _LIMITER_TEXTS = {"memory": "memory", "compute": "arithmetic", "latency": "launch latency", "kernel": "own kernel"}
-
 _SAME_TIME = 1.005
 
 

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from bwprof.results.pairs import PrecisionGroup
 
 PAIR = ("fp32", "fp16")
-
 _RATIOS = ("bandwidth_vs_fp32", "byte_ratio_vs_fp32", "speedup_vs_fp32")
-
 _BROKEN = ("failed", "skipped", "predicted")
 
 

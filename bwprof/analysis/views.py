@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _KEYS = ("case", "precision", "variant")
-
 _DEVICE = ("hostname", "device", "device_uuid")
-
 VIEWS = ("short", "roofline", "counters", "all")
 
 

@@ -37,31 +37,21 @@ from bwprof.roofs.limiter import FLOOR_FACTOR
 from bwprof.text.formatting import bytes_text, plural, seconds_text
 
 SAME = 0.85  # a unit that reaches this share of the busiest one is that one, counted in another pass
-
 READY = 30.0  # percent of the stalls: warps that could issue and were not chosen
-
 IDLE = 2.0  # percent of the time: AMD's memory units stall less where bandwidth is no limit
-
 AT_FLOOR = Band(FLOOR_FACTOR, FLOOR_FACTOR + 1)  # empty launches
 
 # A kernel of a profiler's file that takes longer is no mere launch; an empty one takes 1 to 2 us.
 SHORT_US = Band(3.0, 10.0)
-
 HOST = Band(90.0, 97.0)  # percent of the time in which kernels run
-
 CLOCK = Band(0.85, 0.95)  # of the highest
-
 POWER = "sw_power_cap"  # the driver's power limit, which a busy pipe reaches by itself
 
 # L2 counts 1.5 bytes for each byte of a stream: 60 % of this share of the theoretical bandwidth is far from the roof.
 BY_L2 = 1.2
-
 COUNTED = Need("counted DRAM bytes", "--counters", "memory")
-
 EMPTY = Need("an empty launch's time", "bwprof.measure", "")
-
 _ENOUGH = 1.2  # of the bytes in flight that are needed
-
 _NEITHER = ": neither near nor far"
 
 
@@ -273,13 +263,9 @@ def _judge_throttling(figures: RowFigures, evidence: str, share: float) -> Judge
 
 
 OCCUPANCY = find_rule("low_occupancy").threshold  # percent
-
 HIDDEN = 20.0  # percent of the stalls that are warps ready to issue: from here on more warps find no turn
-
 TAIL = 0.2  # share of the rounds of blocks that is empty
-
 UNEVEN = Band(1.5, 1.1)  # busiest over mean multiprocessor
-
 BARRIERS = Band(30.0, 15.0)  # percent of the stalls
 
 _RESOURCES = {
@@ -291,7 +277,6 @@ _RESOURCES = {
 }
 
 _GRID = Need("waves", "--metrics sm", "full")
-
 _RESIDENT = Need("theoretical_occupancy_pct, occupancy_limiter", "bwprof variants", "full")
 
 

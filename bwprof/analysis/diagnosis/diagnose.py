@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _DRAM = ("dram_pct", "dram_gb_s", "dram_bytes_read", "dram_bytes_written", "pct_attainable")
-
 _RATE = ("tensor_pct", "fma_pct", "sm_pct", "issue_pct", "valu_busy_pct", "tflops")
-
 _WAITS = ("stall_reasons",)
 
 HYPOTHESES: tuple[Hypothesis, ...] = (
@@ -203,17 +201,11 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
 )
 
 COLUMNS = ("case", "hypothesis", "verdict", "evidence", "threshold", "fixes", "expected_gain", "needs")
-
 VERDICTS = (SUPPORTED, CANNOT_TELL, REFUTED)  # as they are ranked
-
 MEMORY, CLOCK = "memory_bound", "clock_held_down"
-
 _ROOFS = (MEMORY, "compute_bound")
-
 _ON_HOST = (*_ROOFS, "launch_bound", "materialised", CLOCK)  # hypotheses that need no counters
-
 _OF_OPERATORS = (*_ROOFS, "materialised")  # operators are no launches
-
 _HOST = "nothing is counted on a CPU"
 
 # What provides a figure on an AMD card.
@@ -225,7 +217,6 @@ _ROCPROF = {
 }
 
 _MAX_NAMES = 3  # missing figures that a sentence names
-
 _AGAIN = Need("figures that agree", "measure again", "")
 
 

@@ -17,19 +17,12 @@ from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import measured_or_nan
 
 SECTOR = 32  # bytes
-
 WARP = 32
-
 LATENCY_US = 0.7  # of DRAM under load where it is not known: 0.6 to 0.8 us on current GPUs
-
 _HARMLESS = {"near_timer_floor", ""}  # flags that doubt no figure
-
 BEYOND = 115.0  # percent of a roof: counted and stated figures contradict each other
-
 _OF_DRAM = {"dram_bytes_read", "pct_attainable", "traffic_ratio"}
-
 _MOST = 105.0  # percent: a part and its whole are counted in different passes
-
 _SMALL = 0.6  # of the theoretical bandwidth
 
 # A counted range lasts up to 45 us longer than its kernel (H200, 70 passes): shorter times and busy cycles differ.
@@ -421,9 +414,7 @@ class RowFigures:
 
 
 _PIPES = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}
-
 _OF_AMD = ("valu_busy_pct", "mem_unit_stalled_pct", "lds_bank_conflict_pct", "scratch_size")
-
 _BLOCKS = ("SQ_", "TCC_", "TCP_", "TA_", "TD_", "GRBM_", "GL2C_")  # prefixes of AMD's counters
 
 _PERCENTS = (

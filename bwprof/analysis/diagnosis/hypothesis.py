@@ -10,9 +10,7 @@ from typing import NamedTuple
 from bwprof.analysis.diagnosis.figures import RowFigures, Share
 
 SUPPORTED, REFUTED, CANNOT_TELL = "supported", "refuted", "cannot tell"
-
 _CREDIBLE = 1e4  # a larger speed-up only says that nearly all of the time is lost
-
 _DOUBTED = 1.1  # factor by which the figure of a flagged row must pass a threshold
 
 
@@ -89,9 +87,7 @@ NEAR_PEAK = Band(75.0, 60.0)
 NEAR_BEST_RATE = Band(80.0, 60.0)
 NEAR_PEAK_RATE = Band(65.0, 45.0)
 NEAR_PIPE = Band(70.0, 50.0)
-
 WAITING = Band(50.0, 40.0)  # percent of the stalls that have one reason
-
 STALLS = Need("stall_reasons", "--metrics stalls", "stalls")
 BANDWIDTH = Need("DRAM bytes and time", "--counters, with roofs", "memory")
 ISSUE = Need("issue_pct", "--metrics sm", "compute")

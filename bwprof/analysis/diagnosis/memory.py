@@ -31,53 +31,29 @@ from bwprof.analysis.rules import find_rule
 from bwprof.text.formatting import bytes_text
 
 EFFICIENCY = Band(find_rule("uncoalesced").threshold, 80.0)  # percent of the sectors
-
 WIDEST = 16.0  # sectors of a request of 16 bytes a lane, the most that a lane can load
-
 LINES = 4.0  # 128-byte lines that such a request touches
-
 SLACK = 1.25  # factor over the ideal, for rows that begin in the middle of a sector
-
 L2_OF_STREAM = 1.8  # L2 counts 1.4 to 1.6 bytes for each byte of a stream
-
 CONFLICTS = find_rule("bank_conflicts").threshold  # percent of the wavefronts
-
 SHARED_WAITS = Band(15.0, 10.0)  # percent of the stalls
-
 SHARED_BOUND = Band(50.0, 35.0)
-
 ACTIVE = Band(16.0, 24.0)  # threads of a warp: half of them idle, a quarter idle
-
 SPILLED = Band(5.0, 1.0)  # percent of the traffic
-
 THRASH = find_rule("extra_traffic").threshold
-
 THRASH_FAR = 1.5  # likewise for a kernel that latency limits
-
 WORTH = 1.05  # speed-ups below this are harmless
-
 STORED = find_rule("materialised").threshold
-
 _LEAST_EXCESS = 256 * 1024  # bytes for code, page tables and descriptors
-
 _TRAFFIC_MATTERS = Band(60.0, 40.0)  # percent of DRAM's roof
-
 _TRAFFIC_WAITS = 30.0  # percent of the stalls that wait for memory
-
 _OF_MEMORY = ("long_scoreboard", "lg_throttle", "mio_throttle", "tex_throttle", "drain")
-
 _OF_SHARED = ("short_scoreboard", "mio_throttle")
-
 _EFFICIENCY = Need("load_efficiency_pct", "", "full")
-
 _SHARED = Need("shared_pct", "--metrics bank_conflicts", "full")
-
 _L1 = Need("l1_pct", "--metrics caches", "full")
-
 _LOCAL = Need("local_bytes", "--metrics sectors", "full")
-
 _COUNTERS = Need("counted DRAM bytes beside stated ones", "--counters, with bytes_read= and bytes_written=", "memory")
-
 COMPULSORY_BYTES = Need("the bytes that it must move", "--bytes NAME=READ,WRITTEN; bytes_read= and bytes_written=", "")
 
 

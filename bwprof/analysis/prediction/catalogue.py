@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FILE = Path(__file__).parents[2] / "data" / "devices.toml"
-
 _MAKERS = ("nvidia", "amd", "tesla")
-
 _MODEL = re.compile(r"(?!\d+gb).*\d")  # a word with a number that is no size
 
 

@@ -36,7 +36,6 @@ Array = Any
 # carry a time over, of memory with what is no arithmetic and with arithmetic: fitted to how kernels' times differ
 # between an H200 and an H100, which differ in their memory alone.
 _OVERLAPS = {2.0: 1.0, 1.0: 1.5}  # and how many times farther off than the others each must be to be passed over
-
 _WAITING, _HIDDEN = 1.25, 8.0
 
 # Arithmetic behind memory is not seen. At most so many times what the others of its kernel would need is taken for it:
@@ -45,27 +44,19 @@ _HIDDEN_SHARE = 2.5
 
 # Standard error of carrying a time over, of its logarithm: always, and per unit of the logarithm that it changes by.
 _CARRIED, _CARRIED_SHARE = 0.03, 0.1
-
 _OTHER_PRECISION = 0.2  # likewise, of taking another precision's efficiency
 
 # Rows below which another precision is asked, which must have so many times as many.
 _FEW, _MANY_MORE = 8, 2
-
 _NINE_OF_TEN = 1.645  # standard errors
-
 _WAITS = tuple(1e-6 * wait for wait in (0, 0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024))
-
 _SHARES = (1.2, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3, 0.22, 0.16, 0.1)
-
 _WIDTHS = (0.0, *(2.0**power for power in range(10, 16)))  # bytes of output that keep a unit busy; 0: any do
 
 # A wait is likely to be some launches long: what a factor of e more or less counts, beside squares of logarithms.
 _LIKELY_LAUNCHES, _LIKELIER = 2.0, 0.005
-
 _LEAST_SECONDS = 1e-9
-
 _FITTED = 1000  # rows that a model is fitted to, spread evenly
-
 _DOUBTED = frozenset({"not_cold", "noisy", "noisy_roof", "single_thread", "event_bias"})
 
 

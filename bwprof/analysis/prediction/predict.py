@@ -35,12 +35,10 @@ if TYPE_CHECKING:
     from bwprof.roofs.model import Roofs
 
 _log = logging.getLogger("bwprof.predict")
-
 DEFAULT_DEVICE = "A100-80GB"
 
 
 PREDICTED = "predicted"
-
 _LEAST_SHARE = 1e-6
 
 

@@ -16,31 +16,20 @@ from typing import Any
 import numpy as np
 
 Array = Any
-
 _WIDTHS = (4.0, 8.0, 16.0)  # of the first part, in powers of two
-
 _NEAR_WIDTHS = (2.0, 4.0, 8.0)  # of the second part
-
 _PARAM_WIDTHS = (2.0, 4.0, 8.0, math.inf)  # how it sees parameters
-
 _NEAR_SHARES = (0.0, 0.3, 1.0)  # the second part's weight beside the first's
-
 _NOISES = (0.02, 0.05)  # scatter of a point, of a logarithm
-
 _FEWEST = 4  # points below which only their median is known
-
 _MOST = 400  # points that are kept, spread evenly
-
 _LEAST_SPREAD = 0.1  # of a logarithm: how far off a point like none of them may be, however alike they are
-
 _UNKNOWN_SPREAD, _UNSURE = 0.3, 2.0  # of a logarithm, where one point tells; times that of the few that do
 
 # Of a logarithm: how far off a point may be for each power of two between its parameters and those of the point most
 # like it, whatever the kernel makes of them: what sees parameters as all points do, which may vary them together.
 _UNSEEN_SPREAD = 0.02
-
 _ENOUGH = 150  # points that tell which kernel is the likeliest
-
 _CHUNK = 1 << 10
 
 

@@ -14,9 +14,7 @@ import numpy as np
 from bwprof.roofs.model import Roofs
 
 _FILE = Path(__file__).parents[2] / "data" / "streams.json"
-
 _FAR = 2.0**64  # bytes: more than any transfer has
-
 Array = Any  # a NumPy array of floats
 
 
