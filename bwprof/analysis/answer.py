@@ -159,9 +159,8 @@ class Answer:
             known = len(self.usable) > 0 and bool((self.limits.limiter > 0).any())
             return f"Better kernels would win little: none loses {LEAST:.0f} % of its time or more." if known else ""
         losses = compute_losses(self.usable, self.limits)
-        known = ~np.isnan(losses.total_ms)
-        total = seconds_text(float((values.numbers(self.usable, "time_ms") * losses.count)[known].sum()) / 1e3)
-        lost = seconds_text(float(losses.total_ms[known].sum()) / 1e3)
+        times = np.where(np.isnan(losses.total_ms), 0, values.numbers(self.usable, "time_ms") * losses.count)
+        total, lost = seconds_text(float(times.sum()) / 1e3), seconds_text(float(np.nansum(losses.total_ms)) / 1e3)
         first = self.findings[0]
         return (
             f"Up to {lost} of {total} could be won by kernels as fast as the device allows; "

@@ -138,31 +138,22 @@ class BandwidthAnalysis:
             For a row without bytes, time or peak, and for a hot one, whose bytes come from a cache.
         """
         columns = as_row(row)
-        if columns.get("cache") == "hot":
-            raise ValueError("cache is 'hot': its bytes came out of a cache; only a cold row is held against memory")
-        value = {field.name: measurable(columns.get(field.name)) for field in fields(cls)}
-        time_ms = measurable(columns.get("time_ms"))
-        peak = value["peak_gb_s"] if peak_gb_s is None else peak_gb_s
-        if value["bytes_read"] is None and value["bytes_written"] is None:
-            raise ValueError("bytes_read and bytes_written are missing: pass them, or count them (counters=True)")
-        if time_ms is None:
-            raise ValueError("time_ms is missing: only a row with a time has a bandwidth")
-        if peak is None:
-            raise ValueError(
-                "peak_gb_s is missing: pass peak_gb_s=, the memory's theoretical bandwidth in GB/s (the share of "
-                "a measured stream needs none: it is the row's pct_attainable)"
-            )
+        value = {name: measurable(columns.get(name)) for name in ("time_ms", *cls.__dataclass_fields__)}
+        if peak_gb_s is not None:
+            value["peak_gb_s"] = peak_gb_s
+        _refuse_incomplete(columns.get("cache"), value)
         words = (columns.get("case") or columns.get("operation"), columns.get("precision"))
-        optional = ("attainable_gb_s", "peak_tflops", "l2_hit_rate", "stall_pct", "measured_tflops")
+        names = ("attainable_gb_s", "peak_tflops", "l2_hit_rate", "stall_pct", "measured_tflops")
+        optional: dict[str, Any] = {name: value[name] for name in names}
         return cls(
             int(value["bytes_read"] or 0),
             int(value["bytes_written"] or 0),
-            _positive(time_ms, "time_ms") / 1e3,
-            _positive(peak, "peak_gb_s"),
+            _positive(value["time_ms"], "time_ms") / 1e3,
+            _positive(value["peak_gb_s"], "peak_gb_s"),
             flops=None if value["flops"] is None else int(value["flops"]),
             bound=columns["bound"] if columns.get("bound") in BOUNDS else of_row(columns).bound,
             label=" ".join(word for word in words if isinstance(word, str) and word),
-            **{name: value[name] for name in optional},
+            **optional,
         )
 
     @classmethod
@@ -363,6 +354,21 @@ class BandwidthAnalysis:
         return f" ({bound}-bound)"
 
 
+def _refuse_incomplete(cache: object, value: Mapping[str, float | None]) -> None:
+    """Refuse a hot row, and one without bytes, time or peak, by a ValueError."""
+    if cache == "hot":
+        raise ValueError("cache is 'hot': its bytes came out of a cache; only a cold row is held against memory")
+    if value["bytes_read"] is None and value["bytes_written"] is None:
+        raise ValueError("bytes_read and bytes_written are missing: pass them, or count them (counters=True)")
+    if value["time_ms"] is None:
+        raise ValueError("time_ms is missing: only a row with a time has a bandwidth")
+    if value["peak_gb_s"] is None:
+        raise ValueError(
+            "peak_gb_s is missing: pass peak_gb_s=, the memory's theoretical bandwidth in GB/s (the share of "
+            "a measured stream needs none: it is the row's pct_attainable)"
+        )
+
+
 def _describe(
     *,
     over_peak: int,
@@ -463,7 +469,7 @@ def _analyze_frame(data: pd.DataFrame, peak: float | None) -> pd.DataFrame:
         }
     )
     sentences = np.where(cold, _sentences(facts), "hot: its bytes came out of a cache, not held against memory")
-    sentences = np.where(time_ms > 0, sentences, None)
+    sentences[~(time_ms > 0)] = None
     texts = {"rating": pd.array(rating, dtype="string"), "bottleneck": pd.array(sentences, dtype="string")}
     return data.assign(utilization=utilization, efficiency=efficiency, **texts)
 
@@ -487,7 +493,8 @@ def _sentences(facts: pd.DataFrame) -> Any:
     """Write one sentence for each distinct row of facts, and repeat it for all rows like it."""
     codes = facts.groupby(list(facts), sort=False).ngroup().to_numpy()
     distinct = facts.drop_duplicates().assign(bound=lambda rows: np.array(["", *BOUNDS])[rows["bound"]])
-    return np.array([_describe(**row) for row in distinct.to_dict("records")], object)[codes]
+    rows: list[dict[str, Any]] = distinct.to_dict("records")  # type: ignore[assignment]
+    return np.array([_describe(**row) for row in rows], object)[codes]
 
 
 def _catalogue_rate(device: str, precision: str) -> float | None:

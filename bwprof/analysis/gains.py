@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ class PrecisionPair:
     @property
     def is_measured(self) -> bool:
         """Whether neither row is predicted."""
-        return self.wide["status"] == self.narrow["status"] == "ok"
+        return {self.wide["status"], self.narrow["status"]} == {"ok"}
 
 
 def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -> pd.DataFrame:
@@ -226,12 +226,15 @@ def _speedup_table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int
     if timed and not places:
         names = ", ".join(dict.fromkeys(str(row["precision"]) for row in timed.values()))
         raise ValueError(f"from_ is '{quote_text(wide)}', and no row with a time has it: there are {names}")
-    rates = [row["measured_tflops"] or row["peak_tflops"] for row in timed.values() if row["precision"] == narrow]
-    rate = next((float(rate) for rate in rates if rate), None)
     pairs = find_precision_pairs(data, wide, narrow) if places else []
-    predictor = _SpeedupPredictor(narrow, pairs, rate, read_run_roofs(data))
+    predictor = _SpeedupPredictor(narrow, pairs, _find_rate(timed.values(), narrow), read_run_roofs(data))
     lines = [predictor.predict(rows[place]) for place in places]
     return places, pd.DataFrame(lines, columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def _find_rate(rows: Iterable[RowDict], precision: str) -> float | None:
+    rates = (row["measured_tflops"] or row["peak_tflops"] for row in rows if row["precision"] == precision)
+    return next((float(rate) for rate in rates if rate), None)
 
 
 _PAIR_KEY = ("case", "variant", "run_id", "timestamp", "time_ms", "bytes_read", "bytes_written")

@@ -239,27 +239,33 @@ def labels(data: pd.DataFrame) -> list[str]:
 
 def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
     """Name some rows so that they differ from all others of the frame with their case and precision."""
+    import pandas as pd
+
     few = data.iloc[places]
+    twins = _may_be_twins(data, few)
+    details = {"variant": [""] * len(few)}
+    for name in (name for name in _DETAILS if name in data.columns):
+        texts = zip(_texts(few, name), _is_ambiguous(data, twins, name)[places], strict=True)
+        details[name] = [_DETAILS[name].format(text) if text and apart else "" for text, apart in texts]
+    details["hot"] = ["hot" if hot else "" for hot in is_word(few, "cache", "hot")]
+    details |= {name: _texts(few, name) for name in _NAMES}
+    rows = zip(pd.DataFrame(details).to_dict("records"), places.tolist(), strict=True)
+    return [_label(row) or f"row {place}" for row, place in rows]
+
+
+def _may_be_twins(data: pd.DataFrame, few: pd.DataFrame) -> NDArray[np.bool_]:
+    """Check which rows have the case, operation and precision of some rows; this limits the search for twins."""
     twins = np.ones(len(data), bool)
-    if len(places) < len(data):
+    if len(few) < len(data):
         for name in (name for name in _NAMES if name in data.columns):
             twins &= data[name].isin(few[name].unique()).to_numpy(bool)
-    details = {name: _is_ambiguous(data, twins, name)[places] for name in _DETAILS if name in data.columns}
-    names = [
-        name if name else operation
-        for name, operation in zip(_texts(few, "case"), _texts(few, "operation"), strict=True)
-    ]
-    parts = [names, _texts(few, "precision")]
-    formats: list[list[str]] = []
-    for name, ambiguous in details.items():
-        texts = zip(_texts(few, name), ambiguous, strict=True)
-        column = [_DETAILS[name].format(text) if text and apart else "" for text, apart in texts]
-        (parts if name == "variant" else formats).append(column)
-    formats.append(["hot" if hot else "" for hot in is_word(few, "cache", "hot")])
-    more = [", ".join(filter(None, row)) for row in zip(*formats, strict=True)]
-    parts.append([f"({text})" if text else "" for text in more])
-    rows = [" ".join(filter(None, row)) for row in zip(*parts, strict=True)]
-    return [text or f"row {place}" for text, place in zip(rows, places.tolist(), strict=True)]
+    return twins
+
+
+def _label(row: Mapping[Any, str]) -> str:
+    more = ", ".join(filter(None, (row.get(name) for name in ("weights", "kv", "hot"))))
+    parts = (row["case"] or row["operation"], row["precision"], row["variant"], f"({more})" if more else "")
+    return " ".join(filter(None, parts))
 
 
 def _texts(data: pd.DataFrame, name: str) -> list[str]:
