@@ -92,7 +92,7 @@ def find_similar(name: str) -> list[Entry]:
 
     Examples
     --------
-    >>> [[entry.id for entry in alike(name)] for name in ("h100", "GeForce 4090", "mi300", "80GB", "a10")]
+    >>> [[entry.id for entry in find_similar(name)] for name in ("h100", "GeForce 4090", "mi300", "80GB", "a10")]
     [['H100-SXM', 'H100-PCIe'], ['RTX-4090'], ['MI300X'], [], []]
     """
     exact, words = find(name), set(_words(name))
@@ -250,7 +250,7 @@ def split_devices(device: object) -> list[Any]:
 
     Examples
     --------
-    >>> each_device("h100,bandwidth=3200,fp16=400,H200")
+    >>> split_devices("h100,bandwidth=3200,fp16=400,H200")
     ['h100', 'bandwidth=3200,fp16=400', 'H200']
     """
     if not isinstance(device, str) or all("=" in part for part in device.split(",")):
