@@ -13,7 +13,7 @@ from bwprof.analysis.values import as_frame, as_row, is_word, limiter_columns, m
 from bwprof.registry import check_precision
 from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, of_row, ridge
 from bwprof.text.formatting import short
-from bwprof.text.parsing import measurable, parse_bytes, repr_short, unknown
+from bwprof.text.parsing import finite_number, measurable, parse_bytes, repr_short, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -527,26 +527,17 @@ def _set(analysis: BandwidthAnalysis, name: str, value: Any) -> None:
 
 
 def _positive(value: Any, name: str) -> float:
-    number = _number(value, name)
-    if not 0 < number < math.inf:
+    number = finite_number(value)
+    if number is None or number <= 0:
         raise ValueError(f"{name} is {repr_short(value)}: a positive, finite number is needed")
     return number
 
 
 def _share(value: Any, name: str, most: float) -> float:
-    number = _number(value, name)
-    if not 0 <= number <= most:
+    number = finite_number(value)
+    if number is None or not 0 <= number <= most:
         raise ValueError(f"{name} is {repr_short(value)}: allowed is 0 to {most:g}")
     return number
-
-
-def _number(value: Any, name: str) -> float:
-    try:
-        if isinstance(value, (str, bytes, bool)):
-            raise TypeError
-        return float(value)
-    except (OverflowError, TypeError, ValueError):
-        raise ValueError(f"{name} is {repr_short(value)}: a positive, finite number is needed") from None
 
 
 def _bytes_text(count: int) -> str:

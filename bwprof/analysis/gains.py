@@ -126,13 +126,13 @@ def find_precision_pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[Pre
 
     every = results_frame.to_rows(data)
     groups = results_pairs.groups((row for row in every if row["status"] in ("ok", "predicted")), every)
-    found = []
+    pairs = []
     for label, group in zip(results_pairs.labels(groups), groups, strict=True):
         rows = [_with_bytes(group.rows[precision]) for precision in (wide, narrow) if precision in group.rows]
         if len(rows) == 2 and rows[0] and rows[1]:
             byte_ratio, time_ratio = (rows[0][name] / rows[1][name] for name in ("bytes", "time_ms"))
-            found.append(PrecisionPair(label, rows[0], rows[1], byte_ratio, time_ratio))
-    return found
+            pairs.append(PrecisionPair(label, rows[0], rows[1], byte_ratio, time_ratio))
+    return pairs
 
 
 def _with_bytes(row: RowDict) -> RowDict | None:

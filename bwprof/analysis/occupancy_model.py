@@ -204,21 +204,21 @@ def _most_shared(arch: str) -> int:
 
 
 def _notes(shared_bytes: int, threads: int, arch: str, blocks: int, limiting: list[str]) -> list[str]:
-    found = []
+    notes = []
     if not blocks:
         most = _most_shared(arch) - _RESERVED
         needs = {
             "registers": f"a block may have {_REGISTERS} registers, in units of {_REGISTER_UNIT} for a warp",
             "shared": f"a block may have {most} bytes of shared memory",
         }
-        found.append(f"it does not run: {' and '.join(needs[name] for name in limiting)}")
+        notes.append(f"it does not run: {' and '.join(needs[name] for name in limiting)}")
     elif len(limiting) > 1 and limiting[0] != "threads":
-        found.append(f"{' and '.join(limiting[1:])} {'limits' if len(limiting) == 2 else 'limit'} it just as much")
+        notes.append(f"{' and '.join(limiting[1:])} {'limits' if len(limiting) == 2 else 'limit'} it just as much")
     if threads % WARP:
-        found.append(f"{threads} threads are no multiple of {WARP}: the last warp's other lanes idle")
+        notes.append(f"{threads} threads are no multiple of {WARP}: the last warp's other lanes idle")
     if blocks and shared_bytes > _STATIC_SHARED:
-        found.append(f"more than {_STATIC_SHARED} bytes of shared memory must be dynamic")
-    return found
+        notes.append(f"more than {_STATIC_SHARED} bytes of shared memory must be dynamic")
+    return notes
 
 
 def _check_range(name: str, value: object, least: int, most: int) -> int:

@@ -49,10 +49,10 @@ class RuleInputs:
         other, unit = _REPLACEMENTS[name]
         return np.where(np.isnan(column), values.numbers(self.data, other) / unit, column)
 
-    def ratio(self, part: str, whole: str) -> NDArray[np.float64]:
+    def ratio(self, numerator: str, denominator: str) -> NDArray[np.float64]:
         """Divide one column by another; NaN over zero."""
-        below = self.column(whole)
-        return self.column(part) / np.where(below > 0, below, math.nan)
+        below = self.column(denominator)
+        return self.column(numerator) / np.where(below > 0, below, math.nan)
 
     @cached_property
     def by_memory(self) -> NDArray[np.bool_]:

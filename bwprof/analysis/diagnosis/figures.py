@@ -67,11 +67,11 @@ class RowFigures:
     def number(self, *names: str) -> float:
         """Return the first number of some columns that is not negative; NaN for none."""
         for name in names:
-            found = self._numbers.get(name)
-            if found is None:
-                found = self._numbers[name] = measured_or_nan(self.row.get(name))
-            if found >= 0:
-                return found
+            value = self._numbers.get(name)
+            if value is None:
+                value = self._numbers[name] = measured_or_nan(self.row.get(name))
+            if value >= 0:
+                return value
         return math.nan
 
     def word(self, name: str) -> str:
@@ -139,13 +139,8 @@ class RowFigures:
     @cached_property
     def counted(self) -> float:
         """DRAM bytes, counted."""
-        found = self.number("dram_bytes_read") + self.number("dram_bytes_written")
-        return self.traffic_ratio_column * self.algorithmic if math.isnan(found) else found
-
-    @property
-    def traffic_ratio_column(self) -> float:
-        """Counted over algorithmic bytes, as the row has it."""
-        return self.number("traffic_ratio")
+        counted = self.number("dram_bytes_read") + self.number("dram_bytes_written")
+        return self.number("traffic_ratio") * self.algorithmic if math.isnan(counted) else counted
 
     @property
     def as_counted(self) -> bool:
@@ -155,10 +150,8 @@ class RowFigures:
     @cached_property
     def traffic_ratio(self) -> float:
         """Counted over algorithmic bytes; NaN where both are counted."""
-        found = self.traffic_ratio_column
-        if not math.isnan(found) or self.as_counted:
-            return found
-        return ratio(self.counted, self.algorithmic)
+        own = self.number("traffic_ratio")
+        return ratio(self.counted, self.algorithmic) if math.isnan(own) and not self.as_counted else own
 
     @cached_property
     def local_bytes(self) -> float:
@@ -230,9 +223,9 @@ class RowFigures:
     def of_peak(self) -> float:
         """Percent of the theoretical bandwidth."""
         by_bytes = 100 * ratio(self.dram_gb_s, self.number("peak_gb_s"))
-        found = (self.number("dram_pct"), by_bytes, self.number("pct_peak"))
         by_rate = 100 * ratio(self.number("bandwidth_gb_s"), self.number("peak_gb_s"))
-        return next((value for value in (*found, by_rate) if not math.isnan(value)), math.nan)
+        shares = (self.number("dram_pct"), by_bytes, self.number("pct_peak"), by_rate)
+        return next((share for share in shares if not math.isnan(share)), math.nan)
 
     @cached_property
     def arithmetic(self) -> Share:
@@ -267,7 +260,7 @@ class RowFigures:
     @cached_property
     def card(self) -> catalogue.Entry | None:
         """The device, where the catalogue has it."""
-        return _card(self.word("device")) if self.word("device") else None
+        return _find_card(self.word("device")) if self.word("device") else None
 
     @cached_property
     def arch(self) -> str:
@@ -322,14 +315,13 @@ class RowFigures:
 
     def busy(self, name: str) -> float:
         """Convert a column in percent of the active cycles to percent of the time; NaN beyond 105 %."""
-        found = self.number(name)
-        return found * self.evenness if found <= _MOST else math.nan
+        pct = self.number(name)
+        return pct * self.evenness if pct <= _MOST else math.nan
 
     @cached_property
     def pipes(self) -> dict[str, float]:
         """Percent of the time in which each counted arithmetic pipe is busy, the busiest first."""
-        found = {pipe: self.busy(name) for pipe, name in _PIPES.items()}
-        known = [(pipe, pct) for pipe, pct in found.items() if not math.isnan(pct)]
+        known = [(pipe, self.busy(name)) for pipe, name in _PIPES.items() if not math.isnan(self.busy(name))]
         return dict(sorted(known, key=lambda item: -item[1]))
 
     @cached_property
@@ -378,39 +370,39 @@ class RowFigures:
     @cached_property
     def contradictions(self) -> list[tuple[set[str], str]]:
         """Figures that contradict each other or a limit: the columns, and why."""
-        found: list[tuple[set[str], str]] = []
+        problems: list[tuple[set[str], str]] = []
         for name in _PERCENTS:
             value = self.number(name)
             if value > _MOST:
-                found.append(({name}, f"{name} is {value:.4g}"))
+                problems.append(({name}, f"{name} is {value:.4g}"))
         for part, whole in (("bank_conflicts", "shared_wavefronts"), ("dram_gb_s", "peak_gb_s")):
             if self.number(part) > 1.05 * self.number(whole):
-                found.append(({part}, f"{part} is {self.number(part):.4g}, {whole} {self.number(whole):.4g}"))
+                problems.append(({part}, f"{part} is {self.number(part):.4g}, {whole} {self.number(whole):.4g}"))
         for name in ("sectors_per_load", "sectors_per_store"):
             if self.number(name) > 32.5:
-                found.append(({name}, f"{name} is {self.number(name):.4g}, of at most 32"))
+                problems.append(({name}, f"{name} is {self.number(name):.4g}, of at most 32"))
         if self.number("occupancy_pct") > self.theoretical_pct + 5:
-            found.append(({"occupancy_pct"}, f"more warps than fit: {self.theoretical_pct:.3g} %"))
-        return found + self._roof_contradictions()
+            problems.append(({"occupancy_pct"}, f"more warps than fit: {self.theoretical_pct:.3g} %"))
+        return problems + self._roof_contradictions()
 
     def _roof_contradictions(self) -> list[tuple[set[str], str]]:
         """List figures beyond a roof, and shares of DRAM that disagree."""
-        found: list[tuple[set[str], str]] = []
+        problems: list[tuple[set[str], str]] = []
         named, by_bytes = self.number("dram_pct"), 100 * ratio(self.dram_gb_s, self.number("peak_gb_s"))
         if self.number("time_ms") > _LONG_MS and abs(named - by_bytes) > 20:
-            found.append(({"dram_pct"}, f"dram_pct is {named:.3g}, its bytes over its time make {by_bytes:.3g} %"))
+            problems.append(({"dram_pct"}, f"dram_pct is {named:.3g}, its bytes over its time make {by_bytes:.3g} %"))
         share = self.attained
         if share > 105 and not self.hot:
-            found.append(({"pct_attainable"}, f"faster than a stream of its bytes ({share:.0f} %)"))
+            problems.append(({"pct_attainable"}, f"faster than a stream of its bytes ({share:.0f} %)"))
         if self.memory.pct > BEYOND:
-            found.append((_OF_DRAM, f"DRAM would be {self.memory.pct:.0f} % {self.memory.of}"))
+            problems.append((_OF_DRAM, f"DRAM would be {self.memory.pct:.0f} % {self.memory.of}"))
         if self.arithmetic.contradicts:
-            found.append(({"tflops"}, f"its FLOPs would be {self.arithmetic.pct:.0f} % {self.arithmetic.of}"))
+            problems.append(({"tflops"}, f"its FLOPs would be {self.arithmetic.pct:.0f} % {self.arithmetic.of}"))
         excess = ratio(self.counted, self.moved)
         if share >= 50 and excess < 0.5 and not self.hot:
             why = f"DRAM moved {excess:.2g} of the bytes stated: they lay in the cache, or are stated wrong"
-            found.append(({"pct_attainable", "dram_bytes_read"}, why))
-        return found
+            problems.append(({"pct_attainable", "dram_bytes_read"}, why))
+        return problems
 
 
 _PIPES = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}
@@ -441,11 +433,9 @@ def _runs_on_host(backend: str) -> bool:
     return backend in registry.backend_names() and bool(_core.backend_facts(backend)["runs_on_host"])
 
 
-@lru_cache(maxsize=64)
-def _card(device: str) -> catalogue.Entry | None:
-    return catalogue.find(device)
+_find_card = lru_cache(maxsize=64)(catalogue.find)
 
 
-def ratio(part: float, whole: float) -> float:
+def ratio(part: float, total: float) -> float:
     """Divide; NaN where either number is unknown or the second is not positive."""
-    return part / whole if whole > 0 else math.nan
+    return part / total if total > 0 else math.nan

@@ -57,10 +57,10 @@ class Stalls:
     @property
     def groups(self) -> dict[str, float]:
         """Percent by group."""
-        found = dict.fromkeys((group.name for group in GROUPS), 0.0)
+        totals = dict.fromkeys((group.name for group in GROUPS), 0.0)
         for reason, pct in self.reasons.items():
-            found[find_group(reason).name] += pct
-        return found
+            totals[find_group(reason).name] += pct
+        return totals
 
     @property
     def cures(self) -> dict[str, str]:
@@ -89,12 +89,12 @@ class Stalls:
 
 
 def _round_parts(parts: list[float]) -> list[int]:
-    """Round percents to whole numbers with the same sum: those with the largest rest are rounded up."""
-    whole = [math.floor(part) for part in parts]
-    missing = round(sum(parts)) - sum(whole)
-    for place in sorted(range(len(parts)), key=lambda at: whole[at] - parts[at])[:missing]:
-        whole[place] += 1
-    return whole
+    """Round percents to floors numbers with the same sum: those with the largest rest are rounded up."""
+    floors = [math.floor(part) for part in parts]
+    missing = round(sum(parts)) - sum(floors)
+    for place in sorted(range(len(parts)), key=lambda at: floors[at] - parts[at])[:missing]:
+        floors[place] += 1
+    return floors
 
 
 def stalls(row: Any) -> Stalls:

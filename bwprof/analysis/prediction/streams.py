@@ -118,8 +118,8 @@ class Streams:
         at += mix * len(sizes)
         low = times[at] + beyond * slopes[at]
         at += len(sizes)
-        found = low + share * (times[at] + beyond * slopes[at] - low)
-        return np.where(total > 0, found, self.floor_seconds)
+        seconds = low + share * (times[at] + beyond * slopes[at] - low)
+        return np.where(total > 0, seconds, self.floor_seconds)
 
     @cached_property
     def _grid(self) -> tuple[Array, Array, Array, Array]:
