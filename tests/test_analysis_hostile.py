@@ -14,7 +14,7 @@ from rich.console import Console
 
 import bwprof
 from bwprof.analysis.answer import Answer
-from bwprof.analysis.bottleneck import bottlenecks, matching_rules, strengths
+from bwprof.analysis.bottleneck import bottlenecks, match_rules, strengths
 from bwprof.analysis.checks import checklist
 from bwprof.analysis.utilization import speed_of_light, utilization_table
 from bwprof.cli.commands.analyze import print_answer
@@ -73,7 +73,7 @@ def test_any_frame_has_an_answer(seed: int) -> None:
         data = any_frame(dice)
         before = data.copy()
         bwprof.BandwidthAnalysis.from_frame(data, peak_gb_s=10.0)
-        for analysis in (bottlenecks, strengths, utilization_table, checklist, matching_rules):
+        for analysis in (bottlenecks, strengths, utilization_table, checklist, match_rules):
             analysis(data)
         answer = Answer(data)
         # Pairs are read of frames with all classic columns, which must hold what they should.

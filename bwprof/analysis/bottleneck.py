@@ -234,7 +234,7 @@ def rank_losses(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
     if not len(places):
         return []
     few = data.iloc[places]
-    rules = _match_rules(few)
+    rules = match_rules(few)
     time_ms, sides = values.numbers(few, "time_ms"), _roof_sides(few, values.limiter_columns(few))
     names, hosts = values.labels_at(data, places), values.on_host(few)
     return [
@@ -257,7 +257,7 @@ def rank_losses(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
     ]
 
 
-def _match_rules(data: pd.DataFrame) -> list[list[tuple[BottleneckRule, float]]]:
+def match_rules(data: pd.DataFrame) -> list[list[tuple[BottleneckRule, float]]]:
     """Match the rules with each row, in their order, and return their figures."""
     inputs = RuleInputs(data)
     rows: list[list[tuple[BottleneckRule, float]]] = [[] for _ in range(len(data))]
@@ -266,17 +266,6 @@ def _match_rules(data: pd.DataFrame) -> list[list[tuple[BottleneckRule, float]]]
         for place in np.flatnonzero(matches):
             rows[place].append((rule, float(figures[place])))
     return rows
-
-
-def matching_rules(data: Any) -> list[list[str]]:
-    """List the ids of the rules that match each row, in the rules' order.
-
-    Examples
-    --------
-    >>> matching_rules({"time_ms": 1.0, "traffic_ratio": 1.3, "occupancy_pct": 30.0})
-    [['extra_traffic', 'low_occupancy']]
-    """
-    return [[rule.id for rule, _ in row] for row in _match_rules(values.as_frame(data))]
 
 
 def _roof_sides(data: pd.DataFrame, limits: values.LimiterColumns) -> list[str]:

@@ -1,4 +1,4 @@
-"""The rules of `bottlenecks`: the figure, the threshold, and what helps."""
+"""The rules of `bottlenecks`: a figure, its threshold, and what helps."""
 
 from __future__ import annotations
 
@@ -82,19 +82,16 @@ class BottleneckRule:
     """One rule.
 
     `measure` computes each row's figure, NaN where it is not known. The rule matches where `compare` holds between
-    figure and `threshold`, and `when` holds too. `evidence` is a text with a place for the figure; `needs` says how
-    the figure is measured.
+    figure and `threshold`, and `when` holds too. `evidence` is a text with a place for the figure.
     """
 
     id: str
-    condition: str
     compare: str
     threshold: float
     measure: Callable[[RuleInputs], Any]
     issue: str
     evidence: str
     fixes: tuple[str, ...]
-    needs: str = ""
     when: Callable[[RuleInputs], Any] | None = None
 
     def applies(self, facts: RuleInputs) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
@@ -114,7 +111,6 @@ def _kernel_share(facts: RuleInputs) -> NDArray[np.float64]:
 def _doubt(name: str) -> BottleneckRule:
     return BottleneckRule(
         name,
-        f"flag {name}",
         ">",
         0.0,
         lambda facts: values.has_flag(facts.data, name).astype(float),
@@ -137,29 +133,24 @@ RULES: tuple[BottleneckRule, ...] = (
     _doubt("noisy"),
     BottleneckRule(
         "spills",
-        "local-memory sectors > 0",
         ">",
         0.0,
         lambda facts: facts.column("local_sectors"),
         "registers spilled to memory",
         "{:.0f} sectors of local memory",
         _OCCUPANCY_FIXES,
-        needs="--metrics sectors, or column local_sectors",
     ),
     BottleneckRule(
         "host_bound",
-        "kernel time < 90 % of wall time",
         "<",
         90.0,
         _kernel_share,
         "the GPU waits for the host",
         "kernels run {:.0f} % of the time",
         ("a CUDA graph", "fewer launches"),
-        needs="bwprof.measure of a call of several kernels",
     ),
     BottleneckRule(
         "latency",
-        "limiter latency, or flag near_timer_floor",
         ">",
         0.0,
         lambda facts: (
@@ -173,7 +164,6 @@ RULES: tuple[BottleneckRule, ...] = (
     ),
     BottleneckRule(
         "uncoalesced",
-        "load_efficiency < 50 %",
         "<",
         50.0,
         lambda facts: facts.column("load_efficiency"),
@@ -185,22 +175,18 @@ RULES: tuple[BottleneckRule, ...] = (
             "vector loads",
             "repack the layout once",
         ),
-        needs="column load_efficiency (ncu: smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct)",
     ),
     BottleneckRule(
         "bank_conflicts",
-        "bank_conflicts / shared_wavefronts > 10 %",
         ">",
         10.0,
         lambda facts: 100 * facts.ratio("bank_conflicts", "shared_wavefronts"),
         "bank conflicts in shared memory",
         "{:.0f} % of the wavefronts are conflicts",
         ("pad [M][K+1]", "XOR swizzle", "reorder"),
-        needs="--metrics bank_conflicts",
     ),
     BottleneckRule(
         "materialised",
-        "algorithmic / compulsory bytes > 1.5",
         ">",
         1.5,
         lambda facts: values.stored_ratio(facts.data),
@@ -210,30 +196,25 @@ RULES: tuple[BottleneckRule, ...] = (
     ),
     BottleneckRule(
         "extra_traffic",
-        "traffic_ratio > 1.1",
         ">",
         1.1,
         lambda facts: facts.column("traffic_ratio"),
         "more traffic than it should need",
         "{:.2f}x the bytes that it needs came from or went to DRAM",
         ("cache or tile", "larger tiles", "keep what is reused in registers"),
-        needs="--counters",
     ),
     BottleneckRule(
         "low_bytes_in_flight",
-        "memory, pct_attainable < 70, long_scoreboard >= 50 % of stalls",
         ">=",
         50.0,
         lambda facts: values.stall_share(facts.data, "long_scoreboard"),
         "too few bytes in flight",
         "{:.0f} % of the stalls wait for memory",
         ("more loads in flight", "larger blocks", "prefetch", "__restrict__", "drop redundant reads"),
-        needs="--metrics stalls",
         when=lambda facts: facts.by_memory & (values.pct_attained(facts.data) < 70),
     ),
     BottleneckRule(
         "compute",
-        "limiter compute",
         ">",
         0.0,
         lambda facts: facts.limits.by("compute").astype(float),
@@ -243,19 +224,16 @@ RULES: tuple[BottleneckRule, ...] = (
     ),
     BottleneckRule(
         "low_occupancy",
-        "occupancy < 50 %, not at the memory roof",
         "<",
         50.0,
         lambda facts: facts.column("occupancy_pct"),
         "low occupancy",
         "occupancy {:.0f} %",
         _OCCUPANCY_FIXES,
-        needs="--metrics occupancy",
         when=lambda facts: ~facts.at_memory_roof,
     ),
     BottleneckRule(
         "narrow_slower",
-        "bandwidth_vs_fp32 < 0.9, limited by neither arithmetic nor latency",
         "<",
         0.9,
         lambda facts: facts.column("bandwidth_vs_fp32"),
@@ -266,7 +244,6 @@ RULES: tuple[BottleneckRule, ...] = (
     ),
     BottleneckRule(
         "at_memory_roof",
-        "limiter memory, pct_attainable >= 90",
         ">=",
         AT_ROOF,
         lambda facts: values.pct_attained(facts.data),
@@ -277,7 +254,6 @@ RULES: tuple[BottleneckRule, ...] = (
     ),
     BottleneckRule(
         "slower_than_predicted",
-        "time > 3 x predicted",
         ">",
         3.0,
         lambda facts: facts.column("time_ms") / np.where(facts.predicted_ms > 0, facts.predicted_ms, math.nan),
@@ -294,17 +270,3 @@ RULES: tuple[BottleneckRule, ...] = (
 def find_rule(name: str) -> BottleneckRule:
     """Find the rule of an id."""
     return next(rule for rule in RULES if rule.id == name)
-
-
-def table() -> pd.DataFrame:
-    """Tabulate the rules: id, condition, threshold, issue, fixes, needs.
-
-    Examples
-    --------
-    >>> float(table().set_index("id").loc["bank_conflicts", "threshold"])
-    10.0
-    """
-    import pandas as pd
-
-    names = ["id", "condition", "threshold", "issue", "fixes", "needs"]
-    return pd.DataFrame(RULES)[names].assign(fixes=["; ".join(rule.fixes) for rule in RULES])

@@ -347,17 +347,6 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
     return frame
 
 
-def answer_sentences(data: Any, *, latency_us: float | None = None) -> list[str]:
-    """Say what limits each row, in a sentence each.
-
-    Examples
-    --------
-    >>> answer_sentences({"case": "copy", "time_ms": 0.5, "dram_pct": 88.0})
-    ["copy: limited by the memory's bandwidth (88 % of the theoretical bandwidth); only fewer bytes make it faster."]
-    """
-    return [row.sentence for row in diagnose_rows(data, latency_us=latency_us)]
-
-
 def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
     """Diagnose rows as `diagnose` does, and return objects."""
     latency = None if latency_us is None else finite_number(latency_us)
