@@ -177,7 +177,7 @@ def test_checklist(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--checklist"]) == 0
     out = capsys.readouterr().out
     assert out.count("\n    unknown ") + out.count("\n    fail ") + out.count("\n    pass ") == 16
-    assert "fail    shared memory keeps reused data (traffic ratio at most 1.1): 0 of 2 rows pass, worst:" in out
+    assert "fail    shared memory holds what is reused (traffic ratio at most 1.1): 0 of 2 rows pass, worst:" in out
     assert analyze(run, "--checklist") == 0
     assert "Checklist" in capsys.readouterr().out
 

@@ -122,7 +122,7 @@ ITEMS: tuple[CheckItem, ...] = (
     ),
     CheckItem(
         "Memory",
-        "shared memory keeps reused data (traffic ratio at most 1.1)",
+        "shared memory holds what is reused (traffic ratio at most 1.1)",
         _column("traffic_ratio"),
         1.1,
         "{:.2f}x",
@@ -208,7 +208,7 @@ ITEMS: tuple[CheckItem, ...] = (
     ),
     CheckItem(
         "Algorithm",
-        "read data is reused (counted at most 1.1x the compulsory bytes)",
+        "what is read is reused (counted at most 1.1x the compulsory bytes)",
         _reuse,
         1.1,
         "{:.2f}x",
