@@ -10,8 +10,8 @@ import pytest
 
 import bwprof
 from bwprof.analysis.diagnosis.diagnose import diagnose_rows
-from bwprof.importers.next_steps import steps
-from bwprof.text.formatting import as_markdown
+from bwprof.importers.next_steps import suggest_commands
+from bwprof.text.formatting import escape_markdown
 
 ROOFS: dict[str, Any] = {"peak_gb_s": 4800.0, "ceiling_gb_s": 4300.0, "measured_tflops": 700.0, "timer_floor_us": 1.5}
 IN_VAIN: dict[str, Any] = {"time_ms": 1.0, "peak_gb_s": 4800.0, "load_efficiency_pct": 12.5}
@@ -157,7 +157,7 @@ def test_a_gain_that_nobody_believes_is_not_named() -> None:
 def test_rows_of_amd_counters_are_not_sent_to_ncu() -> None:
     row = {"kernel": "subtract_kernel(float*)", "case": "x", "time_ms": 0.05, "SQ_WAVES": 16384.0, "scratch_size": 0.0}
     assert not bwprof.diagnose(row)["needs"].str.contains("ncu").any()
-    assert steps(diagnose_rows(row)[0]) == []
+    assert suggest_commands(diagnose_rows(row)[0]) == []
 
 
 def test_rows_in_a_list_may_be_series() -> None:
@@ -189,7 +189,7 @@ def test_stalls_of_a_frame_ask_for_a_row() -> None:
     ],
 )
 def test_ncu_is_given_the_base_name_of_a_kernel(kernel: str, name: str | None) -> None:
-    command = steps(diagnose_rows({"kernel": kernel, "time_ms": 1.0})[0])[0].command.split()
+    command = suggest_commands(diagnose_rows({"kernel": kernel, "time_ms": 1.0})[0])[0].command.split()
     given = command[command.index("--kernel-name") + 1] if "--kernel-name" in command else None
     assert given == name
 
@@ -197,17 +197,17 @@ def test_ncu_is_given_the_base_name_of_a_kernel(kernel: str, name: str | None) -
 @pytest.mark.parametrize("size", ["abc", math.inf, 2.5])
 def test_sizes_that_no_sweep_can_measure_make_no_command(size: object) -> None:
     row = {"operation": "gemm", "M": size, "N": 4, "K": 4, "time_ms": 1.0, "timer": "cuda_event"}
-    assert not any("-p" in step.command.split() for step in steps(diagnose_rows(row)[0]))
+    assert not any("-p" in step.command.split() for step in suggest_commands(diagnose_rows(row)[0]))
 
 
 def test_what_others_named_is_no_markup() -> None:
-    assert as_markdown("copy<float>(a*)") == r"copy\<float>(a\*)"
-    assert as_markdown("[x](y) _z_ a_b `c` \\") == r"\[x\](y) \_z\_ a_b \`c\` " + "\\\\"
+    assert escape_markdown("copy<float>(a*)") == r"copy\<float>(a\*)"
+    assert escape_markdown("[x](y) _z_ a_b `c` \\") == r"\[x\](y) \_z\_ a_b \`c\` " + "\\\\"
 
 
 def test_a_truth_is_a_size() -> None:
     row = {"operation": "attention_prefill", "causal": True, "time_ms": 1.0, "timer": "cuda_event"}
-    assert "causal=1" in steps(diagnose_rows(row)[0])[0].command
+    assert "causal=1" in suggest_commands(diagnose_rows(row)[0])[0].command
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
-from bwprof.text.parsing import parse_count, quote_text, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, parse_count, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +102,7 @@ class AccessPattern(Enum):
         name, colon, rest = str(text).strip().lower().partition(":")
         pattern = next((pattern for pattern in cls if pattern.value == name.strip()), None)
         if pattern is None:
-            raise ValueError(unknown("access pattern", str(text), [pattern.value for pattern in cls]))
+            raise ValueError(describe_unknown("access pattern", str(text), [pattern.value for pattern in cls]))
         if not colon:
             return pattern
         if pattern is not cls.STRIDED:
@@ -113,7 +113,7 @@ class AccessPattern(Enum):
     def _missing_(cls, value: object) -> AccessPattern | None:
         # A pattern with its stride has a value of its own, by which it is pickled.
         if not isinstance(value, str):
-            raise ValueError(unknown("access pattern", repr_short(value), [pattern.value for pattern in cls]))
+            raise ValueError(describe_unknown("access pattern", repr_short(value), [pattern.value for pattern in cls]))
         name, colon, rest = value.partition(":")
         if not colon or name != "strided" or not rest.isdecimal() or not int(rest):
             return cls.parse(value)
@@ -182,7 +182,7 @@ class AccessPattern(Enum):
         stride = _positive("stride", stride if stride is not None else self.stride or 1)
         size = _positive("element_bytes", element_bytes)
         if source is not None and source not in SOURCES:
-            raise ValueError(unknown("source", source, SOURCES))
+            raise ValueError(describe_unknown("source", source, SOURCES))
         backend = _backend_of(device)
         unit = LINE_BYTES if backend and _core.backend_facts(backend)["runs_on_host"] else SECTOR_BYTES
         estimates = {

@@ -35,7 +35,7 @@ from bwprof.analysis.rules import AT_ROOF, is_at_roof
 from bwprof.analysis.utilization import utilization_table
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
-from bwprof.text.formatting import is_missing, plural, seconds_text
+from bwprof.text.formatting import format_seconds, is_missing, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,7 +160,7 @@ class Answer:
             return f"Better kernels would win little: none loses {LEAST:.0f} % of its time or more." if known else ""
         losses = compute_losses(self.usable, self.limits)
         times = np.where(np.isnan(losses.total_ms), 0, values.numbers(self.usable, "time_ms") * losses.count)
-        total, lost = seconds_text(float(times.sum()) / 1e3), seconds_text(float(np.nansum(losses.total_ms)) / 1e3)
+        total, lost = format_seconds(float(times.sum()) / 1e3), format_seconds(float(np.nansum(losses.total_ms)) / 1e3)
         first = self.findings[0]
         return (
             f"Up to {lost} of {total} could be won by kernels as fast as the device allows; "
@@ -180,7 +180,7 @@ class Answer:
         """Whether a kernel runs one of the wide rows' operations in the narrow precision on its backend."""
         own = self.usable[values.is_word(self.usable, "precision", wide)]
         pairs = {*zip(*(values.words(own, name).astype(str) for name in ("operation", "backend")), strict=True)}
-        return not pairs or not all(registry.is_without_kernel(name, narrow, backend) for name, backend in pairs)
+        return not pairs or not all(registry.lacks_kernel(name, narrow, backend) for name, backend in pairs)
 
     def _confidence_line(self) -> str:
         """Say what was checked, which rows carry warnings, and what is left out."""

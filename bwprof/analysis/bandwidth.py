@@ -11,9 +11,9 @@ import numpy as np
 
 from bwprof.analysis.values import as_frame, as_row, is_word, limiter_columns, moved_bytes, numbers, word_codes, words
 from bwprof.registry import check_precision
-from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, of_row, ridge
-from bwprof.text.formatting import short
-from bwprof.text.parsing import finite_number, measurable, parse_bytes, repr_short, unknown
+from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, classify_row, ridge
+from bwprof.text.formatting import format_short
+from bwprof.text.parsing import describe_unknown, finite_or_none, measured_or_none, parse_bytes, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +106,7 @@ class BandwidthAnalysis:
             if value is not None:
                 _set(self, name, _share(value, name, most))
         if self.bound is not None and self.bound not in BOUNDS:
-            raise ValueError(unknown("bound", self.bound, BOUNDS))
+            raise ValueError(describe_unknown("bound", self.bound, BOUNDS))
         if self.precision is not None:
             check_precision(self.precision)
 
@@ -118,7 +118,7 @@ class BandwidthAnalysis:
         allowed = [field.name for field in fields(cls)][4:]
         for name in optional:
             if name not in allowed:
-                raise ValueError(unknown("argument", name, allowed))
+                raise ValueError(describe_unknown("argument", name, allowed))
         return cls(bytes_read, bytes_written, duration_s, peak_gb_s, **optional)
 
     @classmethod
@@ -138,7 +138,7 @@ class BandwidthAnalysis:
             For a row without bytes, time or peak, and for a hot one, whose bytes come from a cache.
         """
         columns = as_row(row)
-        value = {name: measurable(columns.get(name)) for name in ("time_ms", *cls.__dataclass_fields__)}
+        value = {name: measured_or_none(columns.get(name)) for name in ("time_ms", *cls.__dataclass_fields__)}
         if peak_gb_s is not None:
             value["peak_gb_s"] = peak_gb_s
         _refuse_incomplete(columns.get("cache"), value)
@@ -151,7 +151,7 @@ class BandwidthAnalysis:
             _positive(value["time_ms"], "time_ms") / 1e3,
             _positive(value["peak_gb_s"], "peak_gb_s"),
             flops=None if value["flops"] is None else int(value["flops"]),
-            bound=columns["bound"] if columns.get("bound") in BOUNDS else of_row(columns).bound,
+            bound=columns["bound"] if columns.get("bound") in BOUNDS else classify_row(columns).bound,
             label=" ".join(word for word in words if isinstance(word, str) and word),
             **optional,
         )
@@ -311,24 +311,24 @@ class BandwidthAnalysis:
     def summary(self) -> str:
         """List what is known, a line each, in decimal units."""
         why = ": bytes, time or peak are wrong" if self.rating == IMPOSSIBLE else ""
-        peak = f"peak {short(self.peak_gb_s, '.2f')} GB/s ({self.rating}{why})"
-        used = f"{short(100 * self.utilization, '.1f')} % of {peak}"
+        peak = f"peak {format_short(self.peak_gb_s, '.2f')} GB/s ({self.rating}{why})"
+        used = f"{format_short(100 * self.utilization, '.1f')} % of {peak}"
         if self.efficiency is not None and self.attainable_gb_s is not None:
-            used += f"; {short(100 * self.efficiency, '.1f')} % of attainable {short(self.attainable_gb_s, '.2f')} GB/s"
+            used += f"; {format_short(100 * self.efficiency, '.1f')} % of attainable {format_short(self.attainable_gb_s, '.2f')} GB/s"
         lines = [
             ("Bytes read", _bytes_text(self.bytes_read)),
             ("Bytes written", _bytes_text(self.bytes_written)),
             ("Total transfer", _bytes_text(self.bytes_total)),
             ("Duration", f"{_four_digits(1e3 * self.duration_s)} ms"),
-            ("Bandwidth", f"{short(self.bandwidth_gb_s, '.2f')} GB/s"),
+            ("Bandwidth", f"{format_short(self.bandwidth_gb_s, '.2f')} GB/s"),
             ("Utilization", used),
         ]
         if self.arithmetic_intensity is not None:
-            lines.append(("Intensity", f"{short(self.arithmetic_intensity, '.2f')} FLOP/B{self._ridge_text()}"))
+            lines.append(("Intensity", f"{format_short(self.arithmetic_intensity, '.2f')} FLOP/B{self._ridge_text()}"))
         if self.l2_hit_rate is not None:
-            lines.append(("L2 hit rate", f"{short(100 * self.l2_hit_rate, '.1f')} %"))
+            lines.append(("L2 hit rate", f"{format_short(100 * self.l2_hit_rate, '.1f')} %"))
         if self.stall_pct is not None:
-            lines.append(("Memory stall", f"{short(self.stall_pct, '.1f')} %"))
+            lines.append(("Memory stall", f"{format_short(self.stall_pct, '.1f')} %"))
         head = "Memory Bandwidth Analysis" + (f": {self.label}" if self.label else "")
         return "\n".join([head, *(f"  {name + ':':<15} {value}" for name, value in lines)])
 
@@ -350,7 +350,7 @@ class BandwidthAnalysis:
             if rate is not None and gb_s is not None:
                 bend = ridge(rate, gb_s)
                 if bound == "latency" or classify(intensity, bend) == bound:
-                    return f" ({bound}-bound, ridge {short(bend, '.1f')}{source})"
+                    return f" ({bound}-bound, ridge {format_short(bend, '.1f')}{source})"
         return f" ({bound}-bound)"
 
 
@@ -527,14 +527,14 @@ def _set(analysis: BandwidthAnalysis, name: str, value: Any) -> None:
 
 
 def _positive(value: Any, name: str) -> float:
-    number = finite_number(value)
+    number = finite_or_none(value)
     if number is None or number <= 0:
         raise ValueError(f"{name} is {repr_short(value)}: a positive, finite number is needed")
     return number
 
 
 def _share(value: Any, name: str, most: float) -> float:
-    number = finite_number(value)
+    number = finite_or_none(value)
     if number is None or not 0 <= number <= most:
         raise ValueError(f"{name} is {repr_short(value)}: allowed is 0 to {most:g}")
     return number
@@ -547,11 +547,11 @@ def _bytes_text(count: int) -> str:
         if round(value, 2) < 1000 or unit == units[-1]:
             break
         value /= 1000
-    return f"{count} B" if unit == "B" else f"{short(value, '.2f')} {unit}"
+    return f"{count} B" if unit == "B" else f"{format_short(value, '.2f')} {unit}"
 
 
 def _four_digits(value: float) -> str:
     """Format four digits without an exponent."""
     if value >= 1e4:
-        return short(value, ".0f")
+        return format_short(value, ".0f")
     return f"{value:#.4g}".rstrip(".") if value >= 1e-4 else f"{value:.3g}"

@@ -12,7 +12,7 @@ import numpy as np
 from bwprof.analysis import values
 from bwprof.analysis.rules import AT_ROOF, RULES, BottleneckRule, RuleInputs
 from bwprof.roofs.limiter import LIMITERS
-from bwprof.text.formatting import Short, figure_text, seconds_text, short
+from bwprof.text.formatting import ShortFloat, format_figure, format_seconds, format_short
 from bwprof.text.parsing import repr_short
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ class Finding:
             return f"no {what} to speak of"
         if self.pct > 50:
             times = 100 / (100 - self.pct)
-            return f"{short(times, '.0f') if times >= 9.5 else f'{times:.2g}'}x {what} loss"
-        return f"{short(self.pct, '.0f')}% {what} loss"
+            return f"{format_short(times, '.0f') if times >= 9.5 else f'{times:.2g}'}x {what} loss"
+        return f"{format_short(self.pct, '.0f')}% {what} loss"
 
     @property
     def fix(self) -> str:
@@ -198,21 +198,21 @@ class Finding:
     @property
     def gain(self) -> str:
         """The time won at the roof; of a model's step also tokens/s."""
-        lost, total = (seconds_text(time * self.count / 1e3) for time in (self.lost_ms, self.time_ms))
+        lost, total = (format_seconds(time * self.count / 1e3) for time in (self.lost_ms, self.time_ms))
         if math.isnan(self.step_ms):
-            often = f" over {short(self.count, '.0f')} launches" if self.count != 1 else ""
+            often = f" over {format_short(self.count, '.0f')} launches" if self.count != 1 else ""
             return f"up to {lost} of {total}{often}"
-        text = f"up to {lost} of the step's {seconds_text(self.step_ms / 1e3)}"
+        text = f"up to {lost} of the step's {format_seconds(self.step_ms / 1e3)}"
         if math.isnan(self.tokens_s_then):
             return text
-        now, then = (figure_text(rate, whole_from=100) for rate in (self.tokens_s, self.tokens_s_then))
+        now, then = (format_figure(rate, whole_from=100) for rate in (self.tokens_s, self.tokens_s_then))
         return f"{text}: {now} to {then} tokens/s"
 
     @property
     def evidence(self) -> str:
         """The figures of its columns."""
-        reached = f"{short(100 - self.pct, '.0f')} % of {_ROOFS.get(self.side, 'its roof')}"
-        figures = [rule.evidence.format(Short(figure)) for rule, figure in self.rules]
+        reached = f"{format_short(100 - self.pct, '.0f')} % of {_ROOFS.get(self.side, 'its roof')}"
+        figures = [rule.evidence.format(ShortFloat(figure)) for rule, figure in self.rules]
         limit = f"limiter {self.limiter}" if self.limiter else ""
         return "; ".join(filter(None, (reached, limit, *figures)))
 
@@ -325,6 +325,6 @@ def find_strengths(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]
     )
     rows = []
     for place in np.flatnonzero(streams | computes | exact).tolist():
-        own = [(name, text.format(Short(figure[place]))) for mask, name, text, figure in kinds if mask[place]]
+        own = [(name, text.format(ShortFloat(figure[place]))) for mask, name, text, figure in kinds if mask[place]]
         rows.append((place, [name for name, _ in own], [text for _, text in own]))
     return rows

@@ -12,7 +12,7 @@ import numpy as np
 
 from bwprof.analysis import values
 from bwprof.analysis.rules import RuleInputs, is_at_roof
-from bwprof.text.formatting import Short
+from bwprof.text.formatting import ShortFloat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -293,10 +293,12 @@ def _check(item: CheckItem, facts: RuleInputs, names: list[str]) -> tuple[str, s
         good |= item.excused(facts)
     bad = known[~good[known]]
     if len(figures) == 1:
-        return (FAIL if len(bad) else PASS), item.template.format(Short(figures[0])) or ("no" if len(bad) else "yes")
+        return (FAIL if len(bad) else PASS), item.template.format(ShortFloat(figures[0])) or (
+            "no" if len(bad) else "yes"
+        )
     count = f"{len(known) - len(bad)} of {len(known)} rows pass"
     rest = f", {len(figures) - len(known)} unknown ({item.needs})" if len(known) < len(figures) else ""
     if not len(bad):
         return PASS, count + rest
     worst = bad[np.argmin(figures[bad]) if item.at_least else np.argmax(figures[bad])]
-    return FAIL, count + f", worst: {names[worst]} {item.template.format(Short(figures[worst]))}".rstrip() + rest
+    return FAIL, count + f", worst: {names[worst]} {item.template.format(ShortFloat(figures[worst]))}".rstrip() + rest

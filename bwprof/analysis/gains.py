@@ -17,10 +17,10 @@ from bwprof.analysis.bottleneck import STEP
 from bwprof.analysis.rules import AT_ROOF
 from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
-from bwprof.roofs.limiter import FLOOR_FACTOR, limiter_of, no_gain, of_row
+from bwprof.roofs.limiter import FLOOR_FACTOR, classify_row, explain_no_gain, find_limiter
 from bwprof.roofs.model import Roofs
-from bwprof.text.formatting import figure_text, plural, seconds_text, short
-from bwprof.text.parsing import measurable, quote_text
+from bwprof.text.formatting import format_figure, format_seconds, format_short, plural
+from bwprof.text.parsing import measured_or_none, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,9 +85,11 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     names += ["Bytes ratio", "Time speed-up"]
     lines = []
     for pair in find_precision_pairs(data, wide, narrow):
-        speeds = [figure_text(row["bytes"] / row["time_ms"] / 1e6, whole_from=100) for row in (pair.wide, pair.narrow)]
+        speeds = [
+            format_figure(row["bytes"] / row["time_ms"] / 1e6, whole_from=100) for row in (pair.wide, pair.narrow)
+        ]
         ratios = (pair.bandwidth_ratio, pair.byte_ratio, pair.time_ratio)
-        lines.append([pair.label, *speeds, *(f"{short(ratio, '.2f')}x" for ratio in ratios)])
+        lines.append([pair.label, *speeds, *(f"{format_short(ratio, '.2f')}x" for ratio in ratios)])
     return pd.DataFrame(lines, columns=names).astype("string")
 
 
@@ -125,9 +127,9 @@ def find_precision_pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[Pre
     from bwprof.results import pairs as results_pairs
 
     every = results_frame.to_rows(data)
-    groups = results_pairs.groups((row for row in every if row["status"] in ("ok", "predicted")), every)
+    groups = results_pairs.group_precisions((row for row in every if row["status"] in ("ok", "predicted")), every)
     pairs = []
-    for label, group in zip(results_pairs.labels(groups), groups, strict=True):
+    for label, group in zip(results_pairs.label_groups(groups), groups, strict=True):
         rows = [_with_bytes(group.rows[precision]) for precision in (wide, narrow) if precision in group.rows]
         if len(rows) == 2 and rows[0] and rows[1]:
             byte_ratio, time_ratio = (rows[0][name] / rows[1][name] for name in ("bytes", "time_ms"))
@@ -137,7 +139,7 @@ def find_precision_pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[Pre
 
 def _with_bytes(row: RowDict) -> RowDict | None:
     """Add all bytes as `bytes`; None for a row without a time or bytes."""
-    time_ms, moved = measurable(row["time_ms"]), moved_bytes(row)
+    time_ms, moved = measured_or_none(row["time_ms"]), moved_bytes(row)
     return {**row, "bytes": moved} if time_ms and time_ms > 0 and moved else None
 
 
@@ -252,7 +254,7 @@ class _SpeedupPredictor:
         for pair in pairs:
             wide, narrow_pct = values.pct_attained(values.as_frame([pair.wide, pair.narrow]))
             ratio = float(narrow_pct / wide) if wide > 0 else math.nan
-            if pair.is_measured and not math.isnan(ratio) and of_row(pair.wide).limiter == "memory":
+            if pair.is_measured and not math.isnan(ratio) and classify_row(pair.wide).limiter == "memory":
                 for variant in {None, pair.wide["variant"]}:
                     self._ratios[pair.wide["operation"], variant].append(ratio)
 
@@ -262,9 +264,9 @@ class _SpeedupPredictor:
 
     def predict(self, row: RowDict) -> dict[str, Any]:
         """Return one line of the table."""
-        count = measurable(row.get("count"))
+        count = measured_or_none(row.get("count"))
         line = {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
-        line |= {"limiter": limiter_of(row), "count": 1.0 if count is None else count, "status": PREDICTED}
+        line |= {"limiter": find_limiter(row), "count": 1.0 if count is None else count, "status": PREDICTED}
         pair = self.pairs.get(self._key(row))
         return line | (self._predict_by_bytes(row) if pair is None else _pair_columns(pair))
 
@@ -277,14 +279,14 @@ class _SpeedupPredictor:
         if not now:
             return {"reason": "its bytes are not known (bytes_read=, bytes_written=)"}
         line: dict[str, Any] = {"byte_ratio": now / sum(moved)}
-        if limiter_of(row) is None:
-            return line | {"reason": of_row(row).why or "what limits it is not known: measure with roofs"}
-        no_gain_reason = no_gain(row)
+        if find_limiter(row) is None:
+            return line | {"reason": classify_row(row).why or "what limits it is not known: measure with roofs"}
+        no_gain_reason = explain_no_gain(row)
         if no_gain_reason is not None:
             return line | {"speedup": 1.0, "time_ms_then": row["time_ms"], "reason": no_gain_reason}
         ratio, source = self._efficiency_ratio(row, moved)
         time_ms, reason = self._bound_time(row, row["time_ms"] / (line["byte_ratio"] * ratio))
-        if registry.is_without_kernel(row["operation"], self.narrow, str(row["backend"])):
+        if registry.lacks_kernel(row["operation"], self.narrow, str(row["backend"])):
             reason = "; ".join(filter(None, (reason, f"no kernel takes {self.narrow} here yet")))
         line |= {"efficiency_ratio": ratio, "efficiency_source": source, "reason": reason}
         return line | {"speedup": row["time_ms"] / time_ms, "time_ms_then": time_ms}
@@ -296,15 +298,15 @@ class _SpeedupPredictor:
         ratio, source = 1.0, ASSUMED
         if ratios:
             ratio, source = median(ratios), f"median of {plural(len(ratios), 'measured pair')}"
-        now = measurable(row["attainable_gb_s"])
+        now = measured_or_none(row["attainable_gb_s"])
         then = math.nan if self.roofs is None else self.roofs.attainable_gb_s(*moved)
         if not now or math.isnan(then):
             return ratio, source
-        return ratio * (then / now), f"{source}; bandwidth at these bytes {short(then / now, '.2f')}x"
+        return ratio * (then / now), f"{source}; bandwidth at these bytes {format_short(then / now, '.2f')}x"
 
     def _bound_time(self, row: RowDict, time_ms: float) -> tuple[float, str | None]:
         """Bound a time by arithmetic and the launch, and by the present time; say which bound applies."""
-        tflops = self.rate or measurable(row["measured_tflops"]) or measurable(row["peak_tflops"])
+        tflops = self.rate or measured_or_none(row["measured_tflops"]) or measured_or_none(row["peak_tflops"])
         floors = {"": time_ms}
         if row["flops"] and tflops:
             floors["arithmetic limits then"] = row["flops"] / tflops / 1e9
@@ -330,7 +332,7 @@ def _pair_columns(pair: PrecisionPair) -> dict[str, Any]:
 def _bytes_in(row: RowDict, precision: str) -> tuple[int, int]:
     """Compute bytes read and written in another precision; ValueError where the row's parameters do not allow it."""
     params = {name: row[name] for name in registry.param_names(row["operation"]) if row.get(name) is not None}
-    cost = costs.cost(row["operation"], precision=precision, kv_lens=registry.lengths_of(row), **params)
+    cost = costs.cost(row["operation"], precision=precision, kv_lens=registry.row_lengths(row), **params)
     return cost.bytes_read, cost.bytes_written
 
 
@@ -358,7 +360,7 @@ def summarize_speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e
         source += ", if its kernels are as efficient"
     times = _step_times(data, places, table)
     if times is not None:
-        now, then = (seconds_text(time_ms / 1e3) for time_ms in times)
+        now, then = (format_seconds(time_ms / 1e3) for time_ms in times)
         cached = " (weights and cache)" if "kv" in data.columns else ""
         factor = _factor_text(np.array([times[0] / times[1]]))
         return f"{change}{cached}: a step takes {then} instead of {now}, {factor} ({source})"
@@ -392,7 +394,7 @@ def limiter_text(limiter: str) -> str:
 
 def _factor_text(gains: NDArray[np.float64]) -> str:
     """Format speed-ups: '1.11 to 1.89 times as fast'."""
-    least, most = (short(gain, ".2f") for gain in (gains.min(), gains.max()))
+    least, most = (format_short(gain, ".2f") for gain in (gains.min(), gains.max()))
     return f"{most if least == most else f'{least} to {most}'} times as fast"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bwprof.results.row import FrozenDict
-from bwprof.text.parsing import finite_number, quote_text, repr_short, whole_number
+from bwprof.text.parsing import finite_or_none, parse_int, quote_text, repr_short
 
 WARP, MOST_THREADS, MOST_REGISTERS = 32, 1024, 255
 _REGISTERS, _QUARTERS, _REGISTER_UNIT = 65536, 4, 256
@@ -222,7 +222,7 @@ def _notes(shared_bytes: int, threads: int, arch: str, blocks: int, limiting: li
 
 
 def _check_range(name: str, value: object, least: int, most: int) -> int:
-    number = least - 1 if isinstance(value, bool) else whole_number(value, name)
+    number = least - 1 if isinstance(value, bool) else parse_int(value, name)
     if not least <= number <= most:
         raise ValueError(f"{name} is {repr_short(value)}: allowed is a whole number from {least} to {most}")
     return number
@@ -237,7 +237,7 @@ def _parse_arch(arch: object) -> str:
 
 
 def _check_achieved(value: object) -> float:
-    pct = None if isinstance(value, bool) else finite_number(value)
+    pct = None if isinstance(value, bool) else finite_or_none(value)
     if pct is None or not 0 <= pct <= 100:
         raise ValueError(f"achieved_pct is {repr_short(value)}: allowed is a number from 0 to 100")
     return pct

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis import values
 from bwprof.analysis.bandwidth import IMPOSSIBLE, BandwidthAnalysis
 from bwprof.roofs.limiter import ABOVE_PEAK
-from bwprof.text.formatting import figure_text, short
-from bwprof.text.parsing import measurable
+from bwprof.text.formatting import format_figure, format_short
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +55,8 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
     return pd.DataFrame(
         {
             "Kernel": values.labels(frame),
-            "Measured BW": ["-" if np.isnan(one) else f"{figure_text(one, whole_from=100)} GB/s" for one in speed],
-            "Utilization": ["-" if np.isnan(one) else f"{short(100 * one, '.1f')} %" for one in used],
+            "Measured BW": ["-" if np.isnan(one) else f"{format_figure(one, whole_from=100)} GB/s" for one in speed],
+            "Utilization": ["-" if np.isnan(one) else f"{format_short(100 * one, '.1f')} %" for one in used],
             "Status": [word or "-" for word in status],
         },
         columns=list(COLUMNS),
@@ -75,7 +75,7 @@ def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
     """
     columns = values.as_row(row)
     names = ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")
-    gb_s, peak_gb_s, tflops, peak_tflops = (measurable(columns.get(name)) for name in names)
+    gb_s, peak_gb_s, tflops, peak_tflops = (measured_or_none(columns.get(name)) for name in names)
     unknown = "peak unknown"
     if columns.get("cache") == "hot":
         peak_gb_s, unknown = None, "hot: out of a cache, not held against memory"
@@ -87,10 +87,10 @@ def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
 def _throughput_text(reached: float | None, peak: float | None, unit: str, argument: str, unknown: str) -> str:
     if reached is None:
         return f"unknown (pass {argument})"
-    speed = figure_text(reached, whole_from=100)
+    speed = format_figure(reached, whole_from=100)
     if peak is None or peak <= 0:
         return f"{speed} {unit} ({unknown})"
-    most = figure_text(peak, whole_from=100)
+    most = format_figure(peak, whole_from=100)
     share = 100 * float(speed) / float(most) if float(speed) and float(most) else 100 * reached / peak
     beyond = ", impossible: check the work, the time and the peak" if reached > ABOVE_PEAK * peak else ""
     return f"{speed} {unit} ({share:.{0 if share >= 10 else 1}f}% of peak {most} {unit}{beyond})"

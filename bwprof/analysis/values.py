@@ -16,8 +16,8 @@ from bwprof.measuring.grade import WAITED
 from bwprof.results import columns as results_columns
 from bwprof.roofs import limiter as roofs_limiter
 from bwprof.roofs.limiter import LIMITERS
-from bwprof.text.formatting import as_pandas, is_missing
-from bwprof.text.parsing import check_frame, measured_or_nan, read_number, repr_short
+from bwprof.text.formatting import is_missing, to_pandas
+from bwprof.text.parsing import check_frame, measured_or_nan, number_or_nan, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
     """Convert a frame, a row or a list of rows to a frame; TypeError for anything else."""
     import pandas as pd
 
-    data = as_pandas(data)
+    data = to_pandas(data)
     if isinstance(data, pd.DataFrame):
         check_frame(data, name)
         return data
@@ -55,7 +55,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
     """Read a column as floats; NaN for what is missing or cannot be a measurement."""
-    column: NDArray[np.float64] = roofs_limiter.numbers(data, name)
+    column: NDArray[np.float64] = roofs_limiter.read_numbers(data, name)
     return column
 
 
@@ -132,12 +132,12 @@ def limiter_columns(data: pd.DataFrame) -> LimiterColumns:
     """Read the limits of a frame; derive those that are missing, or whose row beats the measured rate."""
     limits = LimiterColumns(numbers(data, "ridge"), numbers(data, "pct_limit"), word_codes(data, "limiter", LIMITERS))
     if "measured_tflops" in data.columns:
-        faster = roofs_limiter.beaten_rows(data)
+        faster = roofs_limiter.find_beaten_rows(data)
         limits.pct_limit[faster], limits.limiter[faster] = math.nan, 0
     missing = (numbers(data, "time_ms") > 0) & (np.isnan(limits.pct_limit) | (limits.limiter == 0))
     if missing.any():
         names = [name for name in _limit_inputs() if name in data.columns]  # fewer columns are faster
-        derived = roofs_limiter.of_frame(data[names] if missing.all() else data.loc[missing, names])
+        derived = roofs_limiter.classify_frame(data[names] if missing.all() else data.loc[missing, names])
         for own, other in ((limits.ridge, derived.ridge), (limits.pct_limit, derived.pct_limit)):
             own[missing] = np.where(np.isnan(own[missing]), other, own[missing])
         limits.limiter[missing] = np.where(limits.limiter[missing] == 0, derived.limiter_code, limits.limiter[missing])
@@ -147,7 +147,7 @@ def limiter_columns(data: pd.DataFrame) -> LimiterColumns:
 @cache
 def _limit_inputs() -> tuple[str, ...]:
     groups = ("time", "work", "roofs")
-    return ("cache", "status", *(column.name for column in results_columns.columns() if column.group in groups))
+    return ("cache", "status", *(column.name for column in results_columns.all_columns() if column.group in groups))
 
 
 def pct_attained(data: pd.DataFrame) -> NDArray[np.float64]:
@@ -189,7 +189,7 @@ def parse_stalls(text: str) -> dict[str, float]:
     stalls: dict[str, float] = {}
     for part in text.split(";"):
         name, _, value = part.partition("=")
-        number = measured_or_nan(read_number(value))
+        number = measured_or_nan(number_or_nan(value))
         if name.strip() and number >= 0:
             stalls[name.strip()] = number
     stalls.pop(SELECTED, None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bwprof.results import columns as results_columns
 from bwprof.results import schema
 from bwprof.roofs.limiter import with_limits
-from bwprof.text.parsing import parse_names, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, parse_names, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,9 +27,9 @@ def _view_columns(which: str) -> tuple[str, ...]:
     if which == "counters":
         return (
             *_KEYS,
-            *(column.name for column in results_columns.columns() if column.group in ("counters", "metrics")),
+            *(column.name for column in results_columns.all_columns() if column.group in ("counters", "metrics")),
         )
-    return schema.names()
+    return schema.column_names()
 
 
 def view(data: pd.DataFrame, which: str = "short", *, columns: str | Iterable[str] | None = None) -> pd.DataFrame:
@@ -74,7 +74,7 @@ def view(data: pd.DataFrame, which: str = "short", *, columns: str | Iterable[st
     if columns is not None:
         names = check_columns(parse_names("columns", columns), more=map(str, data.columns))
     else:
-        own = [str(name) for name in data.columns if name not in schema.names()] if which == "all" else []
+        own = [str(name) for name in data.columns if name not in schema.column_names()] if which == "all" else []
         devices = [name for name in _DEVICE if name in data.columns and data[name].dropna().nunique() > 1]
         names = (*devices, *_view_columns(which), *own)
     data = data.set_axis([str(name) for name in data.columns], axis=1)  # names may be numbers
@@ -86,17 +86,17 @@ def check_view(which: str) -> None:
     if not isinstance(which, str):
         raise TypeError(f"which is {repr_short(which)}: the name of a view is needed, one of {', '.join(VIEWS)}")
     if which not in VIEWS:
-        raise ValueError(unknown("view", which, VIEWS))
+        raise ValueError(describe_unknown("view", which, VIEWS))
 
 
 def check_columns(names: Iterable[str], *, more: Iterable[str] = ()) -> tuple[str, ...]:
     """Return columns of the schema, or of `more`; ValueError for an unknown one, with the nearest."""
-    known = dict.fromkeys((*schema.names(), *more))
+    known = dict.fromkeys((*schema.column_names(), *more))
     names = tuple(names)
     for name in names:
         if name not in known:
-            own = ", and the frame's own" if len(known) > len(schema.names()) else ""
-            raise ValueError(unknown("column", name, known, see=f"bwprof columns, bwprof.columns(){own}"))
+            own = ", and the frame's own" if len(known) > len(schema.column_names()) else ""
+            raise ValueError(describe_unknown("column", name, known, see=f"bwprof columns, bwprof.columns(){own}"))
     return names
 
 
@@ -108,4 +108,6 @@ def _column(data: pd.DataFrame, name: str) -> pd.Series:
         return data[name]
     if name == "case":
         return data["operation"]
-    return pd.Series(pd.NA, index=data.index, dtype=schema.DTYPES[schema.kinds()[name]].replace("float64", "Float64"))
+    return pd.Series(
+        pd.NA, index=data.index, dtype=schema.DTYPES[schema.column_kinds()[name]].replace("float64", "Float64")
+    )

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from bwprof.cli.guard import USAGE, guarded
-from bwprof.text.parsing import nearest, unknown
+from bwprof.text.parsing import describe_unknown, nearest_name
 
 COMMANDS = (
     "sweep",
@@ -105,7 +105,7 @@ def _main(given: list[str]) -> int:
         return 0
     command, rest = (given[0], given[1:]) if given and given[0] in COMMANDS else ("sweep", given)
     if command == "sweep" and rest is given and given and (meant := _meant_command(given[0].lower())):
-        sys.stderr.write(f"bwprof: error: {unknown('command', given[0], COMMANDS, meant=meant)}\n")
+        sys.stderr.write(f"bwprof: error: {describe_unknown('command', given[0], COMMANDS, meant=meant)}\n")
         return USAGE
     module = importlib.import_module(f"bwprof.cli.commands.{_HOMES.get(command, command)}")
     return int(getattr(module, f"main_{command}")(rest))
@@ -120,5 +120,5 @@ def _meant_command(word: str) -> str | None:
     if word in _MEANT:
         return _MEANT[word]
     operations = [found["name"] for found in registry.operations()]
-    found = nearest(word, [*operations, *COMMANDS], likeness=0.72)
+    found = nearest_name(word, [*operations, *COMMANDS], likeness=0.72)
     return found if found in COMMANDS else None

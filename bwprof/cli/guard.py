@@ -14,8 +14,8 @@ from typing import Any, TextIO, cast
 
 from bwprof import _core
 from bwprof.runs.interrupts import StoppedError
-from bwprof.text.parsing import quote_text, to_ascii
-from bwprof.text.terminal import spelling
+from bwprof.text.parsing import escape_controls, quote_text
+from bwprof.text.terminal import escape_stream
 
 # Exit codes of every command: all went well (skipped rows included); a gate of the self-test failed; what was asked for
 # cannot be; a case failed or rows could not be written; a signal came; the reader of a pipe left (SIGPIPE of a shell).
@@ -53,7 +53,7 @@ def guarded(command: Callable[[], int]) -> int:
         where = error.filename or "the standard output"
         _silence(1)
         with suppress(OSError):
-            sys.stderr.write(to_ascii(f"bwprof: error: {where}: {error.strerror or error}\n"))
+            sys.stderr.write(escape_controls(f"bwprof: error: {where}: {error.strerror or error}\n"))
             sys.stderr.flush()
             return INCOMPLETE
         _silence(2)
@@ -125,8 +125,8 @@ def _safe_streams() -> Iterator[None]:
     Data go to `data_stream`.
     """
     out, err = sys.stdout, sys.stderr
-    sys.stderr = spelling(cast("TextIO", _Tolerant(err)))
-    sys.stdout = spelling(out)
+    sys.stderr = escape_stream(cast("TextIO", _Tolerant(err)))
+    sys.stdout = escape_stream(out)
     try:
         yield
     finally:

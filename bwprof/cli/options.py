@@ -15,22 +15,22 @@ from bwprof.analysis.prediction import DEFAULT_EFFICIENCY
 from bwprof.cli.guard import OK, USAGE, coded, data_stream, guarded
 from bwprof.records.proof import ROOT
 from bwprof.results import reader
-from bwprof.results.reader import located
+from bwprof.results.reader import find_recorded
 from bwprof.results.schema import range_of
 from bwprof.roofs import store
-from bwprof.roofs.model import WORDS, RoofsArgument, check
+from bwprof.roofs.model import ROOF_CHOICES, RoofsArgument, check_roofs
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, SweepRequest
-from bwprof.text.formatting import path_text
+from bwprof.text.formatting import format_path
 from bwprof.text.parsing import (
+    describe_unknown,
     expand_ranges,
+    number_or_nan,
     parse_count,
     parse_fraction,
     parse_names,
     parse_seconds,
     quote_text,
-    read_number,
-    unknown,
 )
 
 if TYPE_CHECKING:
@@ -310,10 +310,10 @@ def roofs(options: argparse.Namespace) -> RoofsArgument | None:
         raise ValueError("--roofs and --recalibrate contradict each other: leave one out")
     if options.roofs is None:
         return "auto" if options.recalibrate else None
-    if options.roofs in WORDS:
-        return check(options.roofs)
-    if not located(Path(options.roofs)).exists():
-        raise ValueError(unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
+    if options.roofs in ROOF_CHOICES:
+        return check_roofs(options.roofs)
+    if not find_recorded(Path(options.roofs)).exists():
+        raise ValueError(describe_unknown("roofs", options.roofs, [*ROOF_CHOICES, "RUN", "FILE.json"], where="--roofs"))
     try:
         return store.read(Path(options.roofs))
     except ValueError as error:
@@ -334,7 +334,7 @@ def limit(given: str | None, name: str, *, from_zero: bool = False) -> float | N
 
 def share(given: str, name: str, what: str = "") -> float:
     """The value of an option that is a share, as 0.9 or 90%; ValueError, with `what` else is allowed, for no number."""
-    found = read_number(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
+    found = number_or_nan(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
     if math.isnan(found):
         raise ValueError(f"{name} is '{quote_text(given)}': a share such as 0.1 or 10% is needed{what}")
     return found
@@ -345,7 +345,7 @@ def positive(given: str | None, name: str, what: str) -> float | None:
 
     The message says that `what` is needed.
     """
-    found, (least, most, _) = None if given is None else read_number(given), range_of("peak_gb_s")
+    found, (least, most, _) = None if given is None else number_or_nan(given), range_of("peak_gb_s")
     if found is not None and not least <= found <= most:
         raise ValueError(f"{name} is '{quote_text(given)}': {what} is needed")
     return found
@@ -378,7 +378,7 @@ def read_single(given: Sequence[str]) -> dict[str, int]:
     result: dict[str, int] = {}
     for name, values in read_params(given).items():
         if name == "kv_lens":
-            raise ValueError(registry.unknown_param("", name, ()))
+            raise ValueError(registry.describe_unknown_param("", name, ()))
         if len(values) != 1:
             raise ValueError(f"--param {quote_text(name)} has {len(values)} values: one is needed")
         result[name] = values[0]
@@ -389,7 +389,7 @@ def efficiency_of(given: str | None) -> float | pd.DataFrame:
     """What predictions take for their kernels, from an option: a share, or measured results."""
     if given is None:
         return DEFAULT_EFFICIENCY
-    if reader.located(Path(given)).exists():
+    if reader.find_recorded(Path(given)).exists():
         return reader.load(given)
     return share(given, "--efficiency", ", or a run's folder or file")
 
@@ -402,10 +402,14 @@ def write(found: pd.DataFrame, targets: Mapping[str, str], *, quiet: bool = Fals
         if name != "-":
             reader.save(found, name)
             if not quiet:
-                sys.stderr.write(f"bwprof: predictions are in {path_text(name)}\n")
+                sys.stderr.write(f"bwprof: predictions are in {format_path(name)}\n")
             continue
         rows = frame.to_rows(found)
-        text = csv_file.text(rows) if kind == "csv" else json_file.text(rows, [None] * len(rows), found.attrs["run"])
+        text = (
+            csv_file.csv_text(rows)
+            if kind == "csv"
+            else json_file.json_text(rows, [None] * len(rows), found.attrs["run"])
+        )
         data_stream(f"--{kind} -").write(text)
 
 
@@ -535,7 +539,7 @@ def request(options: argparse.Namespace) -> SweepRequest:
         counters=options.counters,
         metrics=split(options.metrics, "--metrics"),
         target_seconds=limit(options.target_seconds, "--target-seconds"),
-        kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
+        kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
         rel_ci=parse_fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
         max_seconds=limit(options.max_seconds, "--max-seconds", from_zero=True),
         only=split(options.only, "--only"),

@@ -21,11 +21,11 @@ from bwprof import environment
 from bwprof.cli.guard import data_stream
 from bwprof.cli.options import DEFAULT_OUTPUT
 from bwprof.results import export, reader
-from bwprof.results.atomic import atomic_write, holds_something, is_open_file, is_plain_target, sync_folder
+from bwprof.results.atomic import atomic_write, has_content, is_open_stream, is_plain_target, sync_folder
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Claims, Store
-from bwprof.text.formatting import path_text
-from bwprof.text.parsing import quote_text, to_ascii
+from bwprof.text.formatting import format_path
+from bwprof.text.parsing import escape_controls, quote_text
 
 
 def add_forms(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +90,7 @@ def check_picture(option: str, name: str, *, force: bool, targets: Mapping[str, 
 
 def check_free(name: str, *, force: bool) -> None:
     """ValueError for a file that would be replaced, and `--force` was not given."""
-    if not force and holds_something(Path(name)):
+    if not force and has_content(Path(name)):
         raise ValueError(f"{quote_text(name)} exists already: name another file, or replace it with --force")
 
 
@@ -133,7 +133,7 @@ def write_each(targets: Mapping[str, str], text_of: Callable[[str], str]) -> set
     written: set[str] = set()
     for kind, name in targets.items():
         try:
-            text = to_ascii(text_of(kind)) if kind == "md" else text_of(kind)
+            text = escape_controls(text_of(kind)) if kind == "md" else text_of(kind)
             if name == "-":
                 stream = data_stream(f"--{kind} -")
                 stream.write(text)
@@ -283,12 +283,12 @@ def unwritable() -> Iterator[None]:
 def print_paths(targets: Targets) -> None:
     """Say where the files are."""
     if targets.folder is not None:
-        sys.stderr.write(f"bwprof: results are in {path_text(targets.folder)}\n")
+        sys.stderr.write(f"bwprof: results are in {format_path(targets.folder)}\n")
     for target in targets.every:
         if isinstance(target, Path) and target.parent != targets.folder:
-            sys.stderr.write(f"bwprof: results are in {path_text(target)}\n")
+            sys.stderr.write(f"bwprof: results are in {format_path(target)}\n")
     if targets.bundle is not None:
-        sys.stderr.write(f"bwprof: the proof bundle is in {path_text(targets.bundle)}\n")
+        sys.stderr.write(f"bwprof: the proof bundle is in {format_path(targets.bundle)}\n")
 
 
 def is_file(target: Path | TextIO) -> bool:
@@ -298,7 +298,7 @@ def is_file(target: Path | TextIO) -> bool:
 
 def _dash(name: str | None) -> str | None:
     """'-' for every name of the standard output (/dev/stdout, ...), where the summary must not go as well."""
-    if name is None or not is_open_file(Path(name)):
+    if name is None or not is_open_stream(Path(name)):
         return name
     try:
         return "-" if os.path.samestat(os.stat(name), os.fstat(1)) else name
@@ -333,7 +333,7 @@ def _check_inputs(parsed: argparse.Namespace, targets: Targets) -> None:
 def _check_new(targets: Targets, resumed: str | None) -> None:
     """Nobody's file is replaced without a word; a run that goes on may replace its own."""
     for target in targets.every:
-        if not isinstance(target, Path) or target.parent == targets.folder or not holds_something(target):
+        if not isinstance(target, Path) or target.parent == targets.folder or not has_content(target):
             continue
         if target in targets.prometheus and _opens_with(target, export.OPENING):
             continue  # made to be replaced, again and again

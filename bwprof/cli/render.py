@@ -13,8 +13,8 @@ from bwprof.results import schema
 from bwprof.results.columns import FLAGS
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.formatting import figure_text, short
-from bwprof.text.terminal import PLAIN_WIDTH, show, table
+from bwprof.text.formatting import format_figure, format_short
+from bwprof.text.terminal import PLAIN_WIDTH, new_table, print_fitted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,38 +37,38 @@ def print_summary(rows: Sequence[RowDict], screen: Console) -> None:
 def print_step(data: pd.DataFrame, screen: Console) -> None:
     """Print what the rows of a model's step come to."""
     from bwprof.llm.result import ModelStep
-    from bwprof.llm.sections import spare
+    from bwprof.llm.sections import spare_columns
 
     for renderable in ModelStep.from_frame(data).renderables(screen):
-        show(screen, renderable, spare(renderable))
+        print_fitted(screen, renderable, spare_columns(renderable))
 
 
 def print_tables(data: pd.DataFrame, screen: Console) -> None:
     """The same of a frame; of several devices one after the other."""
     from bwprof.results import frame
-    from bwprof.results.pairs import by_device
+    from bwprof.results.pairs import group_by_device
 
-    parts = by_device(frame.to_rows(data)) if data[_DEVICE_COLUMNS].nunique().gt(1).any() else []
+    parts = group_by_device(frame.to_rows(data)) if data[_DEVICE_COLUMNS].nunique().gt(1).any() else []
     for number, rows in enumerate(parts):
         told = (rows[0][name] for name in ("hostname", "device", "device_uuid"))
         screen.print(("\n" if number else "") + " ".join(name for name in told if name))
         for renderable in tables(frame.from_rows(rows), screen):
-            show(screen, renderable, _SPARE)
+            print_fitted(screen, renderable, _SPARE)
     for renderable in [] if parts else tables(data, screen):
-        show(screen, renderable, _SPARE)
+        print_fitted(screen, renderable, _SPARE)
 
 
 def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
     """The summary as rich renderables, 120 columns wide at most."""
     lines, _ = summary_rows(data)
     others = [name for name in _measured(lines) if name not in PAIR]
-    gb_s, share = (schema.column(name).unit for name in ("bandwidth_gb_s", "pct_limit"))
+    gb_s, share = (schema.find_column(name).unit for name in ("bandwidth_gb_s", "pct_limit"))
     headers = ["case", "variant", *(f"{name.upper()}\n{gb_s}" for name in (*PAIR, *others))]
     ratios = [f"{gb_s}\nratio", "bytes\nratio", "time\ngain", f"{share}\nlimit"]
     result: list[RenderableType] = []
     # Where the variants may have no column of their own, the lines of a case are told apart by them.
     cases = Counter(line["case"] for line in lines) if screen.width < PLAIN_WIDTH else Counter[str]()
-    grid = table(screen, "", [*headers, *ratios, "limiter"], numbers=[*headers[2:], *ratios])
+    grid = new_table(screen, "", [*headers, *ratios, "limiter"], numbers=[*headers[2:], *ratios])
     for line in lines:
         mark = " *" if line["flags"] else ""
         hot = " (hot)" if line["cache"] == "hot" else ""
@@ -98,11 +98,11 @@ def _measured(lines: Sequence[dict[str, Any]]) -> list[str]:
 
 def _bandwidth(line: dict[str, Any], precision: str) -> str:
     value = line[f"{precision}_gb_s"]
-    return "-" if value is None else figure_text(value, whole_from=100)
+    return "-" if value is None else format_figure(value, whole_from=100)
 
 
 def _times(value: float | None) -> str:
-    return "-" if value is None else f"{short(value, '.2f' if abs(value) < 9.995 else '.1f')}x"
+    return "-" if value is None else f"{format_short(value, '.2f' if abs(value) < 9.995 else '.1f')}x"
 
 
 def _graded(line: dict[str, Any], precisions: Sequence[str]) -> str:
@@ -110,7 +110,9 @@ def _graded(line: dict[str, Any], precisions: Sequence[str]) -> str:
     grades = [line[f"{name}_grade"] for name in precisions if f"{name}_gb_s" in line]
     if all(grade is None for grade in grades):
         return "-"
-    return "/".join("-" if grade is None else f"{short(grade[0], '.0f')}{'c' if grade[1] else ''}" for grade in grades)
+    return "/".join(
+        "-" if grade is None else f"{format_short(grade[0], '.0f')}{'c' if grade[1] else ''}" for grade in grades
+    )
 
 
 _LEGEND = (
@@ -200,7 +202,7 @@ def _cell(value: Any) -> str:
     if formatting.is_missing(value) or value == "":
         return "-"
     if isinstance(value, float):
-        return short(value, ".0f" if abs(value) >= 1000 else ".4g")
+        return format_short(value, ".0f" if abs(value) >= 1000 else ".4g")
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value).replace(";", "; ")  # lists break there
@@ -258,12 +260,14 @@ def _least_width(name: str, cells: Sequence[str], text: int, *, whole: bool) -> 
 
 
 def _is_text(name: str) -> bool:
-    return schema.kinds().get(name, "text") == "text"
+    return schema.column_kinds().get(name, "text") == "text"
 
 
 def _print_block(screen: Console, cells: dict[str, list[str]], data: pd.DataFrame) -> None:
     headings = {name: _heading(name, _HEADING[screen.width >= _ROOMY]) for name in cells}
-    grid = table(screen, "", list(headings.values()), numbers=[headings[name] for name in cells if not _is_text(name)])
+    grid = new_table(
+        screen, "", list(headings.values()), numbers=[headings[name] for name in cells if not _is_text(name)]
+    )
     if screen.width < _ROOMY:
         grid.box = None
     for line in zip(*cells.values(), strict=True) if len(data) else ():

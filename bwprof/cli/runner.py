@@ -40,7 +40,7 @@ from bwprof.records import proof
 from bwprof.results import csv_file, export, reader, schema
 from bwprof.results.atomic import atomic_write, is_plain_target
 from bwprof.results.schema import RowDict
-from bwprof.results.writer import Claims, Store, claimed, release
+from bwprof.results.writer import Claims, Store, claim_files, release_claims
 from bwprof.roofs import model
 from bwprof.roofs.model import RoofsArgument
 from bwprof.runs import metadata
@@ -50,21 +50,21 @@ from bwprof.runs.loop import Executor, TimeBudget
 from bwprof.runs.metadata import (
     DEVICES,
     DevicePart,
-    Settle,
-    as_it_is,
+    Finisher,
+    find_owners,
+    find_remaining,
+    finish_nothing,
     is_finished,
     is_part,
-    measure,
-    owners,
-    parts_of,
-    still_to_do,
+    make_parts,
+    measure_parts,
 )
-from bwprof.runs.plan import Plan, each_once
+from bwprof.runs.plan import Plan, drop_duplicates
 from bwprof.runs.progress import SilentProgress, choose_progress
 from bwprof.runs.timeline import Timeline
-from bwprof.text.formatting import path_text, plural, seconds_text
-from bwprof.text.parsing import finite_number, quote_text, repr_short, unknown
-from bwprof.text.terminal import console
+from bwprof.text.formatting import format_path, format_seconds, plural
+from bwprof.text.parsing import describe_unknown, finite_or_none, quote_text, repr_short
+from bwprof.text.terminal import make_console
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +105,7 @@ def write_late(store: Store, targets: Targets, timeline: Timeline | None) -> Non
     if targets.classic:
         _write(targets.classic, csv_file.classic_text(store.rows))
     if targets.prometheus:
-        _write(targets.prometheus, export.text(store.rows))
+        _write(targets.prometheus, export.prometheus_text(store.rows))
     if targets.trace and timeline is not None:
         _write(targets.trace, timeline.text(store.run))
 
@@ -140,7 +140,7 @@ def write_bundle(parsed: argparse.Namespace, store: Store, targets: Targets) -> 
         for path in drawn:
             shutil.copyfile(path, folder / path.name)
         if not drawn and targets.folder is None:
-            proof.drawn(data, folder)
+            proof.draw_picture(data, folder)
 
     whole = frames.from_rows(store.rows, store.run, store.samples)
     try:
@@ -182,7 +182,7 @@ class Job:
     command: str = "sweep"
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
     show: Show = show_cases
-    settle: Settle = as_it_is
+    settle: Finisher = finish_nothing
     made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
     parts: Sequence[DevicePart[Any]] = ()  # of such a run that goes on
     draws: bool = True  # a picture, in the run's folder
@@ -222,7 +222,7 @@ def run(
     try:
         with interrupts.at_once():  # a pipe waits for its reader
             if len(job.made) > 1:
-                job = replace(job, parts=parts_of(job.made, data))
+                job = replace(job, parts=make_parts(job.made, data))
             check(parsed, targets)
             store = open_store(data, targets)
         return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
@@ -252,11 +252,11 @@ def resume(
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
     folder = _run_folder(parsed.resume, parent)
     with interrupts.at_once(), unwritable():
-        claims = claimed([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
+        claims = claim_files([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
     try:  # nobody else writes there from before it is read
         return _go_on(parsed, argv, interrupts, folder, claims, given, continued)
     finally:
-        release(claims)
+        release_claims(claims)
 
 
 def _go_on(
@@ -271,9 +271,9 @@ def _go_on(
     with interrupts.at_once():
         rows, samples, data = reader.read_rows(folder)
         kept, strangers, job = continued(folder, data, rows)
-        choice = hardware.choose(data["backend"], data["device_index"])
+        choice = hardware.choose_device(data["backend"], data["device_index"])
         chosen = _earlier_roofs(folder, data) if given.roofs is None else given.roofs
-        data |= metadata.chosen_roofs(chosen)
+        data |= metadata.describe_roofs(chosen)
     for now, before in [(part.choice, part.run) for part in job.parts] or [(choice, data)]:
         if now.name != before.get("device"):
             _log.warning("the run began on %s and goes on on %s", before.get("device"), now.name)
@@ -294,7 +294,7 @@ def _go_on(
 def _earlier_roofs(folder: Path, data: dict[str, Any]) -> model.RoofsArgument:
     """What the rows of a run's file are held against; ValueError where that cannot be read."""
     try:
-        return metadata.earlier_roofs(data)
+        return metadata.read_roofs_argument(data)
     except ValueError as error:
         raise ValueError(f"{folder} cannot be resumed: {error}") from None
 
@@ -305,7 +305,7 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
     with _core.Device(choice.backend, choice.index) as device:
         if nvtx and not device.watched:
             _log.warning("--nvtx: %s", hardware.UNWATCHED)
-        for spec in each_once(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
+        for spec in drop_duplicates(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
             interrupts.check()
             try:
                 with spec.open(device, nvtx=nvtx is not False) as case:
@@ -322,12 +322,12 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
 def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, Job]:
     """The rows of a sweep that stay, how many of them belong to no case, and what is left to do."""
     if data.get("model") is not None:
-        raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {path_text(folder)}")
+        raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {format_path(folder)}")
     sections = data.get(DEVICES, [data])
     if DEVICES in data and not (isinstance(sections, list) and sections and all(map(is_part, sections))):
         raise ValueError(f"{folder} cannot be resumed: its {DEVICES} are {repr_short(sections)}")
     first = earlier_plan(folder, data)
-    owned = owners(rows, sections)
+    owned = find_owners(rows, sections)
     kept = [place for place, row in enumerate(rows) if owned[place] is None and is_finished(row)]
     strangers = len(kept)
     parts: list[DevicePart[Any]] = []
@@ -335,10 +335,10 @@ def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]
         own = [place for place, owner in enumerate(owned) if owner == number]
         told = {name: value for name, value in section.items() if value is not None}
         plan = first if section is data else earlier_plan(folder, data | told)
-        stay, missing, more = still_to_do(plan.specs, [rows[place] for place in own])
+        stay, missing, more = find_remaining(plan.specs, [rows[place] for place in own])
         kept += [own[place] for place in stay]
         strangers += more
-        choice = hardware.choose(section["backend"], section["device_index"])
+        choice = hardware.choose_device(section["backend"], section["device_index"])
         parts.append(DevicePart(choice, missing, section, plan.target_seconds))
     return sorted(kept), strangers, Job(first, parts[0].items, parts=parts if len(parts) > 1 else ())
 
@@ -359,7 +359,7 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
             reason = f"no {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
     suite = data.get("suite")
-    target, most = (finite_number(data.get(name)) for name in ("target_seconds", "max_seconds"))
+    target, most = (finite_or_none(data.get(name)) for name in ("target_seconds", "max_seconds"))
     return Plan(
         tuple(specs),
         suite if isinstance(suite, str) else None,
@@ -371,9 +371,9 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
 def _run_folder(name: str, parent: Path) -> Path:
     for candidate in (Path(name), parent / name):
         if candidate.is_dir():
-            return reader.run_in(candidate)
+            return reader.find_run(candidate)
     known = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
-    raise ValueError(unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
+    raise ValueError(describe_unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
 
 
 def _measure(
@@ -456,7 +456,7 @@ def _run_parts(
     if timeline is not None:
         progress = timeline.telling(progress)
     try:
-        measure(
+        measure_parts(
             parts,
             executor_of,
             store,
@@ -508,7 +508,7 @@ def _pictures(store: Store) -> Iterator[tuple[str, Sequence[RowDict], dict[str, 
     if sections is None:
         yield PICTURE_NAME, store.rows, store.run
         return
-    owned = owners(store.rows, sections)
+    owned = find_owners(store.rows, sections)
     for number, section in enumerate(sections):
         rows = [row for row, owner in zip(store.rows, owned, strict=True) if owner == number]
         if any(row["status"] == "ok" for row in rows):
@@ -539,15 +539,15 @@ def _show(store: Store, targets: Targets, status: str, started: float, job: Job,
     from bwprof.results import frame as frames
 
     if store.rows:
-        screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
+        screen = make_console(sys.stderr if targets.uses_stdout else sys.stdout)
         if chosen is None:
             job.show(store, targets.folder, screen)
         else:
             print_view(frames.from_rows(store.rows), screen, columns=chosen)
     counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
     said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
-    sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")
+    sys.stderr.write(f"bwprof: {status} after {format_seconds(time.monotonic() - started)}: {said}\n")
     print_paths(targets)
     if status == "interrupted" and targets.folder is not None:
         command = f"bwprof {job.command} " if job.command != "sweep" else ""
-        sys.stderr.write(f"bwprof: go on with {command}--resume {path_text(targets.folder)}\n")
+        sys.stderr.write(f"bwprof: go on with {command}--resume {format_path(targets.folder)}\n")

@@ -34,7 +34,7 @@ from bwprof.analysis.diagnosis.hypothesis import (
 )
 from bwprof.analysis.rules import find_rule
 from bwprof.roofs.limiter import FLOOR_FACTOR
-from bwprof.text.formatting import bytes_text, plural, seconds_text
+from bwprof.text.formatting import format_bytes, format_seconds, plural
 
 SAME = 0.85  # a unit that reaches this share of the busiest one is that one, counted in another pass
 READY = 30.0  # percent of the stalls: warps that could issue and were not chosen
@@ -199,7 +199,7 @@ def _flight_text(figures: RowFigures) -> str:
         return ""
     source = "" if figures.latency_known else " assumed"
     return (
-        f"{bytes_text(least)} in flight with one load a warp, of {bytes_text(need)} that the full bandwidth needs "
+        f"{format_bytes(least)} in flight with one load a warp, of {format_bytes(need)} that the full bandwidth needs "
         f"({figures.latency_us:g} us of latency{source})"
     )
 
@@ -212,7 +212,7 @@ def launch_bound(figures: RowFigures) -> Judgement:
         return support(f"kernels run {share:.0f} % of the time", ratio(100.0, share))
     if not time_us > 0:
         return leave_open("its time is not known", Need("time", "bwprof.measure", "roofline"))
-    evidence, gain = seconds_text(time_us * 1e-6), math.nan
+    evidence, gain = format_seconds(time_us * 1e-6), math.nan
     flagged = "near_timer_floor" in figures.flags
     if time_us > floor_us:
         floors = ratio(time_us, floor_us)

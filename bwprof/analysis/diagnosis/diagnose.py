@@ -35,7 +35,7 @@ from bwprof.analysis.diagnosis.hypothesis import (
 )
 from bwprof.analysis.diagnosis.memory import WORTH
 from bwprof.analysis.rules import find_rule
-from bwprof.text.parsing import and_text, finite_number, repr_short
+from bwprof.text.parsing import finite_or_none, join_words, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,7 +259,7 @@ class Diagnosis:
         if not causes:
             return f"{self.case}{doubt}: {self._describe_open()}."
         first, *rest = causes
-        also = f", and by {and_text([entry.hypothesis.cause for entry in rest])}" if rest else ""
+        also = f", and by {join_words([entry.hypothesis.cause for entry in rest])}" if rest else ""
         limit = f"limited by {first.hypothesis.cause} ({first.judgement.evidence}){also}"
         return f"{self.case}{doubt}: {limit}{self._describe_gain(first)}."
 
@@ -349,7 +349,7 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
 
 def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
     """Diagnose rows as `diagnose` does, and return objects."""
-    latency = None if latency_us is None else finite_number(latency_us)
+    latency = None if latency_us is None else finite_or_none(latency_us)
     if latency_us is not None and not (latency is not None and latency > 0):
         raise ValueError(f"latency_us is {repr_short(latency_us)}: a positive number of microseconds is needed")
     frame = values.as_frame(values.as_row(data) if hasattr(data, "to_dict") and not hasattr(data, "columns") else data)

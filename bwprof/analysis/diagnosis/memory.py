@@ -28,7 +28,7 @@ from bwprof.analysis.diagnosis.hypothesis import (
     support,
 )
 from bwprof.analysis.rules import find_rule
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 
 EFFICIENCY = Band(find_rule("uncoalesced").threshold, 80.0)  # percent of the sectors
 WIDEST = 16.0  # sectors of a request of 16 bytes a lane, the most that a lane can load
@@ -227,9 +227,9 @@ def spills(figures: RowFigures) -> Judgement:
         return refute("no traffic of local memory")
     others = max((figures.number("l2_bytes"), figures.counted, figures.algorithmic), key=_nan_last)
     if math.isnan(others):
-        return leave_open(f"{bytes_text(local)} of local memory, beside an unknown amount", BANDWIDTH)
+        return leave_open(f"{format_bytes(local)} of local memory, beside an unknown amount", BANDWIDTH)
     share = 100 * local / (local + others)
-    evidence = f"{bytes_text(local)} of local memory, {share:.3g} % of the traffic"
+    evidence = f"{format_bytes(local)} of local memory, {share:.3g} % of the traffic"
     verdict = SPILLED.place(share)
     if verdict == REFUTED:
         return refute(f"{evidence}: harmless")

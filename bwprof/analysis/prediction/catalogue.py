@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, registry
 from bwprof.analysis.prediction.streams import Streams, bundled_streams
 from bwprof.roofs.model import Roofs
-from bwprof.text.parsing import nearest, quote_text, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, nearest_name, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,9 +126,9 @@ def find_entry(name: str) -> Entry:
         typed = name.lower()
         letters = re.match(r"[a-z]*", typed)
         candidates = {own.lower(): own for own in ids if letters and re.match(rf"{letters[0]}(?![a-z])", own.lower())}
-        near = candidates.get(nearest(typed, candidates, likeness=0.7) or "", "")
+        near = candidates.get(nearest_name(typed, candidates, likeness=0.7) or "", "")
     raise ValueError(
-        f"{unknown('device', name, ids, meant=near if near or has_number else None)}; any other by its numbers, as in "
+        f"{describe_unknown('device', name, ids, meant=near if near or has_number else None)}; any other by its numbers, as in "
         "'bandwidth=3200,fp16=400' (GB/s, TFLOP/s), or by its measured roofs (a bwprof.Roofs; --roofs FILE)"
     )
 
@@ -155,7 +155,7 @@ def catalogue() -> pd.DataFrame:
 
     Examples
     --------
-    >>> from bwprof.analysis import catalogue
+    >>> from bwprof.analysis.prediction.catalogue import catalogue
     >>> catalogue().set_index("id").loc["A100-80GB", ["bandwidth_gb_s", "fp16"]].tolist()
     [2039.0, 312.0]
     """
@@ -336,7 +336,9 @@ def _device_from_numbers(text: str, streams: Streams | None) -> Card:
         if not equals or not name or not value:
             raise ValueError(f"device is '{quote_text(text)}': '{quote_text(part)}' is no NAME=NUMBER")
         if name not in (*_NUMBERS, *rates):
-            raise ValueError(unknown("number of a device", name, (*_NUMBERS, *rates), where=f"'{quote_text(text)}'"))
+            raise ValueError(
+                describe_unknown("number of a device", name, (*_NUMBERS, *rates), where=f"'{quote_text(text)}'")
+            )
         if name in numbers:
             raise ValueError(f"device is '{quote_text(text)}': {name} is given twice")
         numbers[name] = _number(value, name)

@@ -21,10 +21,10 @@ from bwprof.analysis.prediction.catalogue import Card, card_from_entry, card_fro
 from bwprof.analysis.prediction.regression import Neighbours
 from bwprof.analysis.prediction.streams import Streams
 from bwprof.analysis.prediction.workload import Estimate, Workload, make_workload
-from bwprof.roofs.limiter import beaten_rows, numbers
+from bwprof.roofs.limiter import find_beaten_rows, read_numbers
 from bwprof.roofs.model import Roofs
-from bwprof.text.formatting import pandas_frame
-from bwprof.text.parsing import mapping, repr_short, unknown
+from bwprof.text.formatting import require_frame
+from bwprof.text.parsing import check_mapping, describe_unknown, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -227,7 +227,9 @@ class Efficiency:
         known = {key[1]: fit for key, fit in self.learnt.items() if key[::2] == (work.operation, work.variant)}
         if not known:
             variants = [str(key[2]) for key in self.learnt if key[0] == work.operation and key[2] is not None]
-            raise ValueError(unknown(f"variant of {work.operation} learnt", work.variant, dict.fromkeys(variants)))
+            raise ValueError(
+                describe_unknown(f"variant of {work.operation} learnt", work.variant, dict.fromkeys(variants))
+            )
         if work.precision in known:
             fit = known[work.precision]
             borrowed = fit.precision != work.precision
@@ -276,7 +278,7 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
     >>> bwprof.efficiency(rows).frame()[["operation", "precision", "rows"]].values.tolist()
     [['gemm', 'fp16', 6]]
     """
-    frame = pandas_frame(frame)
+    frame = require_frame(frame)
     rows = _select_rows(frame)
     if rows.empty:
         raise ValueError("nothing to learn from: no row that ran, cold and without doubt, is of a known operation")
@@ -328,16 +330,16 @@ def _select_rows(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame.reset_index(drop=True)  # index levels may have the names of columns
     rows.attrs = {}
     texts = ("operation", "precision", "variant", "kv_lens", "status", "cache", "flags", "device")
-    for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.all_param_names()):
+    for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.param_names()):
         if name not in rows.columns:
             rows[name] = pd.NA
     for name in ("time_ms", "bytes_read"):
-        rows[name] = numbers(rows, name)
+        rows[name] = read_numbers(rows, name)
     rows["precision"] = [registry.precision_name(value) for value in rows["precision"]]
     known = {operation["name"]: operation["precisions"] for operation in registry.operations()}
     columns = (_texts(rows[name]) for name in ("operation", "precision", "status", "cache", "flags"))
     # A row that beats the best product has the flag of a noisy roof, but its time is good.
-    faster = beaten_rows(frame)
+    faster = find_beaten_rows(frame)
     good = [
         precision in known.get(str(operation), ())
         and status in (None, "ok")
@@ -357,7 +359,7 @@ def _measured_card(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> C
         raise ValueError(f"rows of several devices ({', '.join(names)}): pass those of one")
     if not names:
         raise ValueError("the rows name no device: pass device=")
-    run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
+    run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
     roofs = run.get("roofs") or {}
     if not isinstance(roofs, Mapping):
         raise ValueError(f"the frame's attrs['run']['roofs'] are {repr_short(roofs)}: an object is needed")

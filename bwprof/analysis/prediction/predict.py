@@ -25,8 +25,8 @@ from bwprof.analysis.prediction.workload import (
 from bwprof.results import columns as results_columns
 from bwprof.results import schema
 from bwprof.roofs import limiter
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import as_sequence, finite_number, parse_names, quote_text, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import finite_or_none, list_items, parse_names, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +101,7 @@ def predict(
     """
     import pandas as pd
 
-    op, shapes = as_pandas(op), as_pandas(shapes)
+    op, shapes = to_pandas(op), to_pandas(shapes)
     devices, model = split_devices(device), resolve_efficiency(efficiency)
     if not devices:
         raise ValueError("device is empty: at least one is needed")
@@ -113,7 +113,7 @@ def predict(
             raise ValueError("rows to predict have their parameters: leave out shapes= and the others")
         return predict_rows(_read_cases(op, precision), devices[0], model)
     card = resolve_card_for_model(devices[0], model)
-    names = [op] if isinstance(op, str) else as_sequence(op, "op", "an operation, several, or a frame is needed")
+    names = [op] if isinstance(op, str) else list_items(op, "op", "an operation, several, or a frame is needed")
     if shapes is not None:
         params = _merge_shapes(shapes, params)
     workloads = _make_workloads(names, precision, params, kv_lens)
@@ -129,7 +129,7 @@ def _make_workloads(
     takes_lengths = {name: registry.operation(name)["takes_kv_lens"] for name in names}
     if kv_lens is not None and names and not any(takes_lengths.values()):
         raise ValueError(f"kv_lens: {', '.join(names)} takes none")
-    lengths = registry.lengths(kv_lens)
+    lengths = registry.parse_lengths(kv_lens)
     workloads = []
     for name in names:
         columns, cases = combine_params(name, params)
@@ -220,7 +220,7 @@ def resolve_efficiency(efficiency: object) -> float | Efficiency:
     """
     import pandas as pd
 
-    efficiency = as_pandas(efficiency)
+    efficiency = to_pandas(efficiency)
     if isinstance(efficiency, pd.DataFrame):
         return learn(efficiency)
     if isinstance(efficiency, Efficiency):
@@ -229,7 +229,7 @@ def resolve_efficiency(efficiency: object) -> float | Efficiency:
         raise TypeError(
             f"efficiency is {repr_short(efficiency)}: a share, a frame of measured rows, or a bwprof.efficiency"
         )
-    share = finite_number(efficiency)
+    share = finite_or_none(efficiency)
     if share is None or not _LEAST_SHARE <= share <= 1:
         raise ValueError(f"efficiency is {repr_short(efficiency)}: allowed is a share from {_LEAST_SHARE:g} to 1")
     return share
@@ -262,14 +262,14 @@ def _read_cases(frame: pd.DataFrame, precision: str | Sequence[str] | None) -> l
     from bwprof.results.frame import to_rows
 
     if precision is not None and "precision" in frame.columns:
-        shape = ("operation", "case", "kv_lens", *schema.all_param_names())
+        shape = ("operation", "case", "kv_lens", *schema.param_names())
         frame = frame.drop_duplicates([name for name in frame.columns if name in shape])
     cases = []
     for row in to_rows(frame):
         operation = row["operation"]
         params = {name: row[name] for name in registry.param_names(operation) if row[name] is not None}
         for name in [row["precision"]] if precision is None else _check_precisions(operation, precision):
-            cases.append(PredictedCase(operation, params, name, row["case"] or "", registry.lengths_of(row)))
+            cases.append(PredictedCase(operation, params, name, row["case"] or "", registry.row_lengths(row)))
     return cases
 
 
@@ -296,18 +296,18 @@ def _compare_precisions(frame: pd.DataFrame) -> None:
     from bwprof.results import pairs
 
     rows = results_frame.to_rows(frame)
-    pairs.fill(rows)
+    pairs.fill_comparisons(rows)
     for name in results_columns.COMPARISON_NAMES:
         frame[name] = [math.nan if row[name] is None else row[name] for row in rows]
     bounds = is_lower_bound(frame)
     if (bounds & (frame["precision"] == pairs.BASELINE).to_numpy(bool)).any():  # then all ratios are of bounds
-        bounds |= limiter.numbers(frame, "flops") > 0
+        bounds |= limiter.read_numbers(frame, "flops") > 0
     frame.loc[bounds, ["speedup_vs_fp32", "bandwidth_vs_fp32"]] = math.nan
 
 
 def is_lower_bound(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """Check which predicted times are lower bounds: they have FLOPs whose rate on the device is not known."""
-    flops, dense, best = (limiter.numbers(frame, name) for name in ("flops", "peak_tflops", "measured_tflops"))
+    flops, dense, best = (limiter.read_numbers(frame, name) for name in ("flops", "peak_tflops", "measured_tflops"))
     bounds: NDArray[np.bool_] = (flops > 0) & np.isnan(dense) & np.isnan(best)
     return bounds
 
@@ -350,7 +350,9 @@ def _predict_workload(work: Workload, card: Card, model: float | Efficiency) -> 
             "measured_tflops": card.best.get(work.precision, math.nan),
         }
         roofline = limiter.attainable(np.where(work.flops > 0, intensity, np.nan), dense, ceiling)
-    limit = limiter.of_columns({**roofs, "bytes_read": work.read, "bytes_written": work.written, "flops": work.flops})
+    limit = limiter.classify_columns(
+        {**roofs, "bytes_read": work.read, "bytes_written": work.written, "flops": work.flops}
+    )
     columns: dict[str, Any] = dict(work.params)
     columns |= {name: work.cost[name] for name in work.cost}
     columns |= roofs

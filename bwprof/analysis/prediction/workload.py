@@ -97,16 +97,16 @@ def make_workload(
     allowed = registry.operation(operation)["precisions"]
     if precision not in allowed:
         raise ValueError(f"{operation} has no precision '{precision}': allowed are {', '.join(allowed)}")
-    lengths = registry.lengths(kv_lens)
+    lengths = registry.parse_lengths(kv_lens)
     columns: dict[str, Any]
     if lengths is not None:
         single: dict[str, Any] = {name: np.asarray(value).item() for name, value in params.items()}
-        complete: dict[str, Any] = dict(registry.complete(operation, precision, single, lengths))
+        complete: dict[str, Any] = dict(registry.complete_params(operation, precision, single, lengths))
         batch = costs.cost(operation, precision=precision, kv_lens=lengths, **complete)
         cost = Cost(*(np.array([batch[name]]) for name in batch))
         columns = {name: np.array([value]) for name, value in complete.items()}
-        return Workload(operation, precision, columns, cost, names, registry.lengths_text(lengths), variant)
-    shapes = costs.shapes(operation, dict(params))
+        return Workload(operation, precision, columns, cost, names, registry.format_lengths(lengths), variant)
+    shapes = costs.param_arrays(operation, dict(params))
     columns = {name: np.atleast_1d(array).ravel() for name, array in shapes.items()}
     cost = costs.cost(operation, precision=precision, **columns)
     return Workload(operation, precision, columns, cost, names, None, variant)
@@ -174,7 +174,7 @@ def _sort_params(
     lists: dict[str, list[Any]] = {}
     single: dict[str, Any] = {}
     for name, value in params.items():
-        costs.refuse_no_numbers(operation, name, value)
+        costs.check_numbers(operation, name, value)
         if hasattr(value, "__array__") and np.ndim(value) > 0:
             arrays[name] = np.asarray(value)
         elif isinstance(value, range):

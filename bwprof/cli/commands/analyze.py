@@ -14,7 +14,7 @@ from bwprof.cli.inputs import add_results, loaded
 from bwprof.cli.options import Parser, positive, run
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import parse_count, quote_text
-from bwprof.text.terminal import PLAIN_WIDTH, console, print_table
+from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ def _print(options: argparse.Namespace) -> int:
     elif options.md:
         sys.stdout.write("\n\n".join(_markdown(answer, checklist=options.checklist)) + "\n")
     else:
-        _show(answer, console(sys.stdout), checklist=options.checklist)
+        _show(answer, make_console(sys.stdout), checklist=options.checklist)
     return OK
 
 

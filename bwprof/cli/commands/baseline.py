@@ -17,15 +17,15 @@ from bwprof.cli.guard import INCOMPLETE, OK, USAGE
 from bwprof.cli.options import MixedParser, Parser, run, run_measuring
 from bwprof.records import baselines, save_baseline
 from bwprof.records.baselines import Baseline, BaselineCase
-from bwprof.records.keys import value
-from bwprof.records.source import Source, side
-from bwprof.results.pairs import disturbances, doubts
+from bwprof.records.keys import read_metric
+from bwprof.records.source import Source, load_source
+from bwprof.results.pairs import find_disturbances, find_doubts
 from bwprof.results.schema import RowDict
 from bwprof.runs.interrupts import Interrupts
 from bwprof.text import formatting
-from bwprof.text.formatting import figure_text, path_text, plural
-from bwprof.text.parsing import parse_count, quote_text, unknown
-from bwprof.text.terminal import console, print_table
+from bwprof.text.formatting import format_figure, format_path, plural
+from bwprof.text.parsing import describe_unknown, parse_count, quote_text
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     from bwprof.hardware import Choice
@@ -91,22 +91,22 @@ def _list(options: argparse.Namespace) -> int:
     if whole:
         names = ["name", "cases", "processes", "device", "driver", "saved"]
         rows = ([str(line[name]) for name in names] for line in whole)
-        print_table(console(sys.stdout), names, rows, numbers=["cases", "processes"])
+        print_table(make_console(sys.stdout), names, rows, numbers=["cases", "processes"])
     for line in found:
         if line["problem"]:
             sys.stderr.write(f"bwprof: error: {line['problem']}\n")
     if not found:
-        where = quote_text(baselines.folder_of(options.dir))
+        where = quote_text(baselines.baseline_folder(options.dir))
         sys.stderr.write(f"bwprof: no baselines in {where}: 'bwprof baseline save NAME' makes one\n")
     return INCOMPLETE if len(whole) < len(found) else OK
 
 
 def _show(options: argparse.Namespace) -> int:
     found = baselines.load_baseline(options.name, folder=options.dir)
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     for line in _head(found):
         screen.print(line, soft_wrap=True)
-    doubted = [", ".join((*disturbances(row), *doubts(row))) for row in found.rows]
+    doubted = [", ".join((*find_disturbances(row), *find_doubts(row))) for row in found.rows]
     more = ["doubts"] if any(doubted) else []
     lines = [_cells(kept) + ([words] if more else []) for kept, words in zip(found.cases, doubted, strict=True)]
     print_table(screen, [*_WORDS, *_NUMBERS, *more], lines, numbers=_NUMBERS)
@@ -142,19 +142,19 @@ def _cells(kept: BaselineCase) -> list[str]:
 
 def _figures(row: RowDict, times: Sequence[float]) -> list[str]:
     """The time with its interval, and the bandwidth, as a comparison has them."""
-    time, speed = (value(row, times, metric) for metric in ("time_ms", "bandwidth_gb_s"))
+    time, speed = (read_metric(row, times, metric) for metric in ("time_ms", "bandwidth_gb_s"))
     ends = ("-",) * 3 if isinstance(time, str) else (f"{ms:.5g}" for ms in (time.middle, time.low, time.high))
     known = [row["time_ms"], row["time_ms_lo"], row["time_ms_hi"]]
     return [
         *(end if given and math.isfinite(given) else "-" for given, end in zip(known, ends, strict=True)),
-        "-" if isinstance(speed, str) else figure_text(speed.middle, whole_from=1000),
+        "-" if isinstance(speed, str) else format_figure(speed.middle, whole_from=1000),
     ]
 
 
 def _delete(options: argparse.Namespace) -> int:
     for name in options.names:
         path = baselines.delete_baseline(name, folder=options.dir)
-        sys.stderr.write(f"bwprof: baseline {name} is gone ({path_text(path)})\n")
+        sys.stderr.write(f"bwprof: baseline {name} is gone ({format_path(path)})\n")
     return OK
 
 
@@ -216,7 +216,7 @@ def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrup
                 f"runs that are there are measured already: leave out {', '.join(clash)}, or give --repeat"
             )
         with interrupts.at_once():
-            _write(parsed, [side(found, folder=parsed.dir) for found in parsed.what])
+            _write(parsed, [load_source(found, folder=parsed.dir) for found in parsed.what])
         return OK
     repeat = REPEAT if parsed.repeat is None else parse_count(parsed.repeat, "--repeat")
     if repeat < 1:
@@ -227,15 +227,15 @@ def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrup
             sweep.print_plan(sys.stdout, made, choice)
         sys.stdout.write(f"each in {repeat} fresh process{'' if repeat == 1 else 'es'}\n")
         return OK
-    baselines.prepare(parsed.name, parsed.dir, force=parsed.force)
+    baselines.prepare_folder(parsed.name, parsed.dir, force=parsed.force)
     return _measured(parsed, given, interrupts, repeat)
 
 
 def _write(parsed: argparse.Namespace, sources: Sequence[Source]) -> None:
-    found = save_baseline.made_of(parsed.name, sources)
-    path = baselines.write(found, folder=parsed.dir, force=parsed.force)
-    sys.stderr.write(f"bwprof: baseline {parsed.name} ({plural(len(found.cases), 'case')}) is in {path_text(path)}\n")
-    for told in save_baseline.doubts_of(found):
+    found = save_baseline.join_sources(parsed.name, sources)
+    path = baselines.write_baseline(found, folder=parsed.dir, force=parsed.force)
+    sys.stderr.write(f"bwprof: baseline {parsed.name} ({plural(len(found.cases), 'case')}) is in {format_path(path)}\n")
+    for told in save_baseline.list_doubts(found):
         _log.warning("%s", told)
 
 
@@ -299,7 +299,7 @@ def _planned(parsed: argparse.Namespace, *, runs: bool = True) -> list[tuple[Cho
     from bwprof.runs import plan
 
     request = sweeps.request(parsed)
-    return plan.for_each(request, hardware.choose_several(request.backend, request.device), runs=runs)
+    return plan.make_plans(request, hardware.choose_devices(request.backend, request.device), runs=runs)
 
 
 def _tell_finished(parsed: argparse.Namespace, stores: Sequence[Store]) -> None:
@@ -341,6 +341,6 @@ def main_baseline(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(_USAGE)
         return USAGE
     if given[0] not in _ACTIONS:
-        sys.stderr.write(f"bwprof: error: {unknown('action', given[0], _ACTIONS, where='bwprof baseline')}\n")
+        sys.stderr.write(f"bwprof: error: {describe_unknown('action', given[0], _ACTIONS, where='bwprof baseline')}\n")
         return USAGE
     return _ACTIONS[given[0]](given[1:])

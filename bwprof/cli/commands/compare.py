@@ -16,8 +16,8 @@ from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.options import Parser, add_only, run, split
 from bwprof.cli.output import check_picture, choose_targets, is_step_summary
 from bwprof.results.atomic import append_text, atomic_write
-from bwprof.text.parsing import parse_fraction, quote_text, to_ascii, unknown
-from bwprof.text.terminal import console
+from bwprof.text.parsing import describe_unknown, escape_controls, parse_fraction, quote_text
+from bwprof.text.terminal import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,12 +102,12 @@ def _parser() -> Parser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from bwprof.records.regression.comparison import compared, read_fail_on
-    from bwprof.records.source import side
+    from bwprof.records.regression.comparison import compare_sources, parse_fail_on
+    from bwprof.records.source import load_source
 
     if options.format not in _FORMATS:
-        raise ValueError(unknown("--format", options.format, _FORMATS))
-    fail_on = read_fail_on(options.fail_on, "--fail-on")
+        raise ValueError(describe_unknown("--format", options.format, _FORMATS))
+    fail_on = parse_fail_on(options.fail_on, "--fail-on")
     gate = None if options.gate is None else parse_fraction(options.gate, "--gate")
     if options.plot is not None:
         check_picture("--plot", options.plot, force=options.force)
@@ -117,11 +117,11 @@ def _run(options: argparse.Namespace) -> int:
         for kind, name in targets.items():
             if name == "-":
                 raise ValueError(f"--format {options.format} and --{kind} - cannot both have the standard output")
-    base, new = side(options.base, folder=options.dir), side(options.new, folder=options.dir)
+    base, new = load_source(options.base, folder=options.dir), load_source(options.new, folder=options.dir)
     if options.only:
         base, new = (one.only(split(options.only, "--only")) for one in (base, new))
     tries = 2 if options.confirm else 1
-    found = compared(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
+    found = compare_sources(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
     if options.confirm and fail_on != "never":
         from bwprof.records.regression.confirmation import confirm_changes
 
@@ -144,11 +144,11 @@ def _write(options: argparse.Namespace, targets: Mapping[str, str], found: Compa
     heads = [_gate_line(found, gate)] if gate.fail_on != "never" else []
     if options.format == "table":
         piped = "-" in targets.values()
-        _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
+        _print(found, heads, make_console(sys.stderr if piped else sys.stdout), options)
     forms = {
-        "csv": lambda: frame.csv_text(found.frame()),
+        "csv": lambda: frame.format_csv(found.frame()),
         "json": lambda: _json(found, gate),
-        "markdown": lambda: to_ascii(report.markdown(found, heads, gate)),
+        "markdown": lambda: escape_controls(report.format_markdown(found, heads, gate)),
     }
     if options.format in forms:
         data_stream("--format").write(forms[options.format]())
@@ -196,11 +196,11 @@ def _gate_line(found: Comparison, gate: Gate) -> str:
 def _quieter(found: Comparison) -> str:
     """What to do about disturbed cases: which side to measure anew."""
     from bwprof.records.regression.verdicts import DISTURBED_WORD
-    from bwprof.results.pairs import disturbances
+    from bwprof.results.pairs import find_disturbances
 
     pairs = [line.pair for line in found.lines if line.verdict == DISTURBED_WORD]
     sides = {"BASE": [pair.base for pair in pairs], "NEW": [pair.new for pair in pairs]}
-    which = [name for name, rows in sides.items() if any(row is not None and disturbances(row) for row in rows)]
+    which = [name for name, rows in sides.items() if any(row is not None and find_disturbances(row) for row in rows)]
     said = " and ".join(which) or "NEW"  # the second try alone was
     return f"measure {said} again when nothing else uses the device, or both turn by turn (bwprof ab)"
 
@@ -210,27 +210,29 @@ def _print(found: Comparison, heads: Sequence[str], screen: Console, options: ar
     from bwprof.records.regression import report
     from bwprof.records.regression.verdicts import NOT_COMPARABLE
 
-    places = report.in_order(found, everything=options.all)
+    places = report.sort_lines(found, everything=options.all)
     apart = [place for place in places if found.lines[place].verdict == NOT_COMPARABLE and not options.all]
     whole = "" if options.all else "--all shows them"
-    for line in report.details(found, apart, whole=whole):  # the reason first, once
+    for line in report.detail_lines(found, apart, whole=whole):  # the reason first, once
         screen.print(wrapped(line, screen))
     title = f"{quote_text(found.base)} -> {quote_text(found.new)}"
-    listed = places if options.all else report.on_both(found, [place for place in places if place not in set(apart)])
+    listed = places if options.all else report.two_sided(found, [place for place in places if place not in set(apart)])
     if listed:
-        show_table(screen, title, report.table(found, listed), numbers=report.NUMBERS, spare=("limit %", "95 %"))
+        show_table(
+            screen, title, report.verdict_table(found, listed), numbers=report.NUMBERS, spare=("limit %", "95 %")
+        )
     elif not apart:
         screen.print(title)
     if len(places) < len(found.lines):
         screen.print(f"{len(found.lines) - len(places)} unchanged (--all shows them)")
     if options.power:
         title = "The smallest change that is found 95 times in 100" + (", and confirmed" if options.confirm else "")
-        show_table(screen, title, report.power(found), numbers=report.POWER_NUMBERS)
+        show_table(screen, title, report.power_table(found), numbers=report.POWER_NUMBERS)
         screen.print(wrapped(report.POWER_NOTE, screen))
     screen.print()
-    for line in report.details(found, [place for place in places if place not in set(apart)], whole=whole):
+    for line in report.detail_lines(found, [place for place in places if place not in set(apart)], whole=whole):
         screen.print(wrapped(line, screen))
-    for line in (*found.notes, report.promise(found), report.summary(found), *heads):
+    for line in (*found.notes, report.describe_chance(found), report.format_summary(found), *heads):
         if line:
             screen.print(wrapped(line, screen))
 
@@ -239,7 +241,7 @@ def _json(found: Comparison, gate: Gate) -> str:
     from bwprof.records.regression import report
     from bwprof.records.regression.verdicts import UNDECIDED
 
-    data, names = found.frame(), report.names(found)
+    data, names = found.frame(), report.line_names(found)
     rows = [{name: _plain(value) for name, value in record.items()} for record in data.to_dict(orient="records")]
     document: dict[str, Any] = {
         "format": "bwprof-comparison",
@@ -250,7 +252,7 @@ def _json(found: Comparison, gate: Gate) -> str:
         "fail_on": gate.fail_on,
         "failed": [names[place] for place in gate.failed],
         "undecided": [names[place] for place, line in enumerate(found.lines) if line.verdict == UNDECIDED],
-        "summary": report.summary(found),
+        "summary": report.format_summary(found),
         "counts": dict(found.counts),
         "notes": list(found.notes),
         "rows": rows,

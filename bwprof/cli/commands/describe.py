@@ -17,17 +17,17 @@ from bwprof import _core, registry
 from bwprof.cli.guard import GATE_FAILED, OK, data_stream
 from bwprof.cli.options import BACKEND_HELP, DEVICE_HELP, Parser, add_kv_lens, read_single, run, run_measuring
 from bwprof.cli.output import add_forms, check_free, print_in_form
-from bwprof.info import about, device_lines, info
+from bwprof.info import build_lines, device_lines, info
 from bwprof.kernels import Variants, variants
 from bwprof.results import columns as results_columns
 from bwprof.results.atomic import atomic_write
 from bwprof.results.columns import COLUMN_FACTS, Column
-from bwprof.results.json_file import plain
+from bwprof.results.json_file import to_json_value
 from bwprof.runs.interrupts import Interrupts
 from bwprof.selftest.bench import Cell, PartReport
-from bwprof.text.formatting import seconds_text
-from bwprof.text.parsing import parse_names, unknown
-from bwprof.text.terminal import PLAIN_WIDTH, console, print_table
+from bwprof.text.formatting import format_seconds
+from bwprof.text.parsing import describe_unknown, parse_names
+from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ def _print_columns(options: argparse.Namespace) -> int:
     told = [{name: getattr(column, name) for name in COLUMN_FACTS} for column in found]
     if print_in_form(options, lambda: told, lambda: _columns_markdown(found)):
         return OK
-    print_table(console(sys.stdout), _HEADINGS, map(_cells, found))
+    print_table(make_console(sys.stdout), _HEADINGS, map(_cells, found))
     return OK
 
 
@@ -67,10 +67,10 @@ def _cells(column: Column) -> list[str]:
 
 
 def _find_columns(names: Sequence[str]) -> list[Column]:
-    known = {column.name: column for column in results_columns.columns()}
+    known = {column.name: column for column in results_columns.all_columns()}
     for name in names:
         if name not in known:
-            raise ValueError(unknown("column", name, known, see="bwprof columns"))
+            raise ValueError(describe_unknown("column", name, known, see="bwprof columns"))
     return [known[name] for name in names] or list(known.values())
 
 
@@ -89,10 +89,10 @@ def _print_info(options: argparse.Namespace) -> int:
         data_stream("--json")
     found = info(probe=options.probe)
     if options.json:
-        sys.stdout.write(json.dumps(plain(found), indent=1) + "\n")
+        sys.stdout.write(json.dumps(to_json_value(found), indent=1) + "\n")
         return 0
-    screen, headers = console(sys.stdout), ["what", "value"]
-    print_table(screen, headers, about(found), title="bwprof " + found["version"])
+    screen, headers = make_console(sys.stdout), ["what", "value"]
+    print_table(screen, headers, build_lines(found), title="bwprof " + found["version"])
     for device in found["devices"]:
         print_table(screen, headers, device_lines(device), title=f"{device['backend']}:{device['index']}")
     return 0
@@ -131,7 +131,7 @@ def _find_operations(names: Sequence[str]) -> list[dict[str, Any]]:
     known = registry.operations()
     for name in names:
         if name not in known.names():
-            raise ValueError(unknown("operation", name, known.names(), see="bwprof operations"))
+            raise ValueError(describe_unknown("operation", name, known.names(), see="bwprof operations"))
     return [known[name] for name in dict.fromkeys(names)] or list(known)
 
 
@@ -149,7 +149,7 @@ def _operations_markdown(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _tables(found: Sequence[Mapping[str, Any]]) -> None:
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     for operation in found:
         sys.stdout.write(f"{operation['name']}: {operation['text']}\n")
         for name, text in operation["formulas"].items():
@@ -248,7 +248,7 @@ def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
     elif options.json is not None:
         _check_target(Path(options.json))
         check_free(options.json, force=options.force)
-    screen = console(sys.stderr if options.json == "-" else sys.stdout)
+    screen = make_console(sys.stderr if options.json == "-" else sys.stdout)
 
     def progress(text: str) -> None:
         if not options.quiet:
@@ -273,9 +273,9 @@ def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
         show=show,
     )
     if not options.quiet:
-        progress(f"self-test of {result['device']}: {seconds_text(time.monotonic() - started)}")
+        progress(f"self-test of {result['device']}: {format_seconds(time.monotonic() - started)}")
     if options.json is not None:
-        _write(options.json, json.dumps(plain(result), indent=1, allow_nan=False) + "\n")
+        _write(options.json, json.dumps(to_json_value(result), indent=1, allow_nan=False) + "\n")
     return OK if result["passed"] else GATE_FAILED
 
 
@@ -343,7 +343,7 @@ def _print_variants(options: argparse.Namespace) -> int:
     if options.json:
         data_stream("--json")
     params: dict[str, Any] = dict(read_single(options.param))
-    lengths = registry.lengths(options.kv_lens, "--kv-lens")
+    lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
     found = Variants()
     precisions = [registry.check_precision(word) for word in parse_names("--precision", options.precision)]
     for precision in precisions:
@@ -358,14 +358,14 @@ def _print_variants(options: argparse.Namespace) -> int:
             said = f"this build has no {name} backend, hence no {name} rungs: {backend['reason']}; {remedy}"
             sys.stderr.write(f"bwprof: {said}\n")
     if options.json:
-        data_stream("--json").write(json.dumps(plain(list(found)), indent=1, ensure_ascii=False) + "\n")
+        data_stream("--json").write(json.dumps(to_json_value(list(found)), indent=1, ensure_ascii=False) + "\n")
     else:
         _show(found, several=len({row["precision"] for row in found}) > 1)
     return OK
 
 
 def _show(found: Variants, *, several: bool) -> None:
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     lines = [{**({"precision": row["precision"]} if several else {}), **found.cells(row)} for row in found]
     shown = [name for name in (lines[0] if lines else ()) if any(line[name] for line in lines)]
     print_table(screen, shown, ([line[name] for name in shown] for line in lines), numbers=_NUMBERS)

@@ -20,9 +20,9 @@ from bwprof.cli.guard import OK
 from bwprof.cli.inputs import rows_of
 from bwprof.cli.options import Parser, add_only, positive, run
 from bwprof.cli.output import choose_targets, write_each
-from bwprof.text.formatting import as_markdown, plural
-from bwprof.text.parsing import finite_number
-from bwprof.text.terminal import console
+from bwprof.text.formatting import escape_markdown, plural
+from bwprof.text.parsing import finite_or_none
+from bwprof.text.terminal import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,14 +115,14 @@ class _Diagnoses:
 
 def _time(row: Mapping[str, Any]) -> float:
     """Of all launches of a row; 0 where it is not known."""
-    time = finite_number(row.get("time_ms")) or 0.0
-    often = finite_number(row.get("count"))
+    time = finite_or_none(row.get("time_ms")) or 0.0
+    often = finite_or_none(row.get("count"))
     return time * (1.0 if often is None else often)
 
 
 def _run(options: argparse.Namespace) -> int:
     from bwprof.importers import detect
-    from bwprof.importers.next_steps import rocprof_steps, steps
+    from bwprof.importers.next_steps import suggest_commands, suggest_rocprof
 
     if options.results is None and options.json not in (None, "-"):  # --json RUN: the one name is what is read
         options.results, options.json = options.json, "-"
@@ -133,11 +133,11 @@ def _run(options: argparse.Namespace) -> int:
     data = apply(detect.load(options.results), options)
     chosen = rows_of(data, options.only, options.precision)
     measured = values.drop_repeated_shapes(chosen[~values.is_word(chosen, "status", "failed", "skipped", "predicted")])
-    next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
+    next_steps = suggest_rocprof if str(data.attrs.get("tool", "")).startswith("rocprof") else suggest_commands
     found = [(one, next_steps(one)) for one in diagnose_rows(measured, latency_us=latency)]
     told = _Diagnoses(options.results, found, len(chosen) - len(measured), options.all)
     if not targets:
-        _show(told, console(sys.stdout))
+        _show(told, make_console(sys.stdout))
     texts = {
         "json": lambda: json.dumps(_to_dict(told), indent=1, ensure_ascii=False),
         "md": lambda: _markdown(told),
@@ -263,20 +263,20 @@ def _markdown(told: _Diagnoses) -> str:
 
     parts = [
         "# Why is it slow?",
-        "\n".join(f"* {as_markdown(one.sentence)}" for one, _ in told.found) or "Nothing was measured.",
+        "\n".join(f"* {escape_markdown(one.sentence)}" for one, _ in told.found) or "Nothing was measured.",
     ]
     parts += [told.note] if told.note else []
     parts += ["## Evidence"] if told.found else []
     for one, _ in told.found:
         lines = _lines(_verdict_lines(one, whole=True))
         parts += [
-            f"### {as_markdown(one.case)}",
+            f"### {escape_markdown(one.case)}",
             markdown(pd.DataFrame(lines, columns=["Verdict", "Hypothesis", "Evidence"])),
         ]
     if told.open:
         parts.append("## Next steps")
     for one, listed in told.open:
-        parts.append(f"{as_markdown(one.case)}:")
+        parts.append(f"{escape_markdown(one.case)}:")
         parts += [f"```{'python' if step.in_python else 'sh'}\n{step.command}\n```" for step in listed]
     return "\n\n".join(parts)
 

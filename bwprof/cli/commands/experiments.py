@@ -31,17 +31,24 @@ from bwprof.cli.options import (
 )
 from bwprof.cli.output import check_picture, choose_targets, rescue, write_each
 from bwprof.experiments import ab, ab_result, ab_run, ab_session
-from bwprof.experiments.ab import Options, checked_threads, complete, is_same
+from bwprof.experiments.ab import ABOptions, are_same, check_threads, complete_b
 from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS
 from bwprof.experiments.ab_result import ABTable
 from bwprof.experiments.ab_run import PlaceRequest
-from bwprof.experiments.ab_session import DEFAULT_GATE, DEFAULT_REL_CI, DEFAULT_SECONDS, StopRule, fails, may_fail
+from bwprof.experiments.ab_session import (
+    DEFAULT_GATE,
+    DEFAULT_REL_CI,
+    DEFAULT_SECONDS,
+    StopRule,
+    exceeds_limit,
+    may_exceed_limit,
+)
 from bwprof.results.atomic import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import parse_count, parse_fraction, parse_names, parse_seconds, quote_text
-from bwprof.text.terminal import console, print_table
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,7 +174,7 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
         tuple(options.rev),
         options.repo,
         options.build,
-        None if options.threads is None else checked_threads(parse_count(options.threads, "--threads"), "--threads"),
+        None if options.threads is None else check_threads(parse_count(options.threads, "--threads"), "--threads"),
         parse_seconds(options.max_turn_seconds, "--max-turn-seconds", text=True),
     )
     how = StopRule(
@@ -176,10 +183,10 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
         parse_fraction(options.gate, "--gate"),
         registry.check_seed(parse_count(options.seed, "--seed")),
     )
-    names = (options.a, complete(options.b, options.a, wanted))
-    choice = hardware.choose(options.backend, options.device)
-    works = ab.works(*names, _options(options, how.seed), choice.backend)
-    table = ab_run.start(choice, how, given, {})
+    names = (options.a, complete_b(options.b, options.a, wanted))
+    choice = hardware.choose_device(options.backend, options.device)
+    works = ab.make_tasks(*names, _options(options, how.seed), choice.backend)
+    table = ab_run.start_table(choice, how, given, {})
 
     def say(text: str) -> None:
         if not options.quiet:
@@ -189,11 +196,11 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
     stopped = failed = False
     try:
         with ExitStack() as stack:
-            make, commits = stack.enter_context(ab_run.makers(wanted, choice, interrupts, say))
-            pairs = ab_run.with_note(ab_run.pairs_apart(works, make), same=is_same(names, wanted, commits))
+            make, commits = stack.enter_context(ab_run.open_places(wanted, choice, interrupts, say))
+            pairs = ab_run.add_note(ab_run.make_process_pairs(works, make), same=are_same(names, wanted, commits))
             for number, pair in enumerate(pairs, start=1):
                 say(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
-                found = ab_run.measure(pair, how, table, interrupts.check, ab_run.nothing_compared)
+                found = ab_run.measure_pair(pair, how, table, interrupts.check, ab_run.compare_nothing)
                 failed |= found.stopped == ab_session.FAILED
     except (StoppedError, KeyboardInterrupt):
         stopped = True
@@ -223,9 +230,9 @@ def _gate(table: ABTable, limit: float, options: argparse.Namespace) -> int:
         if row["stopped"] == ab_session.FAILED:
             continue
         said = ""
-        if row["ratio"] is not None and fails(row["ratio"], row["verdict"], limit):
+        if row["ratio"] is not None and exceeds_limit(row["ratio"], row["verdict"], limit):
             code, said = GATE_FAILED, "B is slower"
-        elif may_fail(row["ratio_hi"], row["verdict"], limit):
+        elif may_exceed_limit(row["ratio_hi"], row["verdict"], limit):
             code, said = code or INCOMPLETE, _missing(row, options)
         if said:
             sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: {said}\n")
@@ -242,10 +249,10 @@ def _missing(row: dict[str, Any], options: argparse.Namespace) -> str:
     return f"undecided: {known} ({row['reason']}); {more}"
 
 
-def _options(options: argparse.Namespace, seed: int) -> Options:
-    return Options(
+def _options(options: argparse.Namespace, seed: int) -> ABOptions:
+    return ABOptions(
         params=read_params(options.param),
-        kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
+        kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
         precisions=parse_names("--precision", options.precision),
         caches=parse_names("--cache", options.cache),
         timer=options.timer,
@@ -258,7 +265,7 @@ def _ab_text(table: ABTable, kind: str) -> str:
 
 
 def _print(table: ABTable) -> None:
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     measured = [row for row in table.rows if row["ratio"] is not None]
     if measured:
         lines = []
@@ -273,7 +280,7 @@ def _print(table: ABTable) -> None:
         print_table(screen, ["case", *_NUMBERS, "B is"], lines, numbers=_NUMBERS)
     for row in table.rows:
         if row["stopped"] != ab_session.FAILED:  # which is an error, said elsewhere
-            screen.print(wrapped(ab_result.sentence(row), screen))
+            screen.print(wrapped(ab_result.describe_row(row), screen))
     for side in ("a", "b"):
         told = next((row for row in table.rows if row[f"{side}_environment"]), None)
         if told is not None:
@@ -340,7 +347,7 @@ def _run(options: argparse.Namespace) -> int:
         check_picture("-o", options.output, force=options.force, targets=targets)
     seconds = limit(options.max_seconds, "--max-seconds", from_zero=True)
     held_against = roofs(options)
-    lengths = registry.lengths(options.kv_lens, "--kv-lens")
+    lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
     ending: BaseException | None = None
     try:
         found = ablation(
@@ -374,7 +381,7 @@ def _keep(
     interrupts: Interrupts,
 ) -> int:
     """Write and show what was measured, each whatever becomes of the others; the exit code."""
-    from bwprof.experiments.ablation_table import RUNG
+    from bwprof.experiments.ablation_table import VARIANT
 
     stopped, code = isinstance(ending, KeyboardInterrupt), OK
     trouble: OSError | None = None
@@ -407,7 +414,7 @@ def _keep(
         return INCOMPLETE
     if stopped:
         return INTERRUPTED
-    failed = found["status"].eq("failed") & found["kind"].eq(RUNG)
+    failed = found["status"].eq("failed") & found["kind"].eq(VARIANT)
     return INCOMPLETE if ending is not None or failed.any() else code
 
 
@@ -431,7 +438,7 @@ def _ablation_text(found: pd.DataFrame, kind: str) -> str:
     from bwprof.results import frame
 
     if kind == "csv":
-        return frame.csv_text(found)
+        return frame.format_csv(found)
     return _json(found) if kind == "json" else ablation_table.markdown(found)
 
 
@@ -453,7 +460,7 @@ def _drawn(found: pd.DataFrame, target: str) -> bool:
 def _show(found: pd.DataFrame) -> None:
     from bwprof.experiments import ablation_table
 
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     show_table(screen, ablation_table.title(found), ablation_table.table(found), numbers=ablation_table.NUMBERS)
     show_table(screen, "Predicted and measured", ablation_table.gains(found), numbers=ablation_table.GAINS_NUMBERS)
     screen.print()
@@ -462,14 +469,14 @@ def _show(found: pd.DataFrame) -> None:
 
 
 def _json(found: pd.DataFrame) -> str:
-    from bwprof.results.json_file import plain
-    from bwprof.results.reader import FORMAT
+    from bwprof.results.json_file import to_json_value
+    from bwprof.results.reader import ABLATION_FORMAT
 
     document: dict[str, Any] = {
-        "format": FORMAT,
+        "format": ABLATION_FORMAT,
         "torch": found.attrs["torch"],
         "missing": found.attrs["missing"],
-        "run": plain(dict(found.attrs["run"])),
+        "run": to_json_value(dict(found.attrs["run"])),
         "rows": json.loads(found.to_json(orient="records", double_precision=15)),
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

@@ -14,10 +14,10 @@ from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.inputs import add_results, loaded
 from bwprof.cli.options import Parser, run
 from bwprof.cli.output import check_picture
-from bwprof.results.pairs import DEFAULT_GATE, disturbances, doubts
-from bwprof.text.formatting import short
+from bwprof.results.pairs import DEFAULT_GATE, find_disturbances, find_doubts
+from bwprof.text.formatting import format_short
 from bwprof.text.parsing import parse_count, parse_fraction, quote_text
-from bwprof.text.terminal import console, show, table
+from bwprof.text.terminal import make_console, new_table, print_fitted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +88,7 @@ def _print(options: argparse.Namespace) -> int:
     if options.csv:
         from bwprof.results import frame
 
-        data_stream("--csv").write(frame.csv_text(found))
+        data_stream("--csv").write(frame.format_csv(found))
     elif options.json:
         data_stream("--json").write(found.to_json(orient="records", date_format="iso", indent=1) + "\n")
     elif options.plot is None or options.cases:
@@ -120,7 +120,7 @@ def _bar() -> Iterator[Callable[[int, int], object] | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("left:"), TimeRemainingColumn(compact=True))
-    bar = Progress(TextColumn("reading runs"), *columns, console=console(sys.stderr), transient=True)
+    bar = Progress(TextColumn("reading runs"), *columns, console=make_console(sys.stderr), transient=True)
     task = bar.add_task("", total=None)
 
     def progress(done: int, total: int) -> None:
@@ -135,7 +135,7 @@ def _bar() -> Iterator[Callable[[int, int], object] | None]:
 
 
 def _show(found: pd.DataFrame, options: argparse.Namespace) -> None:
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     if not len(found):
         runs = found.attrs["runs"]
         said = f"{runs} runs without rows" if runs else "no runs; bwprof sweep makes one"
@@ -144,7 +144,7 @@ def _show(found: pd.DataFrame, options: argparse.Namespace) -> None:
     several = found[["device", "hostname"]].drop_duplicates().shape[0] > 1
     if not options.cases:
         for _, rows in found.groupby(["hostname", "device"], sort=False, observed=True, dropna=False):
-            show(screen, _overview(screen, rows, _place(rows.iloc[-1])))
+            print_fitted(screen, _overview(screen, rows, _place(rows.iloc[-1])))
             screen.print("")
         screen.print(_count(found))
         return
@@ -152,7 +152,7 @@ def _show(found: pd.DataFrame, options: argparse.Namespace) -> None:
         shown = rows if options.last is not None else rows.iloc[-_MOST_LINES:]
         left_out = f" (the last {len(shown)} of {len(rows)} runs: see --last)" if len(shown) < len(rows) else ""
         screen.print(_title(rows.iloc[-1], several=several) + left_out)
-        show(screen, _runs(screen, shown))
+        print_fitted(screen, _runs(screen, shown))
         screen.print("")
 
 
@@ -164,7 +164,7 @@ def _place(row: Any) -> str:
 def _overview(screen: Console, found: pd.DataFrame, where: str) -> Table:
     """A line for each case: where it stands, and how often it changed."""
     numbers = ["runs", "time", "GB/s", "before"]
-    grid = table(screen, where, ["case", "precision", *numbers, "changes"], numbers=numbers)
+    grid = new_table(screen, where, ["case", "precision", *numbers, "changes"], numbers=numbers)
     grid.columns[0].max_width = 22
     grid.columns[-1].max_width = 17
     lines = [rows for _, rows in found.groupby("series", sort=False)]
@@ -183,7 +183,7 @@ def _doubts(row: Any) -> str:
     """Why the time that stands for a case is not to be taken for a good one."""
     if row["status"] != "ok":
         return _word(row["status"]) if row["time_ms"] == row["time_ms"] else ""
-    return ", ".join((*disturbances(row), *doubts(row)))
+    return ", ".join((*find_disturbances(row), *find_doubts(row)))
 
 
 def _changes(rows: pd.DataFrame) -> str:
@@ -206,7 +206,7 @@ def _title(row: Any, *, several: bool) -> str:
 def _runs(screen: Console, rows: pd.DataFrame) -> Table:
     """A line for each run of a case."""
     numbers = ["time", "+-%", "GB/s", "change"]
-    grid = table(screen, "", ["started (UTC)", *numbers, "notes"], numbers=numbers)
+    grid = new_table(screen, "", ["started (UTC)", *numbers, "notes"], numbers=numbers)
     grid.columns[-1].max_width = max(_LEAST_NOTES, screen.width - _BESIDE_NOTES)
     for _, row in rows.iterrows():
         figures = (_time(row), _interval(row), _figure(row["bandwidth_gb_s"]))
@@ -302,9 +302,9 @@ def _print_outliers(options: argparse.Namespace) -> int:
     if options.csv:
         from bwprof.results import frame
 
-        data_stream("--csv").write(frame.csv_text(found))
+        data_stream("--csv").write(frame.format_csv(found))
         return _code(found, least)
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     for line in _answer(found, gate):
         screen.print(wrapped(line, screen))
     return _code(found, least)
@@ -353,9 +353,9 @@ def _describe_outlier(line: dict[str, Any]) -> str:
     parts = []
     if line["cases"]:
         parts.append(
-            f"{short(line['slow_pct'], '+.1f')} % of time (median of {line['cases']} cases, {line['slower']} slower)"
+            f"{format_short(line['slow_pct'], '+.1f')} % of time (median of {line['cases']} cases, {line['slower']} slower)"
         )
-        parts.append(f"at most {short(line['worst_pct'], '+.1f')} % ({line['worst_case']})")
+        parts.append(f"at most {format_short(line['worst_pct'], '+.1f')} % ({line['worst_case']})")
     if line["failed"]:
         parts.append(f"{line['failed']} failed here alone")
     if isinstance(line["throttle"], str):

@@ -18,9 +18,9 @@ from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
 from bwprof.importers.rocprof.parse import parse_rocprof
-from bwprof.text.formatting import bytes_text, is_missing, plural, short
-from bwprof.text.parsing import parse_count, quote_text, unknown
-from bwprof.text.terminal import PLAIN_WIDTH, console, print_table
+from bwprof.text.formatting import format_bytes, format_short, is_missing, plural
+from bwprof.text.parsing import describe_unknown, parse_count, quote_text
+from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ def only(found: pd.DataFrame, kernel: str) -> pd.DataFrame:
 
 def show(found: pd.DataFrame, stream: TextIO) -> None:
     """Print a frame: what it is, its launches, and what was left out."""
-    screen = console(stream)
+    screen = make_console(stream)
     kernels = found["kernel"].nunique()
     grouped = "count" in found.columns
     launches = int(found["count"].sum()) if grouped else len(found)
@@ -108,7 +108,7 @@ def block(row: _Launch, width: int = PLAIN_WIDTH) -> list[str]:
 def _format_figure(row: _Launch, name: str, spec: str, form: str) -> str:
     """A figure in words; empty where it is not known."""
     value = row.get(name)
-    return "" if value is None else form.format(short(float(value), spec))
+    return "" if value is None else form.format(format_short(float(value), spec))
 
 
 def _joined(*parts: str) -> str:
@@ -124,7 +124,7 @@ def _launched(row: _Launch) -> str:
     return _joined(
         size,
         _format_figure(row, "registers", ".0f", "{} registers a thread"),
-        f"{bytes_text(shared)} shared memory a block" if shared else "",
+        f"{format_bytes(shared)} shared memory a block" if shared else "",
         f"stream {row['stream']}" if row.get("stream") is not None else "",
         f"{row['device']}" if row.get("device") else "",
         f"compute capability {row['compute_capability']}" if row.get("compute_capability") else "",
@@ -139,12 +139,12 @@ def _time(row: _Launch) -> str:
     )
     if time is None:
         return _joined(*clocks)
-    return _joined(f"{short(time, '.6g')} ms" if time >= 1 else f"{short(1e3 * time, '.6g')} us", *clocks)
+    return _joined(f"{format_short(time, '.6g')} ms" if time >= 1 else f"{format_short(1e3 * time, '.6g')} us", *clocks)
 
 
 def _dram(row: _Launch) -> str:
     read, written = row.get("dram_bytes_read"), row.get("dram_bytes_written")
-    moved = "" if read is None or written is None else f"{bytes_text(read)} read, {bytes_text(written)} written"
+    moved = "" if read is None or written is None else f"{format_bytes(read)} read, {format_bytes(written)} written"
     rate = _format_figure(row, "dram_gb_s", ".2f", "{} GB/s")
     share = _format_figure(row, "pct_peak", ".2f", "{} % of peak")
     peak = _format_figure(row, "peak_gb_s", ".1f", "peak {} GB/s")
@@ -154,7 +154,7 @@ def _dram(row: _Launch) -> str:
 def _format_stated_bytes(row: _Launch) -> str:
     """What a caller said that it must move."""
     read, written = row.get("bytes_read"), row.get("bytes_written")
-    moved = "" if read is None or written is None else f"{bytes_text(read)} read, {bytes_text(written)} written"
+    moved = "" if read is None or written is None else f"{format_bytes(read)} read, {format_bytes(written)} written"
     return _joined(moved, _format_figure(row, "bandwidth_gb_s", ".2f", "{} GB/s"))
 
 
@@ -211,7 +211,7 @@ def _caches(row: _Launch) -> str:
     return _joined(
         _format_figure(row, "l1_hit_pct", ".2f", "L1 {} % hits"),
         _format_figure(row, "l2_hit_pct", ".2f", "L2 {} % hits"),
-        f"{bytes_text(local)} to local memory" if local else "",
+        f"{format_bytes(local)} to local memory" if local else "",
     )
 
 
@@ -264,7 +264,9 @@ def _table(found: pd.DataFrame, screen: Any, first: str, columns: tuple[tuple[st
     headings = [column[0] for column in there]
     rows = []
     for row in _records(found.head(_MOST_LINES)):
-        figures = ["-" if row.get(name) is None else short(times * row[name], spec) for _, name, times, spec in there]
+        figures = [
+            "-" if row.get(name) is None else format_short(times * row[name], spec) for _, name, times, spec in there
+        ]
         rows.append([str(row.get(first)), str(row.get("case") or "-"), *figures])
     spare = ["waves", "conflicts", "tensor %", "registers", "occ. %"]
     print_table(screen, [first, "kernel", *headings], rows, numbers=[first, *headings], spare=spare)
@@ -277,7 +279,7 @@ def show_columns(stream: TextIO) -> int:
     from bwprof.importers.frames import COLUMNS
 
     rows = ((column.name, column.unit, column.text) for column in COLUMNS)
-    print_table(console(stream), ["column", "unit", "what it holds"], rows)
+    print_table(make_console(stream), ["column", "unit", "what it holds"], rows)
     return 0
 
 
@@ -286,7 +288,7 @@ def as_text(found: pd.DataFrame, kind: str) -> str:
     from bwprof.importers import frames
 
     if kind == "json":
-        return frames.json_text(found)
+        return frames.to_json(found)
     if kind == "md":
         from bwprof.analysis.answer import markdown
         from bwprof.importers.frames import COLUMNS
@@ -295,7 +297,7 @@ def as_text(found: pd.DataFrame, kind: str) -> str:
         if {"case", "kernel"} <= set(known) and found["kernel"].str.len().max() > _LONGEST:
             known.remove("kernel")  # its short name tells
         return markdown(found[known]) + "\n"
-    return frames.csv_text(found)
+    return frames.to_csv(found)
 
 
 def add_bytes_options(parser: argparse.ArgumentParser) -> None:
@@ -311,12 +313,12 @@ def add_bytes_options(parser: argparse.ArgumentParser) -> None:
 
 def apply(found: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
     """The rows with what the options state; ValueError for what cannot be."""
-    from bwprof.importers.timeline import with_bytes, with_peak
+    from bwprof.importers.timeline import add_bytes, add_peak
 
     if options.bytes is not None:
-        found = with_bytes(found, _bytes(options.bytes))
+        found = add_bytes(found, _bytes(options.bytes))
     peak = positive(options.peak, "--peak", "a bandwidth in GB/s")
-    return found if peak is None else with_peak(found, peak)
+    return found if peak is None else add_peak(found, peak)
 
 
 def _bytes(given: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -370,7 +372,7 @@ def _main(given: list[str]) -> int:
         return _columns(given[1:])
     if given[0] in READERS:
         return read(given[0], given[1:], f"{_PROGRAM} {given[0]}")
-    sys.stderr.write(f"bwprof: error: {unknown('profiler', given[0], [*READERS, COLUMNS])}\n")
+    sys.stderr.write(f"bwprof: error: {describe_unknown('profiler', given[0], [*READERS, COLUMNS])}\n")
     return USAGE
 
 
@@ -415,7 +417,7 @@ def _read(reader: ProfilerReader, name: str) -> pd.DataFrame:
     """The rows of a file of that profiler, or of one that bwprof wrote of it; of another's the sentence names its
     command.
     """
-    kind = detect.kind_of(name)
+    kind = detect.detect_kind(name)
     if kind == detect.SAVED:
         return detect.load(name)
     try:

@@ -21,17 +21,17 @@ from bwprof.cli.output import choose_targets
 from bwprof.cli.render import print_step
 from bwprof.llm import architecture, model_step
 from bwprof.llm import executor as llm_executor
-from bwprof.llm.workload import LAYER, Question
+from bwprof.llm.workload import LAYER, ModelRequest
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.metadata import still_to_do
+from bwprof.runs.metadata import find_remaining
 from bwprof.runs.plan import Plan
-from bwprof.text.formatting import path_text
+from bwprof.text.formatting import format_path
 from bwprof.text.parsing import parse_count, parse_names, quote_text
-from bwprof.text.terminal import console, print_table
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,13 +128,15 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     if parsed.resume is not None:
         return runner.resume(parsed, given, interrupts, wanted, _asks(parsed), _go_on)
     if parsed.model is None:
-        raise ValueError(f"MODEL is missing: a config.json, a .gguf file, or one of {', '.join(architecture.names())}")
+        raise ValueError(
+            f"MODEL is missing: a config.json, a .gguf file, or one of {', '.join(architecture.list_models())}"
+        )
     with interrupts.at_once():  # a file may be a pipe
         asked = _read_question(parsed)
         read = Path(parsed.model) / "config.json" if Path(parsed.model).is_dir() else Path(parsed.model)
         if read.is_file():
             parsed.suite = str(read)  # which no output may replace
-        elsewhere = model_step.predicted_on(
+        elsewhere = model_step.choose_targets(
             parsed.device, "auto" if wanted.roofs is None else wanted.roofs, predict=parsed.predict
         )
         if elsewhere is not None:
@@ -142,20 +144,20 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
             return _predict(parsed, asked, elsewhere)
         if parsed.efficiency is not None:
             raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
-        choice = hardware.choose(parsed.backend, parsed.device)
+        choice = hardware.choose_device(parsed.backend, parsed.device)
     if choice.warning:
         _log.warning("%s", choice.warning)
-    plan = llm_executor.plan_of(llm_executor.pieces_of(asked), max_seconds=most)
+    plan = llm_executor.make_plan(llm_executor.list_pieces(asked), max_seconds=most)
     if parsed.dry_run:
         shapes = {(spec.operation, spec.precision, *spec.params.values()): spec for spec in reversed(plan.specs)}
         print_plan(sys.stdout, replace(plan, specs=tuple(reversed(shapes.values()))), choice)
         return OK
-    job = _job(asked, plan, llm_executor.items_of(asked, choice.backend))
+    job = _job(asked, plan, llm_executor.list_all_pieces(asked, choice.backend))
     return runner.run(parsed, given, interrupts, job, choice, wanted, {"model": asked.to_dict()})
 
 
-def _read_question(parsed: argparse.Namespace) -> Question:
-    return model_step.ask(
+def _read_question(parsed: argparse.Namespace) -> ModelRequest:
+    return model_step.make_request(
         parsed.model,
         batches=options.numbers("1" if parsed.batch is None else parsed.batch, "--batch"),
         contexts=options.numbers("4Ki" if parsed.context is None else parsed.context, "--context"),
@@ -197,21 +199,21 @@ def _measuring(parsed: argparse.Namespace, *, roofs_are_used: bool) -> dict[str,
 def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, runner.Job]:
     """The rows of a model's run that stay, and what is left to do."""
     if data.get("model") is None:
-        raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {path_text(folder)}")
+        raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {format_path(folder)}")
     plan = runner.earlier_plan(folder, data)
     try:
-        asked = Question.from_dict(data["model"])
+        asked = ModelRequest.from_dict(data["model"])
     except ValueError as error:
         raise ValueError(f"{folder} cannot be resumed: {error}") from None
-    if plan.specs != llm_executor.plan_of(llm_executor.pieces_of(asked)).specs:
+    if plan.specs != llm_executor.make_plan(llm_executor.list_pieces(asked)).specs:
         raise ValueError(f"{folder} cannot be resumed: a step of the model launches other operations in this bwprof")
-    kept, _, strangers = still_to_do(plan.specs, rows)
+    kept, _, strangers = find_remaining(plan.specs, rows)
     layers = [place for place in kept if rows[place]["role"] == LAYER]
     kept = [place for place in kept if place not in layers or rows[place]["status"] == "ok"]
-    there = Counter(llm_executor.key_of(rows[place]) for place in kept)
+    there = Counter(llm_executor.piece_key(rows[place]) for place in kept)
     missing: list[llm_executor.AnyPiece] = []
-    for piece in llm_executor.items_of(asked, data["backend"]):
-        key = llm_executor.key_of(piece.labels)
+    for piece in llm_executor.list_all_pieces(asked, data["backend"]):
+        key = llm_executor.piece_key(piece.labels)
         if there[key]:
             there[key] -= 1
         else:
@@ -220,14 +222,14 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple
 
 
 def _job(
-    asked: Question, plan: Plan, items: Sequence[llm_executor.AnyPiece], earlier: Sequence[RowDict] = ()
+    asked: ModelRequest, plan: Plan, items: Sequence[llm_executor.AnyPiece], earlier: Sequence[RowDict] = ()
 ) -> runner.Job:
     """What is left to do of a model's run that has the `earlier` rows."""
     from bwprof.llm import executor as llm_executor
     from bwprof.llm.executor import fill_predictions
 
     def executor(inner: ChildExecutor) -> llm_executor.PiecesExecutor:
-        return llm_executor.PiecesExecutor(asked, inner, llm_executor.filled, earlier)
+        return llm_executor.PiecesExecutor(asked, inner, llm_executor.predict_row, earlier)
 
     return runner.Job(plan, items, "model", executor, _show, fill_predictions)
 
@@ -239,7 +241,7 @@ def _show(store: Store, _folder: Path | None, screen: Console) -> None:
     print_step(results_frame.from_rows(store.rows, store.run), screen)
 
 
-def _predict(parsed: argparse.Namespace, asked: Question, devices: Sequence[str | Roofs]) -> int:
+def _predict(parsed: argparse.Namespace, asked: ModelRequest, devices: Sequence[str | Roofs]) -> int:
     """A prediction: its tables, and its rows where they were asked for."""
     from bwprof.llm import executor as llm_executor
 
@@ -250,11 +252,11 @@ def _predict(parsed: argparse.Namespace, asked: Question, devices: Sequence[str 
             raise ValueError(f"--output {quote_text(parsed.output)}: {said}")
         setattr(parsed, kind, parsed.output)
     targets = choose_targets(parsed, parsed.suite, parsed.roofs, parsed.efficiency)
-    frame = llm_executor.predicted(asked, devices, efficiency_of(parsed.efficiency))
+    frame = llm_executor.predict_steps(asked, devices, efficiency_of(parsed.efficiency))
     write(frame, targets, quiet=True)
     to_stdout = "-" in targets.values()
     if not parsed.quiet:
-        print_step(frame, console(sys.stderr if to_stdout else sys.stdout))
+        print_step(frame, make_console(sys.stderr if to_stdout else sys.stdout))
     return OK
 
 
@@ -263,10 +265,10 @@ def _print_models() -> None:
 
     numbers = ["billion weights", "layers", "hidden", "heads", "KV heads", "experts", "window"]
     rows = []
-    for name in architecture.names():
-        model = architecture.named(name)
+    for name in architecture.list_models():
+        model = architecture.find_model(name)
         sizes = [model.layers, model.hidden, model.num_heads, model.num_kv_heads]
         rare = [f"{model.experts_per_token} of {model.experts}" if model.experts else "-", str(model.window or "-")]
         rows.append((name, f"{model.parameters / 1e9:.3g}", *map(str, sizes), *rare))
-    print_table(console(sys.stdout), ["model", *numbers], rows, numbers=numbers)
-    sys.stdout.write(f"config.json of: {', '.join(checkpoints.families())}\n")
+    print_table(make_console(sys.stdout), ["model", *numbers], rows, numbers=numbers)
+    sys.stdout.write(f"config.json of: {', '.join(checkpoints.list_families())}\n")

@@ -19,9 +19,9 @@ from bwprof.cli.guard import INCOMPLETE, OK, USAGE, coded
 from bwprof.cli.options import Parser, run
 from bwprof.cli.output import choose_targets, write_each
 from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
-from bwprof.text.formatting import as_markdown, bytes_text, plural, short
-from bwprof.text.parsing import parse_count, parse_seconds, quote_text, unknown
-from bwprof.text.terminal import console, print_table
+from bwprof.text.formatting import escape_markdown, format_bytes, format_short, plural
+from bwprof.text.parsing import describe_unknown, parse_count, parse_seconds, quote_text
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,9 +145,9 @@ def _cut(name: str, most: int = 2 * _NAME) -> str:
 
 def _whole(found: pd.DataFrame) -> str:
     """The time of all that were compared."""
-    from bwprof.importers.ncu.compare import timed
+    from bwprof.importers.ncu.compare import sum_times
 
-    base, new, pairs = timed(found)
+    base, new, pairs = sum_times(found)
     if not (base > 0 and new > 0):
         return ""
     told = f"{_us(base)} us before, {_us(new)} us after: {_change_of_time(base, new)}"
@@ -155,7 +155,7 @@ def _whole(found: pd.DataFrame) -> str:
 
 
 def _us(time_ms: float) -> str:
-    return short(1e3 * time_ms, ".5g")
+    return format_short(1e3 * time_ms, ".5g")
 
 
 def _change_of_time(base: float, new: float) -> str:
@@ -192,8 +192,8 @@ def _value(line: dict[str, Any], side: str) -> str:
     if line["figure"] == "time_ms":
         return _us(value)
     if line["unit"] == "B":
-        return bytes_text(value)
-    return short(value, ".1f" if line["unit"] in ("%", "GB/s") else ".6g")
+        return format_bytes(value)
+    return format_short(value, ".1f" if line["unit"] in ("%", "GB/s") else ".6g")
 
 
 def _change(line: dict[str, Any]) -> str:
@@ -202,7 +202,7 @@ def _change(line: dict[str, Any]) -> str:
     if math.isnan(difference):
         return "-"
     if line["unit"] != "%" and not math.isnan(ratio) and ratio >= 2:
-        return f"{short(ratio, '.3g')} x"
+        return f"{format_short(ratio, '.3g')} x"
     by, unit = (difference, "points") if line["unit"] == "%" else (100 * (ratio - 1), "%")
     if difference == 0 or abs(by) < 0.05:
         return "="
@@ -212,7 +212,7 @@ def _change(line: dict[str, Any]) -> str:
 def _show(found: pd.DataFrame, *, everything: bool) -> None:
     from bwprof.importers.ncu.compare import ALONE
 
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     pairs = list(_pairs(found))
     if whole := _whole(found):
         screen.print(wrapped(whole, screen))
@@ -255,7 +255,7 @@ def _as_text(found: pd.DataFrame, kind: str, *, everything: bool) -> str:
     from bwprof.importers import frames
 
     if kind == "csv":
-        return frames.csv_text(found)
+        return frames.to_csv(found)
     if kind == "md":
         return _markdown(found, everything=everything)
     rows = json.loads(found.to_json(orient="records"))
@@ -268,13 +268,16 @@ def _markdown(found: pd.DataFrame, *, everything: bool) -> str:
     from bwprof.analysis.answer import markdown
     from bwprof.importers.ncu.compare import ALONE
 
-    parts = [f"# {as_markdown(found.attrs['base'])} and {as_markdown(found.attrs['new'])}"]
+    parts = [f"# {escape_markdown(found.attrs['base'])} and {escape_markdown(found.attrs['new'])}"]
     parts += [whole] if (whole := _whole(found)) else []
     for name, lines in _pairs(found):
         cells = _figures(lines, everything=everything)
-        parts += [f"## {as_markdown(name)}", markdown(pd.DataFrame(cells, columns=["Figure", "Base", "New", "Change"]))]
+        parts += [
+            f"## {escape_markdown(name)}",
+            markdown(pd.DataFrame(cells, columns=["Figure", "Base", "New", "Change"])),
+        ]
     notes = [*_alone(found), *found.attrs["notes"], ALONE]
-    return "\n\n".join([*parts, "\n".join(f"* {as_markdown(note)}" for note in notes)]) + "\n"
+    return "\n\n".join([*parts, "\n".join(f"* {escape_markdown(note)}" for note in notes)]) + "\n"
 
 
 _USAGE = """\
@@ -317,7 +320,7 @@ def _refuse(name: str) -> int:
         raise ValueError(
             f"{quote_text(name)} is no command: bwprof ncu show FILE, or bwprof diagnose FILE, reads a file"
         )
-    raise ValueError(unknown("command", name, _COMMANDS, see="bwprof ncu --help"))
+    raise ValueError(describe_unknown("command", name, _COMMANDS, see="bwprof ncu --help"))
 
 
 def _capture(given: Sequence[str]) -> int:

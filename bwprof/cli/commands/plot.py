@@ -15,8 +15,8 @@ from bwprof.cli.options import MixedParser, Parser, add_only, run
 from bwprof.cli.output import check_picture
 from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.reader import load
-from bwprof.text.formatting import path_text
-from bwprof.text.parsing import nearest, parse_names, quote_text, unknown
+from bwprof.text.formatting import format_path
+from bwprof.text.parsing import describe_unknown, nearest_name, parse_names, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,13 +119,13 @@ def _draw(options: argparse.Namespace) -> int:
             from bwprof.plot import bars
 
             for target in targets:
-                bars.write(means(data)[0], target, dpi=dpi)
+                bars.save_panels(means(data)[0], target, dpi=dpi)
         else:
             chosen.picture(data, **given).write(targets, dpi=dpi, dark=options.dark)
         if kind == COMPARISON:
             sys.stdout.write(summary(*means(data)))
     for target in targets:
-        sys.stderr.write(f"bwprof: the picture is {path_text(target)}\n")
+        sys.stderr.write(f"bwprof: the picture is {format_path(target)}\n")
     return OK
 
 
@@ -139,9 +139,9 @@ def _kind_and_files(options: argparse.Namespace) -> tuple[str | None, list[str]]
     files = [*given, *([options.input] if options.input is not None else [])]
     first = files[0] if files else ""
     if kind is None and first and not Path(first).exists() and not Path(first).suffix:
-        near = nearest(first, kinds, likeness=0.6)
+        near = nearest_name(first, kinds, likeness=0.6)
         if near is not None:
-            raise ValueError(unknown("kind of picture", first, kinds))
+            raise ValueError(describe_unknown("kind of picture", first, kinds))
     if not files and kind not in ("ridge", "trend", "roofs"):
         raise ValueError("the following arguments are required: RUN|FILE (bwprof plot --help)")
     return kind, files
@@ -232,7 +232,7 @@ def _loaded(name: str) -> pd.DataFrame:
     except ValueError:
         from bwprof.results import reader
 
-        if reader.is_one(name):
+        if reader.is_ablation(name):
             raise ValueError(
                 f"{quote_text(name)} is a ladder: bwprof plot ablation {quote_text(name)} draws it"
             ) from None
@@ -243,8 +243,8 @@ def _stored_roofs() -> Any:
     from bwprof import hardware
     from bwprof.roofs import store
 
-    with hardware.opened_chosen(None, None) as (choice, device):
-        found = store.load(store.identity(choice.backend, hardware.facts(device)))
+    with hardware.borrow_current(None, None) as (choice, device):
+        found = store.load(store.identity(choice.backend, hardware.device_facts(device)))
     if found is None:
         raise ValueError(f"no roofs are stored for {choice.name}: bwprof sweep measures them, or name a RUN|FILE")
     return found
@@ -254,7 +254,7 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> in
     """A file for each kind that fits, and a word on those that do not."""
     from bwprof import plot
 
-    found = list(plot.fitting(_frame(files, options.only)))
+    found = list(plot.draw_kinds(_frame(files, options.only)))
     endings = _made(options)
     named = {
         name: [Path(options.output_dir, f"{_NAMES.get(name, name)}.{ending}") for ending in endings]
@@ -267,7 +267,7 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> in
             sys.stderr.write(f"bwprof: no {name}: {picture}\n")
             continue
         picture.write(named[name], dpi=dpi, dark=options.dark)
-        sys.stdout.writelines(f"{path_text(target)}\n" for target in named[name])
+        sys.stdout.writelines(f"{format_path(target)}\n" for target in named[name])
     return OK
 
 
@@ -280,15 +280,15 @@ def _draw_other(
             raise ValueError(f"ablation draws one ladder, and there are {len(files)} files: name one")
         from bwprof.plot import ablations
 
-        ablations.picture(files[0]).write(targets, dpi=dpi, dark=options.dark)
+        ablations.build_ablation(files[0]).write(targets, dpi=dpi, dark=options.dark)
         return
     if kind == "compare":
         if len(files) != 2:
             raise ValueError(f"compare needs BASE and NEW, and there are {len(files)}: bwprof plot compare BASE NEW")
         from bwprof import compare
-        from bwprof.plot.regressions import picture
+        from bwprof.plot.regressions import build_ratios
 
-        picture(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
+        build_ratios(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
         return
     from bwprof.plot.regressions import write_trend
     from bwprof.records.history.query import history
@@ -305,7 +305,7 @@ def means(data: pd.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str, di
 
     every = frame.to_rows(data)
     rows = [row for row in every if row["status"] == "ok" and row["bandwidth_gb_s"] is not None]
-    groups = pairs.groups(rows, every)
+    groups = pairs.group_precisions(rows, every)
     return _means(groups, "bandwidth_gb_s"), _means(groups, "time_ms")
 
 
@@ -314,7 +314,7 @@ def _means(groups: Sequence[PrecisionGroup], column: str) -> dict[str, dict[str,
     found: dict[str, dict[str, list[float]]] = {}
     from bwprof.results import pairs
 
-    for name, group in zip(pairs.labels(groups), groups, strict=True):
+    for name, group in zip(pairs.label_groups(groups), groups, strict=True):
         for precision, row in group.rows.items():
             if row[column] is not None:
                 found.setdefault(name, {}).setdefault(precision, []).append(row[column])

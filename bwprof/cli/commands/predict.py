@@ -39,9 +39,9 @@ from bwprof.cli.output import check_free, choose_targets
 from bwprof.roofs import store
 from bwprof.roofs.model import Roofs
 from bwprof.runs import plan
-from bwprof.text.formatting import figure_text, path_text, seconds_text, short
-from bwprof.text.parsing import unknown
-from bwprof.text.terminal import PLAIN_WIDTH, console, print_table
+from bwprof.text.formatting import format_figure, format_path, format_seconds, format_short
+from bwprof.text.parsing import describe_unknown
+from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +120,7 @@ def _cases(options: argparse.Namespace) -> list[PredictedCase]:
     if options.suite == "":
         raise ValueError("--suite is '': a name is needed")
     backend = next(name for name in registry.backend_names() if not _core.backend_facts(name)["runs_on_host"])
-    specs = plan.make(sweeps.request(given), backend).specs
+    specs = plan.make_plan(sweeps.request(given), backend).specs
     cases: list[PredictedCase] = []
     left: dict[str, None] = {}
     for spec in specs:
@@ -144,7 +144,7 @@ _COLUMNS = ("device", "reason", "operation", "precision")
 
 
 def _print(found: pd.DataFrame) -> None:
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     width = min(screen.width, PLAIN_WIDTH)
     learnt = bool(found["time_ms_lo"].notna().any())
     words = ["case", "precision", *(["device"] if found["device"].nunique() > 1 else [])]
@@ -153,10 +153,10 @@ def _print(found: pd.DataFrame) -> None:
     least = is_lower_bound(found)
     for row, bound in zip(found.to_dict(orient="records"), least, strict=True):
         cells = {
-            "time": seconds_text(row["time_ms"] / 1e3),
-            "between": f"{seconds_text(row['time_ms_lo'] / 1e3)} - {seconds_text(row['time_ms_hi'] / 1e3)}",
-            "GB/s": figure_text(row["bandwidth_gb_s"], whole_from=1000),
-            "% limit": f"{short(row['pct_limit'], '.0f')}",
+            "time": format_seconds(row["time_ms"] / 1e3),
+            "between": f"{format_seconds(row['time_ms_lo'] / 1e3)} - {format_seconds(row['time_ms_hi'] / 1e3)}",
+            "GB/s": format_figure(row["bandwidth_gb_s"], whole_from=1000),
+            "% limit": f"{format_short(row['pct_limit'], '.0f')}",
         }
         limiter = row["limiter"] if isinstance(row["limiter"], str) else "-"
         if bound:
@@ -179,7 +179,7 @@ def _print(found: pd.DataFrame) -> None:
 def _print_devices() -> int:
     from bwprof.analysis.prediction.catalogue import catalogue
 
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     rows = catalogue()
     rates = ["fp32", "tf32", "fp16", "fp8_e4m3"]
     heads = ["id", "year", "GB/s", *rates, "GB", "L2 MiB", "units"]
@@ -225,7 +225,7 @@ def main_roofs(arguments: Sequence[str] | None = None) -> int:
 
 def _run_roofs(options: argparse.Namespace) -> int:
     if options.action not in _ACTIONS:
-        raise ValueError(unknown("action", options.action, _ACTIONS))
+        raise ValueError(describe_unknown("action", options.action, _ACTIONS))
     if options.action == "list" and options.file is not None:
         raise ValueError(f"list takes no file: '{options.file}' is one too many")
     if options.force and options.action != "export":
@@ -239,26 +239,26 @@ def _run_roofs(options: argparse.Namespace) -> int:
 
 def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
     """What stored roofs of the chosen device are known by, and the device's name."""
-    with hardware.opened_chosen(options.backend, options.device) as (choice, device):
-        return store.identity(choice.backend, hardware.facts(device)), choice.name
+    with hardware.borrow_current(options.backend, options.device) as (choice, device):
+        return store.identity(choice.backend, hardware.device_facts(device)), choice.name
 
 
 def _list(options: argparse.Namespace) -> int:
-    backend, index = hardware.parse(options.device, options.backend)
+    backend, index = hardware.parse_device(options.device, options.backend)
     if backend is not None or index is not None:
-        hardware.choose(options.backend, options.device)  # which says why there is none
+        hardware.choose_device(options.backend, options.device)  # which says why there is none
     rows = []
     for found in hardware.devices():
         where = f"{found['backend']}:{found['index']}"
         if backend not in (None, found["backend"]) or index not in (None, found["index"]):
             continue
-        with hardware.opened_chosen(None, where) as (choice, device):
-            roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
+        with hardware.borrow_current(None, where) as (choice, device):
+            roofs = store.load(store.identity(choice.backend, hardware.device_facts(device)))
         if roofs is None:
             rows.append((where, found["name"], "none stored: a sweep measures them", "", ""))
         else:
             rows.append((where, found["name"], roofs.measured, _largest(roofs), roofs.source))
-    print_table(console(sys.stdout), _HEADINGS, rows, numbers=["largest read GB/s"])
+    print_table(make_console(sys.stdout), _HEADINGS, rows, numbers=["largest read GB/s"])
     return 0
 
 
@@ -276,7 +276,7 @@ def _export(options: argparse.Namespace, target: Path) -> int:
     if roofs is None:
         raise ValueError(f"no roofs are stored for {name}: bwprof sweep measures them")
     store.export(roofs, target)
-    sys.stderr.write(f"bwprof: the roofs of {name} are in {path_text(target)}\n")
+    sys.stderr.write(f"bwprof: the roofs of {name} are in {format_path(target)}\n")
     return 0
 
 
@@ -294,5 +294,5 @@ def _import(options: argparse.Namespace, source: Path) -> int:
     stored = store.save(identity, roofs)
     if stored is None:
         raise ValueError(f"the roofs of {source} could not be stored")
-    sys.stderr.write(f"bwprof: the roofs of {name} are in {path_text(stored)}\n")
+    sys.stderr.write(f"bwprof: the roofs of {name} are in {format_path(stored)}\n")
     return 0

@@ -13,8 +13,8 @@ from bwprof.cli.guard import GATE_FAILED, OK
 from bwprof.cli.inputs import add_results, loaded
 from bwprof.cli.options import Parser, run
 from bwprof.cli.render import print_step, print_tables
-from bwprof.text.formatting import path_text, plural
-from bwprof.text.terminal import console, print_table
+from bwprof.text.formatting import format_path, plural
+from bwprof.text.terminal import make_console, print_table
 
 _DESCRIPTION = """\
 Print the summary of results, as bwprof sweep and bwprof model do when they end. With -o write a report instead: a page
@@ -72,7 +72,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _print_report(options: argparse.Namespace) -> int:
     (name,) = options.results
-    found, screen = loaded(name, options.only), console(sys.stdout)
+    found, screen = loaded(name, options.only), make_console(sys.stdout)
     if options.checklist:
         from bwprof.analysis.checks import checklist
 
@@ -105,10 +105,10 @@ def _write(options: argparse.Namespace) -> int:
     except FileExistsError as error:
         raise ValueError(str(error).replace("force=True, --force in a shell", "--force")) from None
     beside = f", with {plural(len(found.pictures), 'picture')} beside it" if found.pictures else ""
-    sys.stderr.write(f"bwprof: the report is {path_text(found.path)}{beside}\n")
+    sys.stderr.write(f"bwprof: the report is {format_path(found.path)}{beside}\n")
     if found.goals:
         rows = [(goal.name, goal.said, goal.figure, goal.result) for goal in found.goals]
-        print_table(console(sys.stdout), ["goal", "wanted", "found", "result"], rows)
+        print_table(make_console(sys.stdout), ["goal", "wanted", "found", "result"], rows)
     return OK if found.passed else GATE_FAILED
 
 
@@ -128,5 +128,5 @@ def _print_rows(options: argparse.Namespace) -> int:
 
     view = VIEWS[0] if options.view is None else options.view
     check_view(view)
-    print_view(loaded(options.results, options.only), console(sys.stdout), which=view, columns=options.columns)
+    print_view(loaded(options.results, options.only), make_console(sys.stdout), which=view, columns=options.columns)
     return OK

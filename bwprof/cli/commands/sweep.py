@@ -18,13 +18,13 @@ from bwprof.measuring.operation import Spec
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import plan as runs_plan
 from bwprof.runs import suites
-from bwprof.runs.estimate import case_seconds, launch_seconds, run_seconds, whole_seconds
+from bwprof.runs.estimate import estimate_case, estimate_cases, estimate_launch, estimate_run
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.plan import Plan
-from bwprof.runs.progress import between
-from bwprof.text.formatting import bytes_text, plural, seconds_text
-from bwprof.text.parsing import and_text, to_ascii
-from bwprof.text.terminal import console, print_table
+from bwprof.runs.progress import format_time_range
+from bwprof.text.formatting import format_bytes, format_seconds, plural
+from bwprof.text.parsing import escape_controls, join_words
+from bwprof.text.terminal import make_console, print_table
 
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
 
@@ -48,13 +48,13 @@ def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
                 kinds = ", ".join(variant["precisions"])
                 stream.write(f"  {backend} variant {variant['name']} ({kinds}): {variant['text']}\n")
                 if verbose:
-                    stream.write(f"    {kernels.variant_line(variant)}\n")
+                    stream.write(f"    {kernels.format_variant(variant)}\n")
                 where = (operation["name"], backend, variant["name"])
                 for row in known:
                     if (row["operation"], row["backend"], row["variant"]) == where:
-                        stream.write(f"    {kernels.line(row)}\n")
+                        stream.write(f"    {kernels.format_kernel(row)}\n")
         stream.write("\n")
-    for name in suites.built_in():
+    for name in suites.list_suites():
         stream.write(f"suite {name}: {suites.load(name).text}\n")
 
 
@@ -62,29 +62,29 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
     """The cases with their work, the memory they need, and an estimate of the time, roofs and second tries included."""
     widths: list[int] = []
     with _core.Device(choice.backend, choice.index) as device:
-        facts = hardware.facts(device)
+        facts = hardware.device_facts(device)
         for start in range(0, len(plan.specs), _LINES):
             specs = plan.specs[start : start + _LINES]
             lines = [_estimated(device, facts, spec, plan, choice.backend) for spec in specs]
             if len(plan.specs) <= _LINES:
-                print_table(console(stream), _HEADING, lines, numbers=_NUMBERS)
+                print_table(make_console(stream), _HEADING, lines, numbers=_NUMBERS)
             else:
                 widths = _print_lines(stream, lines, widths)
-    cases = run_seconds(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
+    cases = estimate_cases(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
     caches = [spec.cache for spec in plan.specs]
     wanted = RoofRequest("cold" in caches, "hot" in caches, recalibrate) if roofs and cases[1] else None
-    least, most = whole_seconds(cases, facts, choice.backend, wanted)
+    least, most = estimate_run(cases, facts, choice.backend, wanted)
     also = ["roofs"] * (wanted is not None) + ["second tries"] * _core.backend_facts(choice.backend)["runs_on_host"]
     stream.write(
         f"{plural(len(plan.specs), 'case')} on {choice.backend}:{choice.index} {choice.name}, "
-        f"about {seconds_text((least + most) / 2)} ({between(least, most)}){', with ' * bool(also)}{and_text(also)} "
+        f"about {format_seconds((least + most) / 2)} ({format_time_range(least, most)}){', with ' * bool(also)}{join_words(also)} "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
 
 
 def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> list[int]:
     """A part of a long plan, whose first lines must not wait for its last; returns the columns' widths."""
-    safe = [[to_ascii(cell) for cell in cells] for cells in lines]
+    safe = [[escape_controls(cell) for cell in cells] for cells in lines]
     if not widths:
         widths = [max(map(len, column)) for column in zip(_HEADING, *safe, strict=True)]
         safe.insert(0, _HEADING)
@@ -98,13 +98,13 @@ def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> l
 
 
 def _work(cost: Mapping[str, int]) -> list[str]:
-    return [bytes_text(cost["bytes_read"]), bytes_text(cost["bytes_written"]), f"{cost['flops']:.3g}"]
+    return [format_bytes(cost["bytes_read"]), format_bytes(cost["bytes_written"]), f"{cost['flops']:.3g}"]
 
 
 def _predicted(name: list[str], facts: dict[str, Any], spec: Spec, backend: str) -> list[str]:
     """The line of a case that no kernel runs: what it must move, and how long that takes at the device's best."""
     cost = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None)
-    launch = seconds_text(launch_seconds(cost, spec.precision, facts, backend))
+    launch = format_seconds(estimate_launch(cost, spec.precision, facts, backend))
     return [*name, "-", *_work(cost), "-", launch, "-", "predicted: no kernel takes this precision"]
 
 
@@ -119,16 +119,16 @@ def _estimated(device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Pl
         if registry.is_predicted(spec.operation, spec.precision, backend):
             return _predicted(name, facts, spec, backend)
         return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"]
-    launch = launch_seconds(cost, spec.precision, facts, backend)
-    seconds = case_seconds(launch, need["needed"], facts, backend)
+    launch = estimate_launch(cost, spec.precision, facts, backend)
+    seconds = estimate_case(launch, need["needed"], facts, backend)
     if plan.target_seconds is not None:
         seconds = min(seconds, plan.target_seconds / len(plan.specs))
     work = _work(cost)
-    times = [seconds_text(launch), seconds_text(seconds)]
+    times = [format_seconds(launch), format_seconds(seconds)]
     if not need["fits"]:
-        note = f"skipped: only {bytes_text(need['free'])} free"
-        return [*name, variant, *work, bytes_text(need["needed"]), "-", "-", note]
-    return [*name, variant, *work, bytes_text(need["needed"]), *times, ""]
+        note = f"skipped: only {format_bytes(need['free'])} free"
+        return [*name, variant, *work, format_bytes(need["needed"]), "-", "-", note]
+    return [*name, variant, *work, format_bytes(need["needed"]), *times, ""]
 
 
 _log = logging.getLogger("bwprof.sweep")
@@ -162,8 +162,8 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         return command.resume(parsed, given, interrupts, wanted, clash, command.go_on_with_cases)
     with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
         request = options.request(parsed)
-        made = runs_plan.for_each(
-            request, hardware.choose_several(request.backend, request.device), runs=not parsed.dry_run
+        made = runs_plan.make_plans(
+            request, hardware.choose_devices(request.backend, request.device), runs=not parsed.dry_run
         )
     if parsed.dry_run:
         _say_unused(parsed, "--dry-run")
