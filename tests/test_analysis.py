@@ -122,8 +122,8 @@ def test_more_than_the_peak_is_impossible() -> None:
 
 def test_rows_without_bytes_are_told_what_they_lack() -> None:
     row = {"case": "mine", "time_ms": 1.0, "status": "ok"}
-    plain = Answer(pd.DataFrame([{**row, "bytes_read": None, "bytes_written": None}])).limiting()
-    known = Answer(pd.DataFrame([{**row, "bytes_read": GB, "bytes_written": 0}])).limiting()
+    plain = Answer(pd.DataFrame([{**row, "bytes_read": None, "bytes_written": None}])).limiter_line()
+    known = Answer(pd.DataFrame([{**row, "bytes_read": GB, "bytes_written": 0}])).limiter_line()
     assert ("bytes_read=" in plain, "--no-roofs" in plain) == (True, False)
     assert ("bytes_read=" in known, "--no-roofs" in known) == (False, True)
 

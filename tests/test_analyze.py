@@ -45,8 +45,7 @@ def test_the_answer_first(run: Path, capsys: pytest.CaptureFixture[str]) -> None
     lines = out.splitlines()
     said = " ".join(out.partition("\n\n")[0].split())
     assert said.startswith(
-        "Of 4 measurements, 3 are limited by memory and 1 by its own kernel (below half of what the device allows); "
-        "3 already run at 90 % or more of what the device allows. "
+        "Limits of 4 measurements: memory 3, own kernel 1 (below half of the roof). At 90 % or more of the roof: 3. "
         # 10 kB and 5 kB at these rates take 42.4 ns, of which the slow one takes 16.7 and loses 70 %.
         "Up to 12.4 ns of 42.4 ns could be won by kernels as fast as the device allows; the most in slow fp16 (more"
     )
@@ -72,8 +71,8 @@ def test_what_is_predicted_is_no_bottleneck_beside_measured_rows() -> None:
     found = Answer(frame.from_rows([copies[0], {**product, "weights": "fp16"}, *copies[1:], *guessed]))
     assert found.utilization()["Kernel"].tolist() == ["cache fp16", "product fp16"]
     assert sorted(finding.label for finding in found.findings) == ["cache fp16", "product fp16"]
-    assert "Of 2 measurements" in found.lines()[0]
-    assert found.lines()[-1].endswith("; 4 rows of predicted times, or of another step's shapes, left out.")
+    assert "Limits of 2 measurements" in found.lines()[0]
+    assert found.lines()[-1].endswith("; left out: 4 rows of predicted times or repeated shapes.")
     assert Answer(frame.from_rows(guessed)).utilization()["Kernel"].tolist() == ["product fp8_e4m3", "product q4_0"]
 
 
@@ -123,7 +122,7 @@ def test_classic_columns_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
     path.write_text("\n".join([header, *lines, "a,BF16,,,,0,inf,1,1"]) + "\n")
     assert analyze(path, "--peak", "4814.3") == 0
     out = capsys.readouterr().out
-    assert out.startswith("What limits the 2 measurements is not known: ")
+    assert out.startswith("Limits of 2 measurements: not known: ")
     assert "a fp32 |1079 GB/s |     22.4 % |poor" in out
     assert "none that a roof tells of" in out
     assert "0.61x" in out
@@ -136,15 +135,15 @@ def test_a_peak_tells_what_limits_nine_columns(tmp_path: Path, capsys: pytest.Ca
     bwprof.save(frame.from_rows(named), path, classic=True)
     assert analyze(path, "--peak", "1000", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["summary"][0].startswith("Of 3 measurements, 1 is limited by memory; 1 already runs at 90 % or more")
-    assert "of 2 it is not known what limits them: below 60 % of the peak" in found["summary"][0]
+    assert found["summary"][0].startswith("Limits of 3 measurements: memory 1, not known 2 (below 60 % of the peak")
+    assert found["summary"][0].endswith("At 90 % or more of the roof: 1.")
     assert found["bottlenecks"][0]["Evidence"].startswith("95 % of the memory's peak; limiter memory")
     assert [line["Utilization"] for line in found["utilization"]] == ["95.0 %", "47.5 %", "40.0 %"]
 
 
 def test_the_table_of_utilization_comes_last(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for form, titles in (
-        ([], ["Of 4 measurements", "\nBottlenecks", "\nStrengths", "\nFP32 and FP16", "\nUtilization"]),
+        ([], ["Limits of 4 measurements", "\nBottlenecks", "\nStrengths", "\nFP32 and FP16", "\nUtilization"]),
         (["--md"], ["# What", "## Bottlenecks", "## Strengths", "## FP32 and FP16", "About 1x", "## Utilization"]),
     ):
         assert analyze(bwprof.save(bwprof.load(run).assign(peak_gb_s=1000.0), run), *form) == 0
@@ -212,16 +211,10 @@ def test_a_sweep_that_knows_nothing_says_nothing(some: list[dict[str, Any]]) -> 
 
 
 def test_an_answer_of_nothing() -> None:
-    assert Answer(pd.DataFrame()).lines() == ["There are no measurements: there is nothing to conclude."]
-    assert (
-        Answer(frame.from_rows(rows()[-1:]))
-        .lines()[0]
-        .startswith("None of 1 measurement gave a time (1 failed; most often: wr")
-    )
+    assert Answer(pd.DataFrame()).lines() == ["There are no measurements."]
+    assert Answer(frame.from_rows(rows()[-1:])).lines()[0].startswith("No time in 1 row (failed 1; most often: wr")
     failed = [row(name, "fp16", status="failed", reason="out of memory") | {"time_ms": None} for name in "abc"]
-    assert Answer(frame.from_rows(failed)).lines() == [
-        "None of 3 measurements gave a time (3 failed; most often: out of memory): there is nothing to conclude."
-    ]
+    assert Answer(frame.from_rows(failed)).lines() == ["No time in 3 rows (failed 3; most often: out of memory)."]
     assert Answer(pd.DataFrame()).to_dict(with_checklist=True)["bottlenecks"] == []
 
 
@@ -230,12 +223,11 @@ def test_what_it_would_buy() -> None:
     moved = {"bytes_read": sizes.bytes_read, "bytes_written": sizes.bytes_written}
     half = row("a", "fp16", gb_s=950.0, backend="cuda", **moved, **ROOFS)
     assert Answer(frame.from_rows([half])).lines() == [
-        "The measurement is limited by memory; it already runs at 90 % or more of what the device allows.",
+        "Limits of 1 measurement: memory 1. At 90 % or more of the roof: 1.",
         "Up to 106 ns of 2.12 us could be won by kernels as fast as the device allows; the most in a fp16 (at the "
         "memory roof), up to 106 ns of 2.12 us.",
-        "Storing numbers in fp8_e4m3 instead of fp16 would make the case 1.99 times as fast, if its kernels are as "
-        "efficient.",
-        "How sure: whether the results are right was not checked; it carries no warning.",
+        "fp8_e4m3 instead of fp16: 1.99 times as fast in 1 of 1 case (predicted, if its kernels are as efficient).",
+        "How sure: results verified: 0 of 1; rows with warnings: 0.",
     ]
 
 
@@ -245,30 +237,34 @@ def test_a_cpu_is_promised_only_what_it_has_kernels_for() -> None:
         row("a", name, gb_s=950.0, bytes_read=moved, bytes_written=0, **ROOFS)
         for name, moved in (("fp16", 10**6), ("fp32", 2 * 10**6))
     )
-    assert Answer(frame.from_rows([half])).buying() == ""
-    said = "Storing numbers in fp16 instead of fp32 makes the case 2.00 times as fast."
-    assert Answer(frame.from_rows([half, full])).buying() == said
+    assert Answer(frame.from_rows([half])).narrower_line() == ""
+    said = "fp16 instead of fp32: 2.00 times as fast in 1 of 1 case (measured)."
+    assert Answer(frame.from_rows([half, full])).narrower_line() == said
     twice = [one | {"case": name} for one in (half, full) for name in "ab"]
-    assert Answer(frame.from_rows(twice)).buying() == said.replace("the case", "all 2 cases")
+    assert Answer(frame.from_rows(twice)).narrower_line() == said.replace("1 of 1 case", "2 of 2 cases")
 
 
 @pytest.mark.parametrize(
     ("flags", "verified", "said"),
     [
-        (["", ""], [True, True], "both results were checked and are right; none carries a warning"),
-        (["noisy", "noisy;throttled"], [True, True], "; both carry a warning (noisy, throttled), and are less sure"),
-        (["noisy", ""], [True, None], "1 of 2 results was checked and is right, the other 1 was not checked; 1 of 2 "),
-        (["", ""], [None, None], "whether the results are right was not checked; none carries a warning"),
+        (["", ""], [True, True], "results verified: 2 of 2; rows with warnings: 0."),
+        (
+            ["noisy", "noisy;throttled"],
+            [True, True],
+            "results verified: 2 of 2; rows with warnings: 2 (noisy, throttled).",
+        ),
+        (["noisy", ""], [True, None], "results verified: 1 of 2; rows with warnings: 1 (noisy)."),
+        (["", ""], [None, None], "results verified: 0 of 2; rows with warnings: 0."),
     ],
 )
 def test_how_sure(flags: list[str], verified: list[bool | None], said: str) -> None:
     held = [row(f"c{n}", "fp16", gb_s=950.0, flags=flags[n], verified=verified[n], **ROOFS) for n in range(2)]
     assert said in Answer(frame.from_rows(held)).lines()[-1]
     guessed = Answer(frame.from_rows([one | {"status": "predicted"} for one in held])).lines()
-    assert guessed[-1] == "How sure: all of this is predicted, nothing was measured."
-    assert guessed[0].startswith("Both predictions are limited by memory; both would run at 90 %")
+    assert guessed[-1] == "How sure: all predicted, nothing measured."
+    assert guessed[0] == "Limits of 2 predictions: memory 2. At 90 % or more of the roof: 2."
     slow = [one | {"status": "predicted", "bandwidth_gb_s": 600.0, "time_ms": 1.5 * one["time_ms"]} for one in held]
-    assert "; none would run at 90 %" in Answer(frame.from_rows(slow)).lines()[0]
+    assert Answer(frame.from_rows(slow)).lines()[0].endswith("At 90 % or more of the roof: 0.")
 
 
 def test_what_is_predicted_is_no_strength() -> None:
@@ -285,15 +281,10 @@ def test_one_of_a_kind_is_told_as_one() -> None:
     failed = row("d", "fp16", status="failed") | {"time_ms": None}
     skipped = failed | {"case": "e", "status": "skipped"}
     said = Answer(frame.from_rows([near, near, open_, failed, skipped])).lines()
-    assert said[0].endswith("; of 1 it is not known what limits it.")
-    assert said[-1].endswith("; 1 more failed; 1 more was skipped.")
-    assert (
-        Answer(frame.from_rows([far]))
-        .lines()[0]
-        .endswith("; it does not run at 90 % or more of what the device allows.")
-    )
-    assert "; none runs at" in Answer(frame.from_rows([far, far])).lines()[0]
-    assert "; 1 already runs at" in Answer(frame.from_rows([near, far])).lines()[0]
+    assert said[0] == "Limits of 3 measurements: memory 2, not known 1. At 90 % or more of the roof: 2."
+    assert said[-1].endswith("; failed: 1; skipped: 1.")
+    for some, count in (([far], 0), ([far, far], 0), ([near, far], 1)):
+        assert Answer(frame.from_rows(some)).lines()[0].endswith(f"At 90 % or more of the roof: {count}.")
 
 
 def test_what_is_faster_than_its_roof_is_no_success() -> None:
@@ -303,11 +294,10 @@ def test_what_is_faster_than_its_roof_is_no_success() -> None:
     for flags in ("above_attainable", ""):
         answer = Answer(frame.from_rows([near, {**beyond, "flags": flags}]))
         assert answer.lines()[0].endswith(
-            "; 1 already runs at 90 % or more of what the device allows; 1 is faster than it allows, which cannot be: "
-            "check before use (above_attainable)."
+            "At 90 % or more of the roof: 1; above the roof, which is impossible (above_attainable): 1."
         )
         assert answer.utilization()["Status"].tolist() == ["excellent", "impossible"]
-        assert "none runs at" in Answer(frame.from_rows([{**beyond, "flags": flags}] * 2)).lines()[0]
+        assert "of the roof: 0; above the roof" in Answer(frame.from_rows([{**beyond, "flags": flags}] * 2)).lines()[0]
 
 
 def test_strengths_in_few_lines() -> None:

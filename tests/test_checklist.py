@@ -92,7 +92,7 @@ def test_built_for_the_device(facts: dict[str, Any], result: str) -> None:
 def test_unknown_says_what_measures_it(place: int, option: str) -> None:
     assert checklist({"time_ms": 1.0})["Figure"].tolist()[place] == option
     on_cpu = checklist({"time_ms": 1.0, "backend": "cpu"})["Figure"].tolist()
-    assert on_cpu[place] == "told of a GPU's kernels only"
+    assert on_cpu[place] == "measured on a GPU only"
 
 
 def test_low_occupancy_at_a_roof_passes() -> None:

@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.diagnosis.diagnose import answer as answer_of
 from bwprof.analysis.diagnosis.diagnose import diagnose_rows
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL
 from bwprof.cli import main
@@ -76,7 +75,7 @@ def test_the_answer_comes_first_then_evidence_then_next_steps(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     open_ones = bwprof.load_example("h200").query("operation == 'gemm' and precision == 'fp32'")
-    row = next(row for row in bwprof.rows(open_ones) if "more cannot be told yet" in answer_of(row)[0])
+    row = next(row for row in bwprof.rows(open_ones) if "more cannot be told yet" in diagnose_rows(row)[0].sentence)
     told = said(capsys, recorded, "--only", f"{row['case']},stream_copy", "--precision", "fp32")
     answer, _, rest = told.partition("\nEvidence\n")
     evidence, _, following = rest.partition("\nNext steps\n")

@@ -15,7 +15,7 @@ from planted import KERNELS, Draw, as_bwprof, as_profiled, counted, finite
 
 import bwprof
 from bwprof.analysis.checks import checklist
-from bwprof.analysis.diagnosis.diagnose import COLUMNS, HYPOTHESES, answer, diagnose_rows
+from bwprof.analysis.diagnosis.diagnose import COLUMNS, HYPOTHESES, diagnose_rows
 from bwprof.analysis.diagnosis.figures import RowFigures
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL, REFUTED, SUPPORTED, Band
 from bwprof.analysis.rules import find_rule
@@ -120,7 +120,7 @@ def test_a_copy_at_the_roof() -> None:
     refuted = ("latency_bound", "bank_conflicts", "low_occupancy", "compute_bound", "uncoalesced", "spills")
     assert {found[name] for name in refuted} == {REFUTED}
     assert said_of(COPY, "memory_bound")["expected_gain"] == pytest.approx(1 / 0.8803)
-    assert answer(COPY) == [
+    assert [row.sentence for row in diagnose_rows(COPY)] == [
         "cpy: limited by the memory's bandwidth (88 % of the theoretical bandwidth); only fewer bytes make it faster."
     ]
 
@@ -324,9 +324,9 @@ def test_doubtful_rows_must_be_further_from_the_threshold() -> None:
         assert verdicts(row | {"flags": flag})["memory_bound"] == CANNOT_TELL
         sure = said_of(row | {"flags": flag, "pct_attainable": 95.0}, "memory_bound")
         assert (sure["verdict"], f"(in doubt: {flag})" in sure["evidence"]) == (SUPPORTED, True)
-    assert answer({"case": "a", "flags": "noisy", "time_ms": 1.0, "pct_attainable": 95.0})[0].startswith(
-        "a (in doubt: noisy): limited by the memory's bandwidth"
-    )
+    assert diagnose_rows({"case": "a", "flags": "noisy", "time_ms": 1.0, "pct_attainable": 95.0})[
+        0
+    ].sentence.startswith("a (in doubt: noisy): limited by the memory's bandwidth")
 
 
 def test_nothing_is_known_of_what_was_not_measured() -> None:
@@ -334,13 +334,13 @@ def test_nothing_is_known_of_what_was_not_measured() -> None:
         assert set(verdicts(row).values()) == {CANNOT_TELL}
     failed = {"case": "a", "status": "failed", "reason": "no room", "dram_pct": 95.0}
     assert set(verdicts(failed).values()) == {CANNOT_TELL}
-    assert answer(failed) == ["a: nothing was measured: failed (no room)."]
+    assert [row.sentence for row in diagnose_rows(failed)] == ["a: nothing was measured: failed (no room)."]
     hot = {"cache": "hot", "time_ms": 1.0, "pct_attainable": 300.0}
     assert verdicts(hot)["memory_bound"] == CANNOT_TELL
 
 
 def test_open_answers_name_what_is_missing_and_every_open_verdict_can_be_settled() -> None:
-    (told,) = answer({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})
+    (told,) = [row.sentence for row in diagnose_rows({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})]
     assert told.startswith("a: not limited by the memory's bandwidth; more cannot be told yet, missing: ")
     assert "stall_reasons" in told
     found = bwprof.diagnose({"case": "a", "time_ms": 1.0})
@@ -352,11 +352,11 @@ def test_a_cpus_rows_ask_for_no_counters() -> None:
     found = bwprof.diagnose(row | {"pct_attainable": 30.0}).set_index("hypothesis")
     assert found.loc["bank_conflicts", "evidence"] == "nothing is counted on a CPU"
     assert not found["needs"].str.contains("ncu|--metrics|--counters").any()
-    assert answer(row | {"pct_attainable": 30.0}) == [
+    assert [row.sentence for row in diagnose_rows(row | {"pct_attainable": 30.0})] == [
         "a: at 30 % of what a stream of its bytes reaches, by the bytes stated; more cannot be told: nothing is "
         "counted on a CPU."
     ]
-    assert "limited by the memory's bandwidth" in answer(row | {"pct_attainable": 95.0})[0]
+    assert "limited by the memory's bandwidth" in diagnose_rows(row | {"pct_attainable": 95.0})[0].sentence
 
 
 def test_a_frame_and_its_columns() -> None:
@@ -365,7 +365,7 @@ def test_a_frame_and_its_columns() -> None:
     assert tuple(found.columns) == COLUMNS
     assert len(found) == 2 * len(HYPOTHESES)
     assert list(dict.fromkeys(found["case"])) == ["cpy (launch 0)", "cpy (launch 1)"]
-    assert found.attrs["answers"] == tuple(answer(frame))
+    assert found.attrs["answers"] == tuple([row.sentence for row in diagnose_rows(frame)])
     order = found["verdict"].map({SUPPORTED: 0, CANNOT_TELL: 1, REFUTED: 2}).to_numpy()
     assert all(np.all(np.diff(order[at : at + len(HYPOTHESES)]) >= 0) for at in (0, len(HYPOTHESES)))
     assert (found.loc[found["verdict"] == SUPPORTED, "fixes"] != "").all()

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.diagnosis.diagnose import answer, diagnose_rows
+from bwprof.analysis.diagnosis.diagnose import diagnose_rows
 from bwprof.importers.next_steps import suggest_commands
 from bwprof.text.formatting import escape_markdown
 
@@ -130,10 +130,10 @@ def test_no_waves_are_no_grid() -> None:
 def test_streams_far_from_theory_are_not_called_few_bytes() -> None:
     # A CPU whose best stream reaches 40 % of theory, and a large copy at it.
     row = {"backend": "cpu", "time_ms": 1.0, "peak_gb_s": 50.0, "ceiling_gb_s": 20.0, "attainable_gb_s": 20.0}
-    said = answer({**row, "case": "copy", "pct_attainable": 95.0})[0]
+    said = diagnose_rows({**row, "case": "copy", "pct_attainable": 95.0})[0].sentence
     assert "so few" not in said
     assert said.endswith("only fewer bytes make it faster.")
-    small = answer({**row, "case": "copy", "pct_attainable": 95.0, "attainable_gb_s": 5.0})[0]
+    small = diagnose_rows({**row, "case": "copy", "pct_attainable": 95.0, "attainable_gb_s": 5.0})[0].sentence
     assert "25 % of the best stream as they are so few" in small
 
 
@@ -151,7 +151,7 @@ def test_a_roof_of_zero_is_none() -> None:
 def test_a_gain_that_nobody_believes_is_not_named() -> None:
     row = {"time_ms": 1.0, "local_bytes": 1e12, "l2_bytes": 1.0, "case": "x"}
     assert math.isnan(held(row, "spills")["expected_gain"])
-    assert "times as fast" not in answer(row)[0]
+    assert "times as fast" not in diagnose_rows(row)[0].sentence
 
 
 def test_rows_of_amd_counters_are_not_sent_to_ncu() -> None:
@@ -162,7 +162,8 @@ def test_rows_of_amd_counters_are_not_sent_to_ncu() -> None:
 
 def test_rows_in_a_list_may_be_series() -> None:
     data = bwprof.load_example("h200").head(2)
-    assert answer([row for _, row in data.iterrows()]) == answer(data)
+    rows = [row for _, row in data.iterrows()]
+    assert [row.sentence for row in diagnose_rows(rows)] == [row.sentence for row in diagnose_rows(data)]
 
 
 def test_stalls_of_a_frame_ask_for_a_row() -> None:
@@ -226,4 +227,6 @@ def test_a_share_that_cannot_be_is_said_to_be_none() -> None:
         "bytes_read": 1,
         "bytes_written": 1,
     }
-    assert answer(row)[0].startswith("copy: at 190 % of what a stream of its bytes reaches, which cannot be;")
+    assert diagnose_rows(row)[0].sentence.startswith(
+        "copy: at 190 % of what a stream of its bytes reaches, which cannot be;"
+    )

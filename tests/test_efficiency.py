@@ -204,7 +204,7 @@ def test_a_file_with_nine_columns(tmp_path: Path) -> None:
     path = tmp_path / "classic.csv"
     rows[list(bwprof.results.columns.CLASSIC_NAMES)].to_csv(path, index=False)
     classic = bwprof.load(path)
-    with pytest.raises(ValueError, match="do not say of which device they are: name it by device="):
+    with pytest.raises(ValueError, match="name no device: pass device="):
         bwprof.efficiency(classic)
     model = bwprof.efficiency(classic, device="H200")
     assert np.abs(errors(model, rows, "H200")).max() < 0.05
@@ -221,7 +221,7 @@ def test_roofs_that_came_with_the_rows_are_the_devices_own() -> None:
     points = (RoofPoint("read", 1.0, 1 << 20, 3e-6), RoofPoint("read", 1.0, 1 << 30, 1.1e-3))
     roofs = Roofs("Test GPU", "", "", "0", 1e-6, points, measured="then")
     rows = measured().assign(device="Test GPU")
-    with pytest.raises(ValueError, match="nothing is known of Test GPU: give its roofs, or numbers, by device="):
+    with pytest.raises(ValueError, match="Test GPU is not in the catalogue: pass its roofs, or numbers, as device="):
         bwprof.efficiency(rows)
     assert bwprof.efficiency(rows, device=roofs).card.streams.floor_seconds == 1e-6
     rows.attrs = {"run": {"roofs": roofs.to_dict()}}
@@ -313,7 +313,7 @@ def test_more_points_than_are_kept() -> None:
     assert found.count == 400
     values, _, nearest = found(np.array([[7.0]]), np.zeros((1, 1)))
     assert values[0] == pytest.approx(math.sin(7), abs=0.05)
-    assert x[found.kept[nearest[0]], 0] == pytest.approx(7, abs=0.1)
+    assert x[found.sample[nearest[0]], 0] == pytest.approx(7, abs=0.1)
 
 
 CARDS = {"h100": "H100-SXM", "h200": "H200"}

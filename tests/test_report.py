@@ -95,8 +95,8 @@ def test_a_page_holds_every_section_of_a_run(whole: WrittenReport) -> None:
     assert len(seen.values("id")) == len(set(seen.values("id")))
     assert {link[1:] for link in seen.values("href") if link.startswith("#")} <= set(seen.values("id"))
     limited = bwprof.load_example(EXAMPLE)["limiter"].value_counts()
-    told = f"{limited['memory']} are limited by memory, {limited['kernel']} by their own kernel (below half of what"
-    assert f"Of 63 measurements, {told}" in text
+    limits = f"memory {limited['memory']}, own kernel {limited['kernel']} (below half of the roof)"
+    assert f"Limits of 63 measurements: {limits}" in text
     assert "2 x memory clock x bus width / 8" in text
     cells = re.findall(r"<td[^>]*>(.*?)</td>", text)
     place = cells.index("decode_gemm_8b")
@@ -264,7 +264,7 @@ def test_the_nine_classic_columns_are_enough(tmp_path: Path, no_pictures: None) 
     path.write_text(f"{header}decode,FP32,1,8,8,0.004,400,1600000,1792\ndecode,FP16,1,8,8,0.002,400,800000,896\n")
     text = page(build_document(read_runs(path)))
     assert "<h1>Memory bandwidth</h1>" in text
-    assert "(its roofs) was not measured beside" in text
+    assert "roofs were not measured" in text
     assert "Not known: no roofs are beside the rows." in text
     assert "The command is not recorded: the rows were measured by a function" in text
 
@@ -291,7 +291,7 @@ def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
 def test_what_is_mostly_doubtful_says_so_first() -> None:
     rows = [row("a", "fp32", flags="noisy"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
     rows += [row(f"predicted {number}", "fp32", status="predicted") for number in range(2)]  # nobody doubts these
-    said = "How sure: whether the results are right was not checked; 2 of 3 carry a warning (noisy), and are less sure"
+    said = "How sure: results verified: 0 of 3; rows with warnings: 2 (noisy)"
     for kept, held in ((rows, True), (rows[1:], False)):
         found = findings.summarize(ReportRun("r", bwprof.frame(kept)))
         assert found is not None

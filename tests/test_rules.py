@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bwprof.analysis.bottleneck import match_rules
-from bwprof.analysis.rules import RULES, table
+from bwprof.analysis.rules import RULES
+from bwprof.analysis.values import as_frame
 from bwprof.measuring.grade import WAITED
 
 # What makes a row memory-limited, with 80 % of the attainable bandwidth; arithmetic- and kernel-limited likewise.
@@ -80,8 +81,12 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+def matching_rules(data: Any) -> list[list[str]]:
+    return [[rule.id for rule, _ in row] for row in match_rules(as_frame(data))]
+
+
 def rules(row: dict[str, Any]) -> list[str]:
-    return match_rules({"time_ms": 1.0, **row})[0]
+    return matching_rules({"time_ms": 1.0, **row})[0]
 
 
 @pytest.mark.parametrize(("name", "row", "other"), CASES)
@@ -95,18 +100,17 @@ def test_every_rule_has_such_rows() -> None:
 
 
 def test_nothing_is_said_of_what_is_not_known() -> None:
-    assert match_rules([{"time_ms": 1.0}, {}, {"case": "a", "load_efficiency": None, "flags": None}]) == [[], [], []]
-    assert match_rules([]) == []
+    assert matching_rules([{"time_ms": 1.0}, {}, {"case": "a", "load_efficiency": None, "flags": None}]) == [[], [], []]
+    assert matching_rules([]) == []
 
 
 def test_the_rules_of_rows_are_their_own() -> None:
     rows = [{"time_ms": 1.0, **row} for _, speaks, silent in CASES for row in (speaks, silent)]
-    assert match_rules(rows) == [rules(row) for row in rows]
+    assert matching_rules(rows) == [rules(row) for row in rows]
 
 
-def test_the_rules_as_a_table() -> None:
-    found = table().set_index("id")
-    assert found.index.tolist() == [rule.id for rule in RULES]
+def test_thresholds_and_fixes() -> None:
+    rules = {rule.id: rule for rule in RULES}
     thresholds = {
         "uncoalesced": 50,
         "extra_traffic": 1.1,
@@ -119,6 +123,6 @@ def test_the_rules_as_a_table() -> None:
         "narrow_slower": 0.9,
         "slower_than_predicted": 3,
     }
-    assert {name: float(found.loc[name, "threshold"]) for name in thresholds} == thresholds
-    assert "pad [M][K+1]" in found.loc["bank_conflicts", "fixes"]
-    assert (found["fixes"] != "").all()
+    assert {name: rules[name].threshold for name in thresholds} == thresholds
+    assert "pad [M][K+1]" in rules["bank_conflicts"].fixes
+    assert all(rule.fixes and all(rule.fixes) for rule in RULES)

@@ -215,12 +215,11 @@ def test_no_rows() -> None:
 def test_a_line_for_many_cases() -> None:
     data = frame.from_rows([case("a"), case("b", of=9000.0), case("c", operation="stream_read")])
     assert summarize_speedup(data) == (
-        "storing numbers in fp8_e4m3 instead of fp16 would make 1 of 2 cases 2.00 times as fast, if its kernels are as "
-        "efficient; 1 would gain nothing (limited: 1 by its own kernel)"
+        "fp8_e4m3 instead of fp16: 2.00 times as fast in 1 of 2 cases (predicted, if its kernels are as efficient); "
+        "no gain in 1 (limited by: own kernel 1)"
     )
     assert summarize_speedup(data[data["case"] == "b"]) == (
-        "storing numbers in fp8_e4m3 instead of fp16 would win nothing as the kernels are (limited: 1 by its own "
-        "kernel)"
+        "fp8_e4m3 instead of fp16: no gain in 1 of 1 case (limited by: own kernel 1)"
     )
     assert ": not known (stream_read has no" in summarize_speedup(data[data["case"] == "c"])
 
@@ -234,16 +233,16 @@ def test_a_line_tells_slower_from_no_gain() -> None:
         return [wide, {**wide, "precision": "fp8_e4m3", **then, "bandwidth_gb_s": NARROW / then["time_ms"] / 1e6}]
 
     quick, same, slow, slower = both("a", 1.5), both("b", 1.0), both("c", 0.78), both("d", 0.5)
-    what = "storing numbers in fp8_e4m3 instead of fp16"
+    what = "fp8_e4m3 instead of fp16"
     assert summarize_speedup(frame.from_rows([*quick, *same, *slow])) == (
-        f"{what} makes 1 of 3 cases 1.50 times as fast; 1 gains nothing (limited: 1 by memory); "
-        "1 becomes slower, 0.78 times as fast"
+        f"{what}: 1.50 times as fast in 1 of 3 cases (measured); no gain in 1 (limited by: memory 1); "
+        "slower in 1, 0.78 times as fast"
     )
     assert summarize_speedup(frame.from_rows([*quick, *slow, *slower])) == (
-        f"{what} makes 1 of 3 cases 1.50 times as fast; 2 become slower, 0.50 to 0.78 times as fast"
+        f"{what}: 1.50 times as fast in 1 of 3 cases (measured); slower in 2, 0.50 to 0.78 times as fast"
     )
     assert summarize_speedup(frame.from_rows(slow)) == (
-        f"{what} would win nothing as the kernels are; 1 becomes slower, 0.78 times as fast"
+        f"{what}: no gain in 1 of 1 case; slower in 1, 0.78 times as fast"
     )
 
 
@@ -252,12 +251,11 @@ def test_a_line_says_of_how_many_cases_it_is_not_known() -> None:
     without = {**case("d"), "attainable_gb_s": None, "ceiling_gb_s": None}
     rows = [without, {**without, "case": "e"}, case("b", of=9000.0)]
     assert summarize_speedup(frame.from_rows(rows)) == (
-        "storing numbers in fp8_e4m3 instead of fp16 would win nothing as the kernels are for 1 of 3 cases (limited: 1 "
-        "by its own kernel); of 2 it is not known"
+        "fp8_e4m3 instead of fp16: no gain in 1 of 3 cases (limited by: own kernel 1); not known in 2"
     )
     assert summarize_speedup(frame.from_rows([case("a"), *rows])) == (
-        "storing numbers in fp8_e4m3 instead of fp16 would make 1 of 4 cases 2.00 times as fast, if its kernels are as "
-        "efficient; 1 would gain nothing (limited: 1 by its own kernel); of 2 it is not known"
+        "fp8_e4m3 instead of fp16: 2.00 times as fast in 1 of 4 cases (predicted, if its kernels are as efficient); "
+        "no gain in 1 (limited by: own kernel 1); not known in 2"
     )
 
 
@@ -268,9 +266,9 @@ def test_a_line_for_a_models_step() -> None:
     now = 32 * rows[0]["time_ms"] + 1
     then = 32 * rows[0]["time_ms"] / RATIO + 1
     layer = {**case("layer"), "count": 0, "status": "skipped", "time_ms": None, **step}
-    what = "storing numbers in fp8_e4m3 instead of fp16 (weights and cache) would make a step"
     said = (
-        f"{what} {now / then:.2f} times as fast, {then:.3g} ms instead of {now:.3g} ms, if its kernels are as efficient"
+        f"fp8_e4m3 instead of fp16 (weights and cache): a step takes {then:.3g} ms instead of {now:.3g} ms, "
+        f"{now / then:.2f} times as fast (predicted, if its kernels are as efficient)"
     )
     for beside in ([], [layer]):
         assert summarize_speedup(frame.from_rows([*rows, *beside])) == said

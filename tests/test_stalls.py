@@ -66,7 +66,7 @@ def test_every_reason_has_its_group() -> None:
 
 
 def test_whole_percents_add_up() -> None:
-    """Three thirds, and five parts of which none would be rounded up."""
+    """Three thirds, and five parts of which none would be _round_parts up."""
     assert _round_parts([100 / 3] * 3) == [34, 33, 33]
     assert _round_parts([20.4, 20.4, 20.4, 20.4, 18.4]) == [21, 21, 20, 20, 18]
     assert sum(_round_parts([0.5] * 200)) == 100

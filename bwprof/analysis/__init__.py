@@ -39,7 +39,6 @@ _NAMES = {
 }
 
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
-
 __all__ = list(_HOMES)
 
 

@@ -1,7 +1,8 @@
-"""Where a sweep's time jumps: a step of time beyond the step of work, or less work that takes longer."""
+"""Find where a sweep's time jumps: more time than the work explains, or more time for less work."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,19 +14,18 @@ from bwprof.results.schema import RowDict
 from bwprof.text.formatting import format_short
 from bwprof.text.parsing import measured_or_none
 
-BEYOND = 0.10  # of the time that follows from the step of work
-
+BEYOND = 0.10  # excess over the time that the work explains
 _TIMES = ("time_ms", "time_ms_lo", "time_ms_hi")
 
 
 @dataclass(frozen=True, slots=True)
 class Cliff:
-    """Two neighbours along a parameter: `slow` takes more time than its work explains, beside `fast`."""
+    """Two neighbours along a parameter: `slow` takes more time than its work explains."""
 
     name: str
     fast: RowDict
     slow: RowDict
-    work: float  # of `slow` over that of `fast`; below 1 where it has less
+    work: float  # of `slow` over that of `fast`
 
     @property
     def time(self) -> float:
@@ -34,7 +34,7 @@ class Cliff:
 
     @property
     def text(self) -> str:
-        """Say it in a line: "decode kv_len=15264 fp32: 33 % more time than kv_len=14994 for 1.8 % more work"."""
+        """One line: "decode kv_len=15264 fp32: 33 % more time than kv_len=14994 for 1.8 % more work"."""
         before, after = (f"{self.name}={row[self.name]:g}" for row in (self.fast, self.slow))
         case = str(self.slow.get("case") or self.slow.get("operation"))
         named = f"{case if after in case else f'{case} {after}'} {self.slow['precision']}"
@@ -50,30 +50,30 @@ def find_cliffs(data: Any) -> list[Cliff]:
 
     rows = to_rows(data)
     own = schema.extra_names(rows)
-    found: list[Cliff] = []
+    cliffs: list[Cliff] = []
     for name in (*schema.param_names(), *own):
-        lines: dict[tuple[object, ...], list[RowDict]] = {}
+        lines: dict[tuple[object, ...], list[RowDict]] = defaultdict(list)
         for row in rows:
             if measured_or_none(row.get(name)) is not None:
                 rest = (row["precision"], *(row.get(other) for other in own if other != name))
-                lines.setdefault((*configuration_key(row, without=(name, "case", "run_id")), *rest), []).append(row)
-        found += [cliff for line in lines.values() for cliff in find_cliffs_along(line, name)]
-    return sorted(found, key=lambda cliff: -cliff.time / cliff.work)
+                lines[*configuration_key(row, without=(name, "case", "run_id")), *rest].append(row)
+        cliffs += [cliff for line in lines.values() for cliff in find_cliffs_along(line, name)]
+    return sorted(cliffs, key=lambda cliff: -cliff.time / cliff.work)
 
 
 def find_cliffs_along(rows: Sequence[RowDict], name: str) -> list[Cliff]:
-    """Find the cliffs of rows that one parameter tells apart, or the variant where the parameter has equal values."""
+    """Find the cliffs of rows that differ in one parameter, or in the variant where its values repeat."""
     timed = [row for row in rows if is_comparable(row) and (measured_or_none(row["time_ms"]) or 0) > 0]
-    several = len({row[name] for row in timed}) < len(timed)
-    parts: dict[object, list[RowDict]] = {}
+    repeats = len({row[name] for row in timed}) < len(timed)
+    parts: dict[object, list[RowDict]] = defaultdict(list)
     for row in timed:
-        parts.setdefault((row.get("variant"), row.get("run_id")) if several else None, []).append(row)
+        parts[(row.get("variant"), row.get("run_id")) if repeats else None].append(row)
     pairs = [pair for part in parts.values() for pair in pairwise(sorted(part, key=_work))]
-    return [cliff for less, more in pairs if (cliff := _between(less, more, name)) is not None]
+    return [cliff for less, more in pairs if (cliff := _compare(less, more, name)) is not None]
 
 
-def _between(less: RowDict, more: RowDict, name: str) -> Cliff | None:
-    """The cliff between two rows in the order of their work, if there is one."""
+def _compare(less: RowDict, more: RowDict, name: str) -> Cliff | None:
+    """Return the cliff between two rows in the order of their work, if there is one."""
     ratios = [after / before for before, after in zip(_work(less), _work(more), strict=True) if before > 0 < after]
     work = max(ratios, default=1.0)
     if work <= 1:

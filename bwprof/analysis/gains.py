@@ -1,8 +1,9 @@
-"""What a narrower precision brings, measured case by case, or estimated before its kernel exists."""
+"""Compute what a narrower precision brings: measured case by case, or predicted before its kernel exists."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -38,12 +39,17 @@ class PrecisionPair:
 
     @property
     def bandwidth_ratio(self) -> float:
-        """The narrow one's GB/s over the wide one's."""
+        """The narrow row's GB/s over the wide row's."""
         return self.time_ratio / self.byte_ratio
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether neither row is predicted."""
+        return {self.wide["status"], self.narrow["status"]} == {"ok"}
 
 
 def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -> pd.DataFrame:
-    """Two precisions side by side.
+    """Tabulate two precisions side by side.
 
     Parameters
     ----------
@@ -56,12 +62,12 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     -------
     pandas.DataFrame
         Columns Operation, FP32 (GB/s), FP16 (GB/s), Improvement (the ratio of the two), Bytes ratio, Time speed-up
-        (their product). A case without both is left out.
+        (the product of the two ratios). A case without both precisions is left out.
 
     Raises
     ------
     ValueError
-        For an unknown precision, or the same twice, and for a frame without the classic columns.
+        For an unknown precision, for the same precision twice, and for a frame without the classic columns.
 
     Examples
     --------
@@ -88,106 +94,93 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
 
 
 def explain_equal_bandwidth(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -> str:
-    """Why cases show about 1x in GB/s and yet run faster: which do, and are at their roofs; "" where none is."""
-    found = find_precision_pairs(data, *check_precision_pair(from_, to))
-    attained = values.pct_attained(values.as_frame([row for pair in found for row in (pair.wide, pair.narrow)]))
-    at_roofs = (attained[0::2] >= AT_ROOF) & (attained[1::2] >= AT_ROOF)  # both reach what a stream of their bytes does
-    same = [pair.label for pair, at_roof in zip(found, at_roofs, strict=True) if at_roof and pair.time_ratio > 1.1]
-    if not same:
+    """Explain cases at the memory roof in both precisions, whose GB/s are equal but whose times differ; "" for none."""
+    pairs = find_precision_pairs(data, *check_precision_pair(from_, to))
+    attained = values.pct_attained(values.as_frame([row for pair in pairs for row in (pair.wide, pair.narrow)]))
+    at_roofs = (attained[0::2] >= AT_ROOF) & (attained[1::2] >= AT_ROOF)
+    names = [pair.label for pair, at_roof in zip(pairs, at_roofs, strict=True) if at_roof and pair.time_ratio > 1.1]
+    if not names:
         return ""
-    more = f" and {len(same) - 3} more" if len(same) > 3 else ""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return (
         "About 1x in GB/s is a memory at its roof in both precisions: it moves fewer bytes at the same rate, and takes "
-        f"less time ({', '.join(same[:3])}{more})."
+        f"less time ({', '.join(names[:3])}{more})."
     )
 
 
 def check_precision_pair(from_: str, to: str) -> tuple[str, str]:
-    """Two precisions by their names; ValueError for unknown ones, and for one given twice."""
-    found = []
-    for name, given in (("from_", from_), ("to", to)):
+    """Return two precisions by their names; ValueError for an unknown one, or the same twice."""
+    names = []
+    for argument, name in (("from_", from_), ("to", to)):
         try:
-            found.append(registry.check_precision(given))
+            names.append(registry.check_precision(name))
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-    if found[0] == found[1]:
-        raise ValueError(f"to is '{found[1]}', as from_ is: two different precisions are compared")
-    return found[0], found[1]
+            raise ValueError(f"{argument}: {error}") from None
+    if names[0] == names[1]:
+        raise ValueError(f"to is '{names[1]}', as from_ is: pass two different precisions")
+    return names[0], names[1]
 
 
 def find_precision_pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
-    """The configurations that have a time in both precisions, in the frame's order."""
+    """Find the configurations that have a time in both precisions, in the frame's order."""
     from bwprof.results import frame as results_frame
     from bwprof.results import pairs as results_pairs
 
     every = results_frame.to_rows(data)
     groups = results_pairs.group_precisions((row for row in every if row["status"] in ("ok", "predicted")), every)
-    found = []
+    pairs = []
     for label, group in zip(results_pairs.label_groups(groups), groups, strict=True):
-        rows = [_timed(group.rows[precision]) if precision in group.rows else None for precision in (wide, narrow)]
-        if rows[0] is None or rows[1] is None:
-            continue
-        byte_ratio = rows[0]["bytes"] / rows[1]["bytes"]
-        found.append(PrecisionPair(label, rows[0], rows[1], byte_ratio, rows[0]["time_ms"] / rows[1]["time_ms"]))
-    return found
+        rows = [_with_bytes(group.rows[precision]) for precision in (wide, narrow) if precision in group.rows]
+        if len(rows) == 2 and rows[0] and rows[1]:
+            byte_ratio, time_ratio = (rows[0][name] / rows[1][name] for name in ("bytes", "time_ms"))
+            pairs.append(PrecisionPair(label, rows[0], rows[1], byte_ratio, time_ratio))
+    return pairs
 
 
-def _timed(row: RowDict) -> RowDict | None:
-    """The row with all its bytes in `bytes`; None for one without a time, or bytes."""
+def _with_bytes(row: RowDict) -> RowDict | None:
+    """Add all bytes as `bytes`; None for a row without a time or bytes."""
     time_ms, moved = measured_or_none(row["time_ms"]), moved_bytes(row)
     return {**row, "bytes": moved} if time_ms and time_ms > 0 and moved else None
 
 
 def list_precisions(data: Any) -> list[str]:
-    """The precisions of a frame's rows with a time, in the order of their first row."""
+    """List the precisions of the rows with a time, in the order of their first row."""
     frame = values.as_frame(data)
     return list(dict.fromkeys(word for word in values.words(frame[values.has_time(frame)], "precision") if word))
 
 
-COLUMNS = (
-    "case",
-    "operation",
-    "variant",
-    "limiter",
-    "time_ms",
-    "count",
-    "byte_ratio",
-    "efficiency_ratio",
-    "efficiency_source",
-    "speedup",
-    "time_ms_then",
-    "status",
-    "reason",
-)
-
-_NUMBERS = ("time_ms", "count", "byte_ratio", "efficiency_ratio", "speedup", "time_ms_then")
-
-MEASURED, PREDICTED = "ok", "predicted"
-
-ASSUMED = "assumed: 1"
-
-NO_GAIN = "would win nothing as the kernels are"
-
-# What limits rows, as sentences say it.
-_LIMITED_BY = {
-    "memory": "memory",
-    "compute": "arithmetic",
-    "latency": "the time that a launch takes",
-    "kernel": "{} own kernel (below half of what the device allows)",
+COLUMNS = {
+    "case": "string",
+    "operation": "string",
+    "variant": "string",
+    "limiter": "string",
+    "time_ms": "float64",
+    "count": "float64",
+    "byte_ratio": "float64",
+    "efficiency_ratio": "float64",
+    "efficiency_source": "string",
+    "speedup": "float64",
+    "time_ms_then": "float64",
+    "status": "string",
+    "reason": "string",
 }
 
-_ASSUMING = ", if its kernels are as efficient"
+MEASURED, PREDICTED = "ok", "predicted"
+ASSUMED = "assumed: 1"
+NO_GAIN = ": no gain"
+_LIMITER_TEXTS = {"memory": "memory", "compute": "arithmetic", "latency": "launch latency", "kernel": "own kernel"}
+_SAME_TIME = 1.005
 
 
 def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> pd.DataFrame:
-    """What another precision would buy in time: byte ratio times efficiency ratio, where memory limits.
+    """Predict the speed-up of another precision: byte ratio times efficiency ratio, where memory limits.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        With rows in `from_`; rows in `to` are not needed: their bytes follow from each row's own parameters.
+        With rows in `from_`. Rows in `to` are not needed: bytes follow from each row's own parameters.
     from_, to : str
-        The precision that the rows have, and the one that is thought of.
+        The precision of the rows, and the other one.
 
     Returns
     -------
@@ -196,16 +189,15 @@ def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> p
         (bytes now / then), efficiency_ratio (GB/s then / now), efficiency_source, speedup (their product, or less where
         arithmetic or latency would limit then), time_ms_then, status ("ok": measured in both, "predicted"), reason.
 
-        The efficiency ratio is that of the pair in both ("measured", or "predicted" where one of the two is); else the
-        median of the measured pairs of its variant, or else of its operation, in this frame; else 1, and the source
-        says so. Where the roofs are in the frame's metadata, the bandwidth that fewer bytes can reach is part of it.
-        Where arithmetic, latency or the kernel limits, the speed-up is 1; where the limiter or the bytes are not known
-        it is NaN, and `reason` says why.
+        The efficiency ratio is that of the row's own pair ("measured", or "predicted" where one of the two is); else
+        the median of the measured pairs of its variant, else of its operation; else 1 ("assumed: 1"). With the roofs
+        in the frame's metadata it includes the bandwidth that fewer bytes reach. Where arithmetic, latency or the
+        kernel limits, the speed-up is 1. Where the limiter or the bytes are not known, it is NaN; see `reason`.
 
     Raises
     ------
     ValueError
-        For an unknown precision, the same twice, or a `from_` that no row with a time has.
+        For an unknown precision, for the same precision twice, or if no row with a time is in `from_`.
 
     Examples
     --------
@@ -217,244 +209,206 @@ def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> p
     >>> bwprof.speedup(bwprof.frame(now))[["byte_ratio", "efficiency_source"]].round(2).values.tolist()
     [[2.0, 'assumed: 1']]
     """
-    return _table(values.as_frame(frame, "frame"), *check_precision_pair(from_, to))[1]
+    return _speedup_table(values.as_frame(frame, "frame"), *check_precision_pair(from_, to))[1]
 
 
-def _table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.DataFrame]:
-    """The rows in `wide` that have a time, by their places, and what becomes of them."""
+def _speedup_table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.DataFrame]:
+    """Return the places of the wide rows with a time, and their table."""
     import pandas as pd
 
     from bwprof.results.frame import to_rows
 
     rows = to_rows(data) if len(data) else []
-    timed = [
-        place for place, row in enumerate(rows) if row["status"] in ("ok", "predicted") and (row["time_ms"] or 0) > 0
-    ]
-    ours = [place for place in timed if rows[place]["precision"] == wide]
-    if timed and not ours:
-        there = ", ".join(dict.fromkeys(str(rows[place]["precision"]) for place in timed))
-        raise ValueError(f"from_ is '{quote_text(wide)}', and no row with a time has it: there are {there}")
-    known = _Known(
-        find_precision_pairs(data, wide, narrow) if len(data) else [],
-        _rates((rows[place] for place in timed), narrow),
-        read_run_roofs(data),
-    )
-    table = pd.DataFrame([_line(rows[place], narrow, known) for place in ours], columns=list(COLUMNS))
-    for name in COLUMNS:
-        table[name] = table[name].astype("float64" if name in _NUMBERS else "string")
-    return ours, table
+    timed = {
+        place: row
+        for place, row in enumerate(rows)
+        if row["status"] in ("ok", "predicted") and (row["time_ms"] or 0) > 0
+    }
+    places = [place for place, row in timed.items() if row["precision"] == wide]
+    if timed and not places:
+        names = ", ".join(dict.fromkeys(str(row["precision"]) for row in timed.values()))
+        raise ValueError(f"from_ is '{quote_text(wide)}', and no row with a time has it: there are {names}")
+    pairs = find_precision_pairs(data, wide, narrow) if places else []
+    predictor = _SpeedupPredictor(narrow, pairs, _find_rate(timed.values(), narrow), read_run_roofs(data))
+    lines = [predictor.predict(rows[place]) for place in places]
+    return places, pd.DataFrame(lines, columns=list(COLUMNS)).astype(COLUMNS)
 
 
-def _is_measured(pair: PrecisionPair) -> bool:
-    return {pair.wide["status"], pair.narrow["status"]} == {"ok"}
+def _find_rate(rows: Iterable[RowDict], precision: str) -> float | None:
+    rates = (row["measured_tflops"] or row["peak_tflops"] for row in rows if row["precision"] == precision)
+    return next((float(rate) for rate in rates if rate), None)
 
 
-_SAME = ("case", "variant", "run_id", "timestamp", "time_ms", "bytes_read", "bytes_written")
+_PAIR_KEY = ("case", "variant", "run_id", "timestamp", "time_ms", "bytes_read", "bytes_written")
 
 
-class _Known:
-    """What a frame tells of the narrower precision: pairs measured in both, its arithmetic rate, the device's roofs."""
+class _SpeedupPredictor:
+    """Predict rows in a narrower precision from measured pairs, its arithmetic rate and the device's roofs."""
 
-    def __init__(self, found: Sequence[PrecisionPair], rate: float, roofs: Roofs | None) -> None:
-        self.own = {self.key(pair.wide): pair for pair in found}
+    def __init__(self, narrow: str, pairs: Sequence[PrecisionPair], rate: float | None, roofs: Roofs | None) -> None:
+        self.narrow = narrow
+        self.pairs = {self._key(pair.wide): pair for pair in pairs}
         self.rate = rate
         self.roofs = roofs
-        self._ratios: dict[tuple[str, str | None], list[float]] = {}
-        for pair in found:
-            wide, narrow = values.pct_attained(values.as_frame([pair.wide, pair.narrow]))
-            ratio = float(narrow / wide) if wide > 0 else math.nan
-            if _is_measured(pair) and not math.isnan(ratio) and classify_row(pair.wide).limiter == "memory":
+        self._ratios: dict[tuple[str, str | None], list[float]] = defaultdict(list)
+        for pair in pairs:
+            wide, narrow_pct = values.pct_attained(values.as_frame([pair.wide, pair.narrow]))
+            ratio = float(narrow_pct / wide) if wide > 0 else math.nan
+            if pair.is_measured and not math.isnan(ratio) and classify_row(pair.wide).limiter == "memory":
                 for variant in {None, pair.wide["variant"]}:
-                    self._ratios.setdefault((pair.wide["operation"], variant), []).append(ratio)
+                    self._ratios[pair.wide["operation"], variant].append(ratio)
 
     @staticmethod
-    def key(row: RowDict) -> tuple[object, ...]:
-        """What tells a row from the others."""
-        return tuple(row[name] for name in _SAME)
+    def _key(row: RowDict) -> tuple[object, ...]:
+        return tuple(row[name] for name in _PAIR_KEY)
 
-    def efficiency(self, row: RowDict) -> tuple[float, str]:
-        """The ratio of the shares of the attainable that pairs of the row's variant reach, else of its operation."""
+    def predict(self, row: RowDict) -> dict[str, Any]:
+        """Return one line of the table."""
+        count = measured_or_none(row.get("count"))
+        line = {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
+        line |= {"limiter": find_limiter(row), "count": 1.0 if count is None else count, "status": PREDICTED}
+        pair = self.pairs.get(self._key(row))
+        return line | (self._predict_by_bytes(row) if pair is None else _pair_columns(pair))
+
+    def _predict_by_bytes(self, row: RowDict) -> dict[str, Any]:
+        now = moved_bytes(row)
+        try:
+            moved = _bytes_in(row, self.narrow)
+        except ValueError as error:
+            return {"reason": str(error)}
+        if not now:
+            return {"reason": "its bytes are not known (bytes_read=, bytes_written=)"}
+        line: dict[str, Any] = {"byte_ratio": now / sum(moved)}
+        if find_limiter(row) is None:
+            return line | {"reason": classify_row(row).why or "what limits it is not known: measure with roofs"}
+        no_gain_reason = explain_no_gain(row)
+        if no_gain_reason is not None:
+            return line | {"speedup": 1.0, "time_ms_then": row["time_ms"], "reason": no_gain_reason}
+        ratio, source = self._efficiency_ratio(row, moved)
+        time_ms, reason = self._bound_time(row, row["time_ms"] / (line["byte_ratio"] * ratio))
+        if registry.lacks_kernel(row["operation"], self.narrow, str(row["backend"])):
+            reason = "; ".join(filter(None, (reason, f"no kernel takes {self.narrow} here yet")))
+        line |= {"efficiency_ratio": ratio, "efficiency_source": source, "reason": reason}
+        return line | {"speedup": row["time_ms"] / time_ms, "time_ms_then": time_ms}
+
+    def _efficiency_ratio(self, row: RowDict, moved: tuple[int, int]) -> tuple[float, str]:
+        """Take the median ratio of the variant's pairs, else of the operation's, times that of the streams."""
         operation = row["operation"]
-        found = self._ratios.get((operation, row["variant"])) or self._ratios.get((operation, None), [])
-        if not found:
-            return 1.0, ASSUMED
-        return median(found), f"median of {len(found)} measured pair{'s' if len(found) > 1 else ''}"
+        ratios = self._ratios.get((operation, row["variant"])) or self._ratios.get((operation, None), [])
+        ratio, source = 1.0, ASSUMED
+        if ratios:
+            ratio, source = median(ratios), f"median of {plural(len(ratios), 'measured pair')}"
+        now = measured_or_none(row["attainable_gb_s"])
+        then = math.nan if self.roofs is None else self.roofs.attainable_gb_s(*moved)
+        if not now or math.isnan(then):
+            return ratio, source
+        return ratio * (then / now), f"{source}; bandwidth at these bytes {format_short(then / now, '.2f')}x"
+
+    def _bound_time(self, row: RowDict, time_ms: float) -> tuple[float, str | None]:
+        """Bound a time by arithmetic and the launch, and by the present time; say which bound applies."""
+        tflops = self.rate or measured_or_none(row["measured_tflops"]) or measured_or_none(row["peak_tflops"])
+        floors = {"": time_ms}
+        if row["flops"] and tflops:
+            floors["arithmetic limits then"] = row["flops"] / tflops / 1e9
+        if row["timer_floor_us"]:
+            floors["launch latency limits then"] = FLOOR_FACTOR * row["timer_floor_us"] / 1e3
+        reason = max(floors, key=lambda name: floors[name])
+        if floors[reason] >= row["time_ms"]:
+            return row["time_ms"], reason or "a stream of so few bytes takes as long"
+        return floors[reason], reason or None
 
 
-def _line(row: RowDict, narrow: str, known: _Known) -> dict[str, Any]:
-    """One row of the result."""
-    limiter = find_limiter(row)
-    count = measured_or_none(row.get("count"))
-    line: dict[str, Any] = dict.fromkeys(COLUMNS)
-    line |= {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
-    line |= {"limiter": limiter, "count": 1.0 if count is None else count, "status": PREDICTED}
-    pair = known.own.get(known.key(row))
-    if pair is not None:
-        return line | {
-            "byte_ratio": pair.byte_ratio,
-            "efficiency_ratio": pair.bandwidth_ratio,
-            "efficiency_source": "measured" if _is_measured(pair) else PREDICTED,
-            "speedup": pair.time_ratio,
-            "time_ms_then": pair.narrow["time_ms"],
-            "status": MEASURED if _is_measured(pair) else PREDICTED,
-        }
-    moved, why = _bytes_in(row, narrow)
-    now = moved_bytes(row)
-    if moved is None or not now:
-        return line | {"reason": why or "its bytes are not known (bytes_read=, bytes_written=)"}
-    line["byte_ratio"] = now / sum(moved)
-    if limiter is None:
-        return line | {"reason": classify_row(row).why or "what limits it is not known: measure with roofs"}
-    held = explain_no_gain(row)
-    if held is not None:
-        return line | {"speedup": 1.0, "time_ms_then": row["time_ms"], "reason": held}
-    ratio, source = known.efficiency(row)
-    reach = _reach(row, moved, known.roofs)
-    if reach is not None:
-        ratio, source = ratio * reach, f"{source}; bandwidth at these bytes {format_short(reach, '.2f')}x"
-    then, reason = _at_least(row["time_ms"] / (line["byte_ratio"] * ratio), row, known.rate)
-    if registry.lacks_kernel(row["operation"], narrow, str(row["backend"])):
-        reason = "; ".join([*([reason] if reason else []), f"no kernel takes {narrow} here yet"])
-    gain = row["time_ms"] / then
-    line |= {"efficiency_ratio": ratio, "efficiency_source": source}
-    return line | {"speedup": gain, "time_ms_then": then, "reason": reason}
+def _pair_columns(pair: PrecisionPair) -> dict[str, Any]:
+    return {
+        "byte_ratio": pair.byte_ratio,
+        "efficiency_ratio": pair.bandwidth_ratio,
+        "efficiency_source": "measured" if pair.is_measured else PREDICTED,
+        "speedup": pair.time_ratio,
+        "time_ms_then": pair.narrow["time_ms"],
+        "status": MEASURED if pair.is_measured else PREDICTED,
+    }
 
 
-def _at_least(time_ms: float, row: RowDict, rate: float) -> tuple[float, str | None]:
-    """A time that neither arithmetic nor launching undercuts, and which of them holds it."""
-    own = measured_or_none(row["measured_tflops"]) or measured_or_none(row["peak_tflops"])
-    tflops = rate if not math.isnan(rate) else own
-    floors = {"": time_ms}
-    if row["flops"] and tflops:
-        floors["arithmetic limits then"] = row["flops"] / tflops / 1e9
-    if row["timer_floor_us"]:
-        floors["launch latency limits then"] = FLOOR_FACTOR * row["timer_floor_us"] / 1e3
-    reason = max(floors, key=lambda name: floors[name])
-    if floors[reason] >= row["time_ms"]:
-        return row["time_ms"], reason or "a stream of so few bytes takes as long"
-    return floors[reason], reason or None
-
-
-def _bytes_in(row: RowDict, precision: str) -> tuple[tuple[int, int] | None, str]:
-    """Bytes read and written in another precision, by the row's own parameters; or why they are not known."""
-    try:
-        names = registry.param_names(row["operation"])
-        params = {name: row[name] for name in names if row.get(name) is not None}
-        lengths = registry.row_lengths(row)
-        found = costs.cost(row["operation"], precision=precision, kv_lens=lengths, **params)
-    except ValueError as error:
-        return None, str(error)
-    return (found.bytes_read, found.bytes_written), ""
-
-
-def _reach(row: RowDict, moved: tuple[int, int], roofs: Roofs | None) -> float | None:
-    """What a stream of the new bytes reaches over what one of the present bytes does; None without the roofs."""
-    now = measured_or_none(row["attainable_gb_s"])
-    then = math.nan if roofs is None else roofs.attainable_gb_s(*moved)
-    return None if not now or math.isnan(then) else then / now
-
-
-def _rates(rows: Iterable[RowDict], precision: str) -> float:
-    """The arithmetic rate of a precision that the frame's rows know; NaN where none does."""
-    found = [row["measured_tflops"] or row["peak_tflops"] for row in rows if row["precision"] == precision]
-    return next((float(rate) for rate in found if rate), math.nan)
+def _bytes_in(row: RowDict, precision: str) -> tuple[int, int]:
+    """Compute bytes read and written in another precision; ValueError where the row's parameters do not allow it."""
+    params = {name: row[name] for name in registry.param_names(row["operation"]) if row.get(name) is not None}
+    cost = costs.cost(row["operation"], precision=precision, kv_lens=registry.row_lengths(row), **params)
+    return cost.bytes_read, cost.bytes_written
 
 
 def read_run_roofs(data: pd.DataFrame) -> Roofs | None:
-    """The roofs in the metadata of the run that the frame is of."""
+    """Read the roofs from the metadata of the frame's run; None for none."""
     run = data.attrs.get("run")
-    found = run.get("roofs") if isinstance(run, Mapping) else None
+    roofs = run.get("roofs") if isinstance(run, Mapping) else None
     try:
-        return Roofs.from_dict(dict(found)) if isinstance(found, Mapping) else None
+        return Roofs.from_dict(dict(roofs)) if isinstance(roofs, Mapping) else None
     except ValueError:
         return None
 
 
 def summarize_speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> str:
-    """The same in a line: of a model's step its time; else the cases that gain, and by how much at most."""
+    """Summarize `speedup` in a line: the time of a model's step, else the cases that gain and by how much."""
     data = values.as_frame(frame, "frame")
-    places, found = _table(data, *check_precision_pair(from_, to))
-    what = f"storing numbers in {to} instead of {from_}"
-    known = found[found["speedup"].notna()]
+    places, table = _speedup_table(data, *check_precision_pair(from_, to))
+    change = f"{to} instead of {from_}"
+    known = table[table["speedup"].notna()]
     if not len(known):
-        why = found["reason"].dropna()
-        return f"{what}: not known" + (f" ({why.iloc[0]})" if len(why) else "")
-    assumed = _ASSUMING if known["efficiency_source"].str.contains(ASSUMED).any() else ""
-    steps = _steps(data, places, found)
-    if steps is not None:
-        now, then = (format_seconds(time_ms / 1e3) for time_ms in steps)
+        reasons = table["reason"].dropna()
+        return f"{change}: not known" + (f" ({reasons.iloc[0]})" if len(reasons) else "")
+    source = "measured" if (known["status"] == MEASURED).all() else "predicted"
+    if known["efficiency_source"].str.contains(ASSUMED).any():
+        source += ", if its kernels are as efficient"
+    times = _step_times(data, places, table)
+    if times is not None:
+        now, then = (format_seconds(time_ms / 1e3) for time_ms in times)
         cached = " (weights and cache)" if "kv" in data.columns else ""
-        return f"{what}{cached} would make a step {_gain(steps[0] / steps[1])}, {then} instead of {now}{assumed}"
+        factor = _factor_text(np.array([times[0] / times[1]]))
+        return f"{change}{cached}: a step takes {then} instead of {now}, {factor} ({source})"
     gains = known["speedup"].to_numpy(float)
     more, less = gains > _SAME_TIME, gains < 1 / _SAME_TIME
-    held = known["limiter"][~more & ~less].fillna("").value_counts()
-    told = [
-        f"{count} by {limiter_text(str(name), count).partition(' (')[0]}" if name else f"{count} not known"
-        for name, count in held.items()
-    ]
-    held_by = f" (limited: {', '.join(told)})" if told else ""
-    measured = bool((known["status"] == MEASURED).all())
-    slower = _slower(gains[less], measured=measured)
-    unknown = int((found["speedup"].isna() & found["byte_ratio"].notna()).sum())  # there, but not what limits them
-    total = len(known) + unknown
-    left = f"; of {unknown} it is not known" if unknown else ""
+    same = known["limiter"][~more & ~less].fillna("").value_counts()
+    limits = ", ".join(f"{limiter_text(str(name)) if name else 'not known'} {count}" for name, count in same.items())
+    limits = f" (limited by: {limits})" if limits else ""
+    unknown = int((table["speedup"].isna() & table["byte_ratio"].notna()).sum())
+    cases = plural(len(known) + unknown, "case")
     if not more.any():
-        where = f" for {len(known)} of {plural(total, 'case')}" if unknown else ""
-        return f"{what} {NO_GAIN}{where}{held_by}{slower}{left}"
-    span = _span(gains[more])
-    every = more.sum() == total > 1
-    cases = f"all {plural(total, 'case')}" if every else f"{more.sum()} of {plural(total, 'case')}"
-    said = f"{what} {'makes' if measured else 'would make'} {cases if total > 1 else 'the case'} {span}{assumed}"
-    rest = int((~more & ~less).sum())
-    gain = ("gains" if rest == 1 else "gain") if measured else "would gain"
-    return (f"{said}; {rest} {gain} nothing{held_by}" if rest else said) + slower + left
+        parts = [f"{change}{NO_GAIN} in {len(known)} of {cases}{limits}"]
+    else:
+        parts = [f"{change}: {_factor_text(gains[more])} in {more.sum()} of {cases} ({source})"]
+        parts += [f"no gain in {same.sum()}{limits}"] if len(same) else []
+    parts += [f"slower in {less.sum()}, {_factor_text(gains[less])}"] if less.any() else []
+    parts += [f"not known in {unknown}"] if unknown else []
+    return "; ".join(parts)
 
 
-_SAME_TIME = 1.005
-
-
-def _slower(gains: NDArray[np.float64], *, measured: bool) -> str:
-    """How many become slower, and by how much; "" for none."""
-    if not len(gains):
-        return ""
-    become = ("becomes" if len(gains) == 1 else "become") if measured else "would become"
-    return f"; {len(gains)} {become} slower, {_span(gains)}"
-
-
-def _span(gains: NDArray[np.float64]) -> str:
-    """'1.11 to 1.89 times as fast'."""
-    least, most = (format_short(found, ".2f") for found in (gains.min(), gains.max()))
-    return _gain(gains.max()) if least == most else f"{least} to {_gain(gains.max())}"
-
-
-def limiter_text(limiter: str, count: int) -> str:
-    """What limits so many rows, as a sentence says it.
+def limiter_text(limiter: str) -> str:
+    """Name a limiter in a sentence.
 
     Examples
     --------
-    >>> limited_by("compute", 2), limited_by("kernel", 1)
-    ('arithmetic', 'its own kernel (below half of what the device allows)')
+    >>> limiter_text("compute"), limiter_text("kernel")
+    ('arithmetic', 'own kernel')
     """
-    known = _LIMITED_BY.get(limiter)
-    return quote_text(limiter) if known is None else known.format("its" if count == 1 else "their")
+    return _LIMITER_TEXTS.get(limiter) or quote_text(limiter)
 
 
-def _gain(ratio: float) -> str:
-    return f"{format_short(ratio, '.2f')} times as fast"
+def _factor_text(gains: NDArray[np.float64]) -> str:
+    """Format speed-ups: '1.11 to 1.89 times as fast'."""
+    least, most = (format_short(gain, ".2f") for gain in (gains.min(), gains.max()))
+    return f"{most if least == most else f'{least} to {most}'} times as fast"
 
 
-def _steps(data: pd.DataFrame, places: list[int], found: pd.DataFrame) -> tuple[float, float] | None:
-    """Of a model's frame, the first step that has such rows: its time now and then, ms; None for any other frame."""
-    times = values.total_ms(data)
+def _step_times(data: pd.DataFrame, places: list[int], table: pd.DataFrame) -> tuple[float, float] | None:
+    """Compute the time of a model's first step with such rows now and then, in ms; None for other frames."""
     if "count" not in data.columns:
         return None
-    then = times.copy()
-    gains = found["speedup"].fillna(1.0).to_numpy(float)
-    then[places] = times[places] / gains
+    now = values.total_ms(data)
+    then = now.copy()
+    then[places] = now[places] / table["speedup"].fillna(1.0).to_numpy(float)
     step = np.ones(len(data), bool)
     for name in STEP:
         if name in data.columns:
             key = values.words(data, name).astype(str)
             step &= (key == key.iloc[places[0]]).to_numpy(bool)
-    whole = (float(times[step].sum()), float(then[step].sum()))
-    return whole if whole[1] > 0 else None  # NaN: a row of it has no time
+    times = (float(now[step].sum()), float(then[step].sum()))
+    return times if times[1] > 0 else None  # NaN: a row of the step has no time

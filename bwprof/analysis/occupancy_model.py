@@ -1,7 +1,7 @@
-"""How many of a kernel's blocks a multiprocessor runs at once, and what stops it from running more.
+"""Model how many of a kernel's blocks a multiprocessor runs at once, and what limits their number.
 
-The rules are those of the CUDA toolkit's `cuda_occupancy.h`: registers are given to a warp in units of 256, from a
-quarter of the multiprocessor's each; shared memory to a block in units of 128 bytes, 1 KiB of its own on top.
+The rules are those of the CUDA toolkit's `cuda_occupancy.h`. A warp gets registers in units of 256, from a quarter of
+the multiprocessor's. A block gets shared memory in units of 128 bytes, and 1 KiB more for the system.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from bwprof.results.row import FrozenDict
 from bwprof.text.parsing import finite_or_none, parse_int, quote_text, repr_short
 
 WARP, MOST_THREADS, MOST_REGISTERS = 32, 1024, 255
-
 _REGISTERS, _QUARTERS, _REGISTER_UNIT = 65536, 4, 256
-
 _KIB, _SHARED_UNIT, _RESERVED = 1024, 128, 1024  # a block's reserved bytes
-
-_PLAIN_SHARED = 48 * _KIB  # what a block has without asking
+_STATIC_SHARED = 48 * _KIB  # a block that needs more must allocate it dynamically
 
 
 class _Multiprocessor(NamedTuple):
@@ -28,7 +25,7 @@ class _Multiprocessor(NamedTuple):
     shared_kib: int
 
 
-# By compute capability (CUDA's programming guide, technical specifications; 11.0 was 10.1 before CUDA 13).
+# By compute capability (CUDA programming guide, technical specifications; 11.0 was 10.1 before CUDA 13).
 _MULTIPROCESSORS = {
     "8.0": _Multiprocessor(64, 32, 164),
     "8.6": _Multiprocessor(48, 16, 100),
@@ -44,19 +41,18 @@ _MULTIPROCESSORS = {
 }
 
 ARCHITECTURES = tuple(_MULTIPROCESSORS)
-
 _ARCH = re.compile(r"(?:sm_|compute_)?([0-9]{1,2})\.?([0-9])[af]?")
 
-# Of several that stop at the same number of blocks, the first is named; the note has the others.
+# The first resource with the least blocks is the limiter; the note names the others.
 _TITLES = {"threads": "Threads", "registers": "Registers", "shared": "Shared memory", "blocks": "Blocks"}
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """The share of a multiprocessor's warps that a kernel's blocks can fill, and the resource that stops it there.
+    """The share of a multiprocessor's warps that a kernel's blocks can fill, and the resource that limits it.
 
-    `limits` has the blocks that each resource alone would let run, by its name: registers, shared, threads, blocks.
-    `limiter` is the smallest of them: "threads" where the multiprocessor is full.
+    `limits` has the blocks that each resource alone allows: registers, shared, threads, blocks. `limiter` is the least
+    of them: "threads" where the multiprocessor is full.
     """
 
     theoretical_pct: float
@@ -72,17 +68,17 @@ class Occupancy:
     arch: str
 
     def text(self, achieved_pct: float | None = None) -> str:
-        """Three lines: theoretical occupancy, achieved occupancy, what limits it.
+        """Format three lines: theoretical occupancy, achieved occupancy, limiter.
 
         Parameters
         ----------
         achieved_pct : float, optional
-            The share of warps that a profiler saw running (``--metrics occupancy``), 0 to 100.
+            The share of warps that a profiler counted (``--metrics occupancy``), 0 to 100.
 
         Raises
         ------
         ValueError
-            For anything else.
+            For a number out of range.
 
         Examples
         --------
@@ -91,7 +87,9 @@ class Occupancy:
         Achieved Occupancy: 45%
         Limiter: Registers (64 per thread, 32 max for 100%)
         """
-        achieved = "not measured (--metrics occupancy)" if achieved_pct is None else _percent(_achieved(achieved_pct))
+        achieved = (
+            "not measured (--metrics occupancy)" if achieved_pct is None else _percent(_check_achieved(achieved_pct))
+        )
         return (
             f"Theoretical Occupancy: {_percent(self.theoretical_pct)}\n"
             f"Achieved Occupancy: {achieved}\n"
@@ -99,16 +97,16 @@ class Occupancy:
         )
 
     def _reason(self) -> str:
-        """What the limiter has of it, and what would lift it."""
+        """Compare what the kernel uses of the limiter with the most for full occupancy."""
         warps = -(-self.threads // WARP)
-        wanted = min(self.limits["threads"], self.limits["blocks"])  # the best that this size of blocks can have
-        best = f"max for {_percent(100 * wanted * warps / self.max_warps)}"
+        best_blocks = min(self.limits["threads"], self.limits["blocks"])
+        best = f"max for {_percent(100 * best_blocks * warps / self.max_warps)}"
         if self.limiter == "registers":
-            quarter = -(-wanted * warps // _QUARTERS)
+            quarter = -(-best_blocks * warps // _QUARTERS)
             unit = _REGISTERS // _QUARTERS // quarter // _REGISTER_UNIT * _REGISTER_UNIT
             return f"{self.registers} per thread, {min(MOST_REGISTERS, unit // WARP)} {best}"
         if self.limiter == "shared":
-            share = _MULTIPROCESSORS[self.arch].shared_kib * _KIB // wanted // _SHARED_UNIT * _SHARED_UNIT
+            share = _MULTIPROCESSORS[self.arch].shared_kib * _KIB // best_blocks // _SHARED_UNIT * _SHARED_UNIT
             return f"{self.shared_bytes} bytes per block, {min(share, _most_shared(self.arch)) - _RESERVED} {best}"
         if self.limiter == "blocks":
             threads = -(-self.max_warps // self.limits["blocks"]) * WARP
@@ -118,52 +116,52 @@ class Occupancy:
 
 
 def occupancy(registers: int, shared_bytes: int, threads: int, arch: str = "9.0") -> Occupancy:
-    """The theoretical occupancy of a kernel on a multiprocessor of an NVIDIA GPU, without one.
+    """Compute the theoretical occupancy of a kernel on an NVIDIA GPU; no GPU is needed.
 
     Parameters
     ----------
     registers : int
-        Of a thread, as `ptxas -v`, Nsight Compute and `bwprof.variants` tell them: 0 to 255.
+        Registers of a thread (see `ptxas -v`, Nsight Compute, `bwprof.variants`): 0 to 255.
     shared_bytes : int
-        Of a block, static and dynamic together.
+        Static and dynamic shared memory of a block.
     threads : int
-        Of a block: 1 to 1024.
+        Threads of a block: 1 to 1024.
     arch : str
         The compute capability: "9.0", "90", "sm_90a". 8.0 to 12.1 are known.
 
     Returns
     -------
     Occupancy
-        Of no block at all (0 %) where a single one needs more than there is; its `note` then says so.
+        0 % where a single block needs more than a multiprocessor has; its `note` says so.
 
     Raises
     ------
     ValueError
-        For numbers out of range and architectures that are not known.
+        For numbers out of range and unknown architectures.
 
     Examples
     --------
     >>> import bwprof
-    >>> found = bwprof.occupancy(40, 40960, 256, arch="8.9")
-    >>> found.active_blocks, round(found.theoretical_pct, 1), found.limiter
+    >>> result = bwprof.occupancy(40, 40960, 256, arch="8.9")
+    >>> result.active_blocks, round(result.theoretical_pct, 1), result.limiter
     (2, 33.3, 'shared')
     """
-    registers = _within("registers", registers, 0, MOST_REGISTERS)
-    shared_bytes = _within("shared_bytes", shared_bytes, 0, 2**63 - 1)
-    threads = _within("threads", threads, 1, MOST_THREADS)
-    arch = _canonical(arch)
+    registers = _check_range("registers", registers, 0, MOST_REGISTERS)
+    shared_bytes = _check_range("shared_bytes", shared_bytes, 0, 2**63 - 1)
+    threads = _check_range("threads", threads, 1, MOST_THREADS)
+    arch = _parse_arch(arch)
     limits = FrozenDict(_limits(registers, shared_bytes, threads, arch))
     blocks = min(limits.values())
-    holding = [name for name in _TITLES if limits[name] == blocks]
+    limiting = [name for name in _TITLES if limits[name] == blocks]
     warps, most = blocks * -(-threads // WARP), _MULTIPROCESSORS[arch].warps
     return Occupancy(
         theoretical_pct=100.0 * warps / most,
         active_blocks=blocks,
         active_warps=warps,
         max_warps=most,
-        limiter=holding[0],
+        limiter=limiting[0],
         limits=limits,
-        note="; ".join(_notes(shared_bytes, threads, arch, blocks, holding)),
+        note="; ".join(_notes(shared_bytes, threads, arch, blocks, limiting)),
         registers=registers,
         shared_bytes=shared_bytes,
         threads=threads,
@@ -172,23 +170,23 @@ def occupancy(registers: int, shared_bytes: int, threads: int, arch: str = "9.0"
 
 
 def max_warps(arch: str) -> int | None:
-    """Warps that a multiprocessor of an architecture holds at once; None where there is no table for it."""
+    """Return the warps that a multiprocessor of an architecture runs at once; None for an unknown one."""
     return _MULTIPROCESSORS[arch].warps if arch in _MULTIPROCESSORS else None
 
 
 def is_known(arch: str) -> bool:
-    """Whether there is a table for an architecture."""
+    """Check for a known architecture."""
     return arch in _MULTIPROCESSORS
 
 
 def _limits(registers: int, shared_bytes: int, threads: int, arch: str) -> dict[str, int]:
-    """The blocks that each resource alone lets run; registers that nobody needs limit no more than the blocks do."""
+    """Compute the blocks that each resource alone allows."""
     here = _MULTIPROCESSORS[arch]
     warps = -(-threads // WARP)
     by_registers = here.blocks
     if registers:
         warp_registers = -(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT
-        # A launch is checked as if its warps were dealt evenly to the quarters.
+        # A launch is checked as if its warps were spread evenly over the quarters.
         fits = warp_registers * -(-warps // _QUARTERS) * _QUARTERS <= _REGISTERS
         by_registers = _QUARTERS * (_REGISTERS // _QUARTERS // warp_registers) // warps if fits else 0
     taken = -(-(shared_bytes + _RESERVED) // _SHARED_UNIT) * _SHARED_UNIT
@@ -201,48 +199,48 @@ def _limits(registers: int, shared_bytes: int, threads: int, arch: str) -> dict[
 
 
 def _most_shared(arch: str) -> int:
-    """The shared memory of one block, its reserved bytes included."""
+    """Return the shared memory of one block, its reserved bytes included."""
     return _MULTIPROCESSORS[arch].shared_kib * _KIB
 
 
-def _notes(shared_bytes: int, threads: int, arch: str, blocks: int, holding: list[str]) -> list[str]:
-    found = []
+def _notes(shared_bytes: int, threads: int, arch: str, blocks: int, limiting: list[str]) -> list[str]:
+    notes = []
     if not blocks:
         most = _most_shared(arch) - _RESERVED
         needs = {
             "registers": f"a block may have {_REGISTERS} registers, in units of {_REGISTER_UNIT} for a warp",
             "shared": f"a block may have {most} bytes of shared memory",
         }
-        found.append(f"it does not run: {' and '.join(needs[name] for name in holding)}")
-    elif len(holding) > 1 and holding[0] != "threads":
-        found.append(f"{' and '.join(holding[1:])} {'limits' if len(holding) == 2 else 'limit'} it just as much")
+        notes.append(f"it does not run: {' and '.join(needs[name] for name in limiting)}")
+    elif len(limiting) > 1 and limiting[0] != "threads":
+        notes.append(f"{' and '.join(limiting[1:])} {'limits' if len(limiting) == 2 else 'limit'} it just as much")
     if threads % WARP:
-        found.append(f"{threads} threads are no multiple of {WARP}: the last warp's other lanes idle")
-    if blocks and shared_bytes > _PLAIN_SHARED:
-        found.append(f"more than {_PLAIN_SHARED} bytes of shared memory must be dynamic, and asked for")
-    return found
+        notes.append(f"{threads} threads are no multiple of {WARP}: the last warp's other lanes idle")
+    if blocks and shared_bytes > _STATIC_SHARED:
+        notes.append(f"more than {_STATIC_SHARED} bytes of shared memory must be dynamic")
+    return notes
 
 
-def _within(name: str, value: object, least: int, most: int) -> int:
-    found = least - 1 if isinstance(value, bool) else parse_int(value, name)
-    if not least <= found <= most:
+def _check_range(name: str, value: object, least: int, most: int) -> int:
+    number = least - 1 if isinstance(value, bool) else parse_int(value, name)
+    if not least <= number <= most:
         raise ValueError(f"{name} is {repr_short(value)}: allowed is a whole number from {least} to {most}")
-    return found
+    return number
 
 
-def _canonical(arch: object) -> str:
+def _parse_arch(arch: object) -> str:
     match = _ARCH.fullmatch(str(arch).strip().lower())
-    found = f"{int(match[1])}.{match[2]}" if match else ""
-    if found not in _MULTIPROCESSORS:
+    name = f"{int(match[1])}.{match[2]}" if match else ""
+    if name not in _MULTIPROCESSORS:
         raise ValueError(f"arch is '{quote_text(arch)}': allowed are {', '.join(_MULTIPROCESSORS)}")
-    return found
+    return name
 
 
-def _achieved(value: object) -> float:
-    found = None if isinstance(value, bool) else finite_or_none(value)
-    if found is None or not 0 <= found <= 100:
+def _check_achieved(value: object) -> float:
+    pct = None if isinstance(value, bool) else finite_or_none(value)
+    if pct is None or not 0 <= pct <= 100:
         raise ValueError(f"achieved_pct is {repr_short(value)}: allowed is a number from 0 to 100")
-    return found
+    return pct
 
 
 def _percent(value: float) -> str:

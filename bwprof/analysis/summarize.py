@@ -1,7 +1,8 @@
-"""The summary of a run: a row for each case, and the use of the memory's peak."""
+"""Summarize a run: a row for each case."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,32 +16,30 @@ if TYPE_CHECKING:
     from bwprof.results.pairs import PrecisionGroup
 
 PAIR = ("fp32", "fp16")
-
 _RATIOS = ("bandwidth_vs_fp32", "byte_ratio_vs_fp32", "speedup_vs_fp32")
-
 _BROKEN = ("failed", "skipped", "predicted")
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
-    """One row per case: FP32 and FP16 side by side, and the other precisions that were measured.
+    """Summarize a frame: a row per case, with FP32, FP16 and the other measured precisions side by side.
 
     Parameters
     ----------
     data : pandas.DataFrame
-        From `bwprof.sweep` or `bwprof.load`; a frame with the nine classic columns will do.
+        From `bwprof.sweep` or `bwprof.load`; at least the nine classic columns.
 
     Returns
     -------
     pandas.DataFrame
-        Columns: case, operation, variant, device, cache, status (the worst of the case's rows); per measured
-        precision P: P_gb_s, P_time_ms, P_pct_attainable, P_pct_limit; of FP16 bandwidth_vs_fp32 (GB/s /
-        FP32 GB/s), byte_ratio_vs_fp32 (FP32 bytes / bytes), speedup_vs_fp32 (their product: FP32 time / time); bound,
-        limiter, flags, reason. What limits the rows is worked out where they do not say it (`analysis.with_limits`).
+        Columns case, operation, variant, device, cache, status (the worst of the case's rows); per measured precision
+        P: P_gb_s, P_time_ms, P_pct_attainable, P_pct_limit; of FP16 bandwidth_vs_fp32 (GB/s / FP32 GB/s),
+        byte_ratio_vs_fp32 (FP32 bytes / bytes), speedup_vs_fp32 (FP32 time / time, the product of both); bound,
+        limiter, flags, reason. Missing limits are derived (`analysis.with_limits`).
 
     Raises
     ------
     ValueError
-        When a classic column is missing.
+        If a classic column is missing.
 
     Examples
     --------
@@ -58,8 +57,9 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
-    """The same as dicts, and the columns' names; the dicts also hold P_grade, as `limits.graded` has it, and `broken`,
-    the reasons of rows that were not measured by their status.
+    """Summarize as dicts, and list the columns' names.
+
+    The dicts also have P_grade (see `limiter.graded`) and `broken`, the reasons of unmeasured rows by their status.
     """
     from bwprof.results import frame as results_frame
     from bwprof.results import pairs
@@ -74,9 +74,8 @@ def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def ordered_precisions(rows: Sequence[RowDict]) -> list[str]:
-    """The precisions in `rows`: FP32 and FP16 first, always; then the others in the order of their first row."""
-    found = dict.fromkeys(row["precision"] for row in rows)
-    return [*PAIR, *(name for name in found if name not in PAIR)]
+    """List FP32, FP16, and the other precisions of rows in the order of their first row."""
+    return list(dict.fromkeys([*PAIR, *(row["precision"] for row in rows)]))
 
 
 def _line(group: PrecisionGroup, precisions: Sequence[str]) -> dict[str, Any]:
@@ -87,7 +86,7 @@ def _line(group: PrecisionGroup, precisions: Sequence[str]) -> dict[str, Any]:
         "variant": "/".join(group.variants) or None,
         "device": first["device"],
         "cache": first["cache"],
-        "status": _worst(group),
+        "status": _worst_status(group),
     }
     for precision in precisions:
         row = group.rows.get(precision, {})
@@ -95,40 +94,40 @@ def _line(group: PrecisionGroup, precisions: Sequence[str]) -> dict[str, Any]:
         line |= {f"{precision}_{name}": row.get(name) for name in ("time_ms", "pct_attainable", "pct_limit")}
         line[f"{precision}_grade"] = find_grade(row)
     half = group.rows.get("fp16", {})
-    line |= {name: half.get(name) for name in _RATIOS} | {name: _joined(group, name) for name in ("bound", "limiter")}
-    line["flags"] = _flags(group)
-    line["reason"] = _reasons(group.rows)
-    broken: dict[str, dict[str, RowDict]] = {}
+    line |= {name: half.get(name) for name in _RATIOS}
+    line |= {name: _join_words(group, name) for name in ("bound", "limiter")}
+    line |= {"flags": _join_flags(group), "reason": _join_reasons(group.rows)}
+    broken: dict[str, dict[str, RowDict]] = defaultdict(dict)
     for precision, row in group.rows.items():
         if row["status"] not in (None, "", "ok"):
-            broken.setdefault(row["status"], {})[precision] = row
-    line["broken"] = {status: _reasons(rows) for status, rows in broken.items()}
-    return line
+            broken[row["status"]][precision] = row
+    return line | {"broken": {status: _join_reasons(rows) for status, rows in broken.items()}}
 
 
-def _worst(group: PrecisionGroup) -> str:
-    found = [str(row["status"] or "ok") for row in group.rows.values()]
+def _worst_status(group: PrecisionGroup) -> str:
     order = (*_BROKEN, "ok")
-    return min(found, key=lambda status: order.index(status) if status in order else -1)
+    statuses = [str(row["status"] or "ok") for row in group.rows.values()]
+    return min(statuses, key=lambda status: order.index(status) if status in order else -1)
 
 
-def _joined(group: PrecisionGroup, name: str) -> str | None:
-    """The rows' words where they differ; one word where they agree."""
+def _join_words(group: PrecisionGroup, name: str) -> str | None:
+    """Join the distinct words of the rows."""
     return "/".join(dict.fromkeys(row[name] for row in group.rows.values() if row.get(name))) or None
 
 
-def _reasons(rows: Mapping[str, RowDict]) -> str | None:
-    """Each precision with its row's reason."""
+def _join_reasons(rows: Mapping[str, RowDict]) -> str | None:
+    """Join the reasons, each after its precision."""
     return "; ".join(f"{precision}: {row['reason']}" for precision, row in rows.items() if row.get("reason")) or None
 
 
-def _flags(group: PrecisionGroup) -> str | None:
-    """Each flag with the precisions that it stands for, unless it stands for all of them."""
-    holders: dict[str, list[str]] = {}
+def _join_flags(group: PrecisionGroup) -> str | None:
+    """Join the flags, each with its precisions unless all rows have it."""
+    flags: dict[str, list[str]] = defaultdict(list)
     for precision, row in group.rows.items():
-        beyond = ("above_attainable",) if grade.explain_impossible(row) else ()  # of rows that nobody has flagged, too
+        beyond = ("above_attainable",) if grade.explain_impossible(row) else ()  # rows without flags, too
         for flag in dict.fromkeys([*(row.get("flags") or "").split(";"), *beyond]):
-            if flag:
-                holders.setdefault(flag, []).append(precision)
-    words = [flag if len(found) == len(group.rows) else f"{flag}({','.join(found)})" for flag, found in holders.items()]
+            flags[flag].append(precision)
+    words = (
+        flag if len(names) == len(group.rows) else f"{flag}({','.join(names)})" for flag, names in flags.items() if flag
+    )
     return ";".join(words) or None

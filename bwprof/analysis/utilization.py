@@ -1,4 +1,4 @@
-"""How much of the memory's peak each kernel uses: a table, and two lines of one row."""
+"""Compare throughput with the device's peaks: a table, and two lines of one row."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ COLUMNS = ("Kernel", "Measured BW", "Utilization", "Status")
 
 
 def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFrame:
-    """Each row's bandwidth, its share of the theoretical peak, and the word for it.
+    """Tabulate each row's bandwidth, its share of the theoretical peak, and its rating.
 
     Parameters
     ----------
     data : pandas.DataFrame, or a row
         From `bwprof.sweep`, `bwprof.load` or others.
     peak_gb_s : float, optional
-        For rows that have no peak of their own.
+        The peak of rows that have none.
 
     Returns
     -------
     pandas.DataFrame
         Columns Kernel, Measured BW, Utilization, Status (excellent above 80 % of the peak, good above 60 %, fair above
-        40 %, else poor; "impossible" for what is faster than the peak, "in doubt" for what is faster than a stream of
-        its bytes); "-" for what is not known, and for
-        hot rows, whose bytes come out of a cache.
+        40 %, else poor; "impossible" above the peak, "in doubt" above a stream of its bytes); "-" for what is not
+        known, and for hot rows, whose bytes come from a cache.
 
     Examples
     --------
@@ -65,7 +64,7 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
 
 
 def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
-    """Two lines of one row: its memory and its compute throughput, each against the peak that it names.
+    """Format the memory and the compute throughput of one row in two lines, each with its peak.
 
     Examples
     --------
@@ -74,27 +73,24 @@ def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
     Memory Throughput: 3747 GB/s (78% of peak 4814 GB/s)
     Compute Throughput: 3.75 TFLOPS (0.4% of peak 1071 TFLOPS)
     """
-    given = values.as_row(row)
-    found = {
-        name: measured_or_none(given.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")
-    }
-    hot = given.get("cache") == "hot"
-    memory = _utilization_line(
-        found["bandwidth_gb_s"], None if hot else found["peak_gb_s"], "GB/s", "bytes_read=, bytes_written="
-    )
-    compute = _utilization_line(found["tflops"], found["peak_tflops"], "TFLOPS", "flops=")
-    if hot and found["bandwidth_gb_s"] is not None:
-        memory = memory.replace("peak unknown", "hot: out of a cache, not held against memory")
+    columns = values.as_row(row)
+    names = ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")
+    gb_s, peak_gb_s, tflops, peak_tflops = (measured_or_none(columns.get(name)) for name in names)
+    unknown = "peak unknown"
+    if columns.get("cache") == "hot":
+        peak_gb_s, unknown = None, "hot: out of a cache, not held against memory"
+    memory = _throughput_text(gb_s, peak_gb_s, "GB/s", "bytes_read=, bytes_written=", unknown)
+    compute = _throughput_text(tflops, peak_tflops, "TFLOPS", "flops=", "peak unknown")
     return f"Memory Throughput: {memory}\nCompute Throughput: {compute}"
 
 
-def _utilization_line(reached: float | None, peak: float | None, unit: str, needed: str) -> str:
+def _throughput_text(reached: float | None, peak: float | None, unit: str, argument: str, unknown: str) -> str:
     if reached is None:
-        return f"unknown (pass {needed})"
+        return f"unknown (pass {argument})"
     speed = format_figure(reached, whole_from=100)
     if peak is None or peak <= 0:
-        return f"{speed} {unit} (peak unknown)"
+        return f"{speed} {unit} ({unknown})"
     most = format_figure(peak, whole_from=100)
-    share = 100 * float(speed) / float(most) if float(speed) and float(most) else 100 * reached / peak  # as it is shown
+    share = 100 * float(speed) / float(most) if float(speed) and float(most) else 100 * reached / peak
     beyond = ", impossible: check the work, the time and the peak" if reached > ABOVE_PEAK * peak else ""
     return f"{speed} {unit} ({share:.{0 if share >= 10 else 1}f}% of peak {most} {unit}{beyond})"

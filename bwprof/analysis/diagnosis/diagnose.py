@@ -1,8 +1,8 @@
 """`bwprof.diagnose`: test hypotheses against the figures of rows.
 
-The hypotheses are data: causes come before their symptoms, roofs and waiting last. A memory roof counts when it is
-reached. "DRAM below 70 %" proves nothing: a kernel at half of the bandwidth may wait for latency, for its barriers or
-for a grid that is too small. What lies between two thresholds stays open.
+The hypotheses are data: causes come before their symptoms, roofs and waiting last. "DRAM below 70 %" is no proof: a
+kernel at half of the bandwidth may wait for latency, for barriers or for a grid that is too small. A figure between two
+thresholds leaves a hypothesis open.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _DRAM = ("dram_pct", "dram_gb_s", "dram_bytes_read", "dram_bytes_written", "pct_attainable")
-
 _RATE = ("tensor_pct", "fma_pct", "sm_pct", "issue_pct", "valu_busy_pct", "tflops")
-
 _WAITS = ("stall_reasons",)
 
 HYPOTHESES: tuple[Hypothesis, ...] = (
@@ -203,20 +201,14 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
 )
 
 COLUMNS = ("case", "hypothesis", "verdict", "evidence", "threshold", "fixes", "expected_gain", "needs")
-
 VERDICTS = (SUPPORTED, CANNOT_TELL, REFUTED)  # as they are ranked
-
 MEMORY, CLOCK = "memory_bound", "clock_held_down"
-
 _ROOFS = (MEMORY, "compute_bound")
-
-_ON_HOST = (*_ROOFS, "launch_bound", "materialised", CLOCK)  # what a CPU's rows tell of, whose work nothing counts
-
-_OF_OPERATORS = (*_ROOFS, "materialised")  # which are no launch
-
+_ON_HOST = (*_ROOFS, "launch_bound", "materialised", CLOCK)  # hypotheses that need no counters
+_OF_OPERATORS = (*_ROOFS, "materialised")  # operators are no launches
 _HOST = "nothing is counted on a CPU"
 
-# What tells it of an AMD card.
+# What provides a figure on an AMD card.
 _ROCPROF = {
     BANDWIDTH: Need(
         BANDWIDTH.figure, "--peak GB/S or parse_rocprof(path, peak_gb_s=...), of profile_memory's counters", ""
@@ -224,14 +216,13 @@ _ROCPROF = {
     PIPES: Need("VALUBusy, MemUnitStalled", "counters of RocprofSession", ""),
 }
 
-_NAMED = 3  # of the figures that a sentence says are missing
-
+_MAX_NAMES = 3  # missing figures that a sentence names
 _AGAIN = Need("figures that agree", "measure again", "")
 
 
 @dataclass(frozen=True, slots=True)
 class HypothesisVerdict:
-    """What became of a hypothesis."""
+    """A hypothesis and the judgement on it."""
 
     hypothesis: Hypothesis
     judgement: Judgement
@@ -244,7 +235,7 @@ class HypothesisVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One row, what it is called, and the verdicts on it, ranked: supported ones first, causes before symptoms."""
+    """One row, its name, and the verdicts on it: supported ones first, causes before symptoms."""
 
     place: int
     case: str
@@ -255,25 +246,24 @@ class Diagnosis:
     verdicts: tuple[HypothesisVerdict, ...]
 
     def of(self, verdict: str) -> list[HypothesisVerdict]:
-        """Those of one verdict."""
-        return [found for found in self.verdicts if found.verdict == verdict]
+        """Select the hypotheses with one verdict."""
+        return [entry for entry in self.verdicts if entry.verdict == verdict]
 
     @property
     def sentence(self) -> str:
-        """The answer."""
-        told = self.of(SUPPORTED)
-        clock = CLOCK in (found.hypothesis.name for found in told)
-        named = [flag for flag in self.doubts if flag != "throttled" or not clock]
-        doubt = f" (in doubt: {', '.join(named)})" if named else ""
-        if not told:
-            return f"{self.case}{doubt}: {self._open()}."
-        first, *rest = told
-        also = f", and by {join_words([found.hypothesis.said for found in rest])}" if rest else ""
-        limit = f"limited by {first.hypothesis.said} ({first.judgement.evidence}){also}"
-        return f"{self.case}{doubt}: {limit}{self._gain(first)}."
+        """What limits the row."""
+        causes = self.of(SUPPORTED)
+        clock = CLOCK in (entry.hypothesis.name for entry in causes)
+        flags = [flag for flag in self.doubts if flag != "throttled" or not clock]
+        doubt = f" (in doubt: {', '.join(flags)})" if flags else ""
+        if not causes:
+            return f"{self.case}{doubt}: {self._describe_open()}."
+        first, *rest = causes
+        also = f", and by {join_words([entry.hypothesis.cause for entry in rest])}" if rest else ""
+        limit = f"limited by {first.hypothesis.cause} ({first.judgement.evidence}){also}"
+        return f"{self.case}{doubt}: {limit}{self._describe_gain(first)}."
 
-    def _gain(self, first: HypothesisVerdict) -> str:
-        """What to hope for."""
+    def _describe_gain(self, first: HypothesisVerdict) -> str:
         if first.hypothesis.name == MEMORY:
             return (
                 "; larger launches, or several as one, reach more"
@@ -283,48 +273,48 @@ class Diagnosis:
         gain = first.judgement.gain
         return f"; without that at most {gain_text(gain)} as fast" if gain >= WORTH else ""
 
-    def _open(self) -> str:
-        """Where nothing is supported."""
-        open_ones = self.of(CANNOT_TELL)
-        if len(open_ones) == len(self.verdicts) and len({found.judgement for found in open_ones}) == 1:
-            return open_ones[0].judgement.evidence
+    def _describe_open(self) -> str:
+        """Describe a row of which no hypothesis is supported."""
+        unsettled = self.of(CANNOT_TELL)
+        if len(unsettled) == len(self.verdicts) and len({entry.judgement for entry in unsettled}) == 1:
+            return unsettled[0].judgement.evidence
         parts = [self.position] if self.position else []
-        far = [found.hypothesis.said for found in self.of(REFUTED) if found.hypothesis.name in _ROOFS]
+        far = [entry.hypothesis.cause for entry in self.of(REFUTED) if entry.hypothesis.name in _ROOFS]
         parts += [f"not limited by {' or '.join(far)}"] if far else []
-        named = [need for found in open_ones for need in found.judgement.needs if need.is_told]
-        needs = Counter(need.figure for need in [need for need in named if need.is_asked] or named)
-        if any(found.judgement.evidence == _HOST for found in open_ones):
+        if any(entry.judgement.evidence == _HOST for entry in unsettled):
             return "; ".join([*parts, f"more cannot be told: {_HOST}"])
-        parts.append(f"more cannot be told yet, missing: {_few(needs)}" if needs else "nothing else stands out")
-        return "; ".join(parts)
+        missing = _list_missing([need for entry in unsettled for need in entry.judgement.needs if need.has_source])
+        return "; ".join(
+            [*parts, f"more cannot be told yet, missing: {missing}" if missing else "nothing else stands out"]
+        )
 
 
 def gain_text(gain: float) -> str:
-    """A time ratio for people: '1.14 times', '33 times'."""
+    """Format a speed-up: '1.14 times', '33 times'."""
     return f"{gain:.3g} times" if gain < 1e4 else f"{gain:.1g} times"
 
 
 def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
-    """Why a kernel is as slow as it is: hypotheses, each supported or refuted by its figures, or left open.
+    """Explain why a kernel is slow: support, refute or leave open each hypothesis by the row's figures.
 
     Parameters
     ----------
     data : pandas.DataFrame, or a row
-        Of `bwprof.measure(fn, counters=True, metrics="all")` or `bwprof.sweep`, or of another profiler's file that
-        `bwprof.importers` read. Only columns are looked at; more of them settle more. `bytes_read` and `bytes_written`
-        may be added to a profiler's rows: what the kernel has to move.
+        From `bwprof.measure(fn, counters=True, metrics="all")`, `bwprof.sweep`, or a profiler's file that
+        `bwprof.importers` reads. More columns settle more hypotheses. To a profiler's rows you may add `bytes_read`
+        and `bytes_written`: the bytes that the kernel has to move.
     latency_us : float, optional
-        Of the device's memory under load, for Little's law; else the row's `memory_latency_us`, else 0.7 is assumed,
-        and said to be.
+        Latency of the device's memory under load, for Little's law. The default is the row's `memory_latency_us`,
+        else 0.7, which the evidence marks as assumed.
 
     Returns
     -------
     pandas.DataFrame
         A line for each row and hypothesis: case, hypothesis, verdict ("supported", "refuted", "cannot tell"), evidence,
-        threshold with its reason, fixes, expected_gain (how many times as fast it would be at most without this: worked
-        out from the row's figures; NaN where they do not tell), needs (what would settle it: bwprof's option, or the
-        preset of `bwprof.importers.ncu_command`). Of each row the supported ones come first, causes before what follows
-        from them, then the open ones. ``attrs["answers"]`` holds a sentence for each row.
+        threshold with its reason, fixes, expected_gain (the speed-up at most without this cause; NaN where it is not
+        known), needs (what would settle it: bwprof's option, or the preset of `bwprof.importers.ncu_command`). Each
+        row's supported hypotheses come first, causes before symptoms, then the open ones. ``attrs["answers"]`` holds
+        a sentence for each row.
 
     Raises
     ------
@@ -335,9 +325,9 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
 
     Notes
     -----
-    A kernel is memory-bound near the bandwidth roof (of a stream of its bytes where one was measured), which "DRAM
-    below 70 %" does not tell: far from both roofs it is what warps wait for that does. Rows that doubt themselves
-    (`flags`) must lie a tenth beyond a threshold; figures that contradict each other leave a hypothesis open.
+    A kernel is memory-bound near the bandwidth roof: that of a stream of its bytes where one was measured, else
+    theory. Far from both roofs, the stall reasons decide. Figures of a row with `flags` must pass a threshold by a
+    tenth. Figures that contradict each other leave a hypothesis open.
 
     Examples
     --------
@@ -349,87 +339,61 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    found = diagnose_rows(data, latency_us=latency_us)
-    lines = [_line(row, verdict) for row in found for verdict in row.verdicts]
+    diagnoses = diagnose_rows(data, latency_us=latency_us)
+    lines = [_table_line(row, entry) for row in diagnoses for entry in row.verdicts]
     frame = pd.DataFrame(lines, columns=list(COLUMNS))
-    text = [name for name in COLUMNS if name != "expected_gain"]
-    frame = frame.astype(dict.fromkeys(text, "string") | {"expected_gain": float})
-    frame.attrs["answers"] = tuple(row.sentence for row in found)
+    frame = frame.astype({name: float if name == "expected_gain" else "string" for name in COLUMNS})
+    frame.attrs["answers"] = tuple(row.sentence for row in diagnoses)
     return frame
 
 
-def answer(data: Any, *, latency_us: float | None = None) -> list[str]:
-    """What limits each row, a sentence each.
-
-    Examples
-    --------
-    >>> answer({"case": "copy", "time_ms": 0.5, "dram_pct": 88.0})
-    ["copy: limited by the memory's bandwidth (88 % of the theoretical bandwidth); only fewer bytes make it faster."]
-    """
-    return [row.sentence for row in diagnose_rows(data, latency_us=latency_us)]
-
-
 def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
-    """The same as objects."""
+    """Diagnose rows as `diagnose` does, and return objects."""
     latency = None if latency_us is None else finite_or_none(latency_us)
     if latency_us is not None and not (latency is not None and latency > 0):
         raise ValueError(f"latency_us is {repr_short(latency_us)}: a positive number of microseconds is needed")
     frame = values.as_frame(values.as_row(data) if hasattr(data, "to_dict") and not hasattr(data, "columns") else data)
-    rows = _rows(frame)
-    return [_diagnosis(at, name, row, latency) for at, (name, row) in enumerate(zip(_names(frame), rows, strict=True))]
+    named_rows = zip(_row_names(frame), _read_rows(frame), strict=True)
+    return [_diagnose_row(at, name, row, latency) for at, (name, row) in enumerate(named_rows)]
 
 
-def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Each row by its columns, without ncu's metrics under their own names, of which there are thousands: the columns
-    made of them are what is looked at.
-    """
+def _read_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Read each row without ncu's thousands of metrics, from which the other columns are made."""
     bare = frame.copy(deep=False)
-    bare.attrs = {}  # else each column that is taken copies them
+    bare.attrs = {}  # else each column copies them
     names = [str(name) for name in bare.columns]
-    kept = [at for at, name in enumerate(names) if "__" not in name]
-    columns = [bare.iloc[:, at].tolist() for at in kept]
-    labels = [names[at] for at in kept]
-    if not columns:
-        return [{} for _ in range(len(frame))]
-    return [dict(zip(labels, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    columns = {name: bare.iloc[:, at].tolist() for at, name in enumerate(names) if "__" not in name}
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)] or [
+        {} for _ in range(len(frame))
+    ]
 
 
-def _names(frame: pd.DataFrame) -> list[str]:
-    """What rows are called; several launches of a kernel by their numbers, too."""
+def _row_names(frame: pd.DataFrame) -> list[str]:
+    """Name rows; number the launches of a kernel that has several."""
     names = values.labels(frame)
     if "kernel" in frame.columns and "case" not in frame.columns:
-        kernels = values.words(frame, "kernel").astype(str).tolist()
+        kernels = values.words(frame, "kernel").astype(str)
         names = [
             kernel.partition("(")[0].removeprefix("void ") or name for kernel, name in zip(kernels, names, strict=True)
         ]
+    if "launch" not in frame.columns:
+        return names
     often = Counter(names)
-    numbers = frame["launch"].tolist() if "launch" in frame.columns else list(range(len(names)))
     return [
-        f"{name} (launch {number})" if often[name] > 1 and "launch" in frame.columns else name
-        for name, number in zip(names, numbers, strict=True)
+        f"{name} (launch {number})" if often[name] > 1 else name
+        for name, number in zip(names, frame["launch"].tolist(), strict=True)
     ]
 
 
-def _diagnosis(at: int, name: str, row: dict[str, Any], latency_us: float | None) -> Diagnosis:
+def _diagnose_row(at: int, name: str, row: dict[str, Any], latency_us: float | None) -> Diagnosis:
     figures = RowFigures(row, latency_us)
-    why = _unmeasured(figures)
-    made = [
-        HypothesisVerdict(found, leave_open(why, _AGAIN) if why else _judged(found, figures)) for found in HYPOTHESES
-    ]
-    ranked = sorted(made, key=lambda found: (VERDICTS.index(found.verdict), found.judgement.follows))
-    return Diagnosis(
-        at,
-        name,
-        row,
-        tuple(figures.doubts),
-        figures.small,
-        _position(figures),
-        tuple(ranked),
-    )
+    verdicts = [HypothesisVerdict(hypothesis, _judge(hypothesis, figures)) for hypothesis in HYPOTHESES]
+    verdicts.sort(key=lambda entry: (VERDICTS.index(entry.verdict), entry.judgement.follows))
+    return Diagnosis(at, name, row, tuple(figures.doubts), figures.small, _describe_position(figures), tuple(verdicts))
 
 
-def _position(figures: RowFigures) -> str:
-    """Where it is in words, neither near the memory roof nor certainly far from it; "" elsewhere."""
+def _describe_position(figures: RowFigures) -> str:
+    """Describe a row that is neither near the memory roof nor certainly far from it; "" elsewhere."""
     verdict = near_memory(figures, doubted=figures.unsure)
     if not figures.memory.known or verdict == SUPPORTED:
         return ""
@@ -440,43 +404,39 @@ def _position(figures: RowFigures) -> str:
     return f"between roof and latency ({share_text(figures.memory)})" if verdict == CANNOT_TELL else ""
 
 
-def _unmeasured(figures: RowFigures) -> str:
-    status = figures.word("status")
-    if status in ("", "ok"):
-        return ""
-    reason = figures.word("reason")
-    return f"nothing was measured: {status}" + (f" ({reason})" if reason else "")
-
-
-def _judged(hypothesis: Hypothesis, figures: RowFigures) -> Judgement:
-    """The verdict; none on figures that cannot be right."""
-    wrong = [said for columns, said in figures.contradictions if columns & set(hypothesis.columns)]
+def _judge(hypothesis: Hypothesis, figures: RowFigures) -> Judgement:
+    """Judge a hypothesis, but not by figures that are missing or cannot be right."""
+    status, reason = figures.word("status"), figures.word("reason")
+    if status not in ("", "ok"):
+        return leave_open(f"nothing was measured: {status}" + (f" ({reason})" if reason else ""), _AGAIN)
+    wrong = [why for columns, why in figures.contradictions if columns & set(hypothesis.columns)]
     if wrong:
         return leave_open(f"contradictory: {'; '.join(wrong)}", _AGAIN)
     if figures.on_host and hypothesis.name not in (_OF_OPERATORS if figures.is_operator else _ON_HOST):
         return leave_open(_HOST)
-    found = hypothesis.judge(figures)
+    judgement = hypothesis.judge(figures)
+    needs = judgement.needs
     if figures.on_host:
-        return dataclasses.replace(found, needs=tuple(need for need in found.needs if not need.preset))
-    if figures.of_amd:  # whose figures neither bwprof counts nor ncu
-        needs = tuple(_ROCPROF.get(need, Need(need.figure, "", "")) for need in found.needs)
-        return dataclasses.replace(found, needs=needs)
-    return found
+        needs = tuple(need for need in needs if not need.preset)
+    elif figures.of_amd:  # neither bwprof nor ncu counts on AMD cards
+        needs = tuple(_ROCPROF.get(need, Need(need.figure, "", "")) for need in needs)
+    return dataclasses.replace(judgement, needs=needs)
 
 
-def _line(row: Diagnosis, found: HypothesisVerdict) -> tuple[Any, ...]:
-    held, told = found.hypothesis, found.judgement
-    doubt = f" (in doubt: {', '.join(row.doubts)})" if row.doubts and told.verdict != CANNOT_TELL else ""
-    needs = "; ".join(map(str, told.needs))
-    threshold = f"{held.threshold}: {held.because}"
-    fixes = "; ".join(held.fixes) if told.verdict == SUPPORTED else ""
-    return row.case, held.name, told.verdict, told.evidence + doubt, threshold, fixes, told.gain, needs
+def _table_line(row: Diagnosis, entry: HypothesisVerdict) -> tuple[Any, ...]:
+    hypothesis, judgement = entry.hypothesis, entry.judgement
+    doubt = f" (in doubt: {', '.join(row.doubts)})" if row.doubts and judgement.verdict != CANNOT_TELL else ""
+    needs = "; ".join(map(str, judgement.needs))
+    threshold = f"{hypothesis.threshold}: {hypothesis.because}"
+    fixes = "; ".join(hypothesis.fixes) if judgement.verdict == SUPPORTED else ""
+    evidence = judgement.evidence + doubt
+    return row.case, hypothesis.name, judgement.verdict, evidence, threshold, fixes, judgement.gain, needs
 
 
-def _few(names: Counter[str]) -> str:
-    """Some of many names, the most frequent first, and how many more there are."""
-    often = sorted(names, key=lambda name: -names[name])
-    told = [name for name in often if not any(other.startswith(f"{name} ") for other in often)]
-    if len(told) <= _NAMED + 1:
-        return ", ".join(told)
-    return f"{', '.join(told[:_NAMED])} and {len(told) - _NAMED} more figures"
+def _list_missing(needs: list[Need]) -> str:
+    """List the most frequent figures, and count the rest; a name that begins another one is left out."""
+    names = Counter(need.figure for need in [need for need in needs if need.has_option] or needs)
+    often = [name for name, _ in names.most_common() if not any(other.startswith(f"{name} ") for other in names)]
+    if len(often) <= _MAX_NAMES + 1:
+        return ", ".join(often)
+    return f"{', '.join(often[:_MAX_NAMES])} and {len(often) - _MAX_NAMES} more figures"

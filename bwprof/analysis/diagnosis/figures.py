@@ -1,4 +1,4 @@
-"""What hypotheses look at: one row's figures, and what follows from several of them. Columns alone, wherever from."""
+"""Read and derive the figures of one row on which hypotheses are judged."""
 
 from __future__ import annotations
 
@@ -17,32 +17,24 @@ from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import measured_or_nan
 
 SECTOR = 32  # bytes
-
 WARP = 32
-
-LATENCY_US = 0.7  # of DRAM under load where nobody says it: between 0.6 and 0.8 us on GPUs of these years
-
-_HARMLESS = {"near_timer_floor", ""}  # of the flags those that doubt no figure
-
-BEYOND = 115.0  # percent of a roof: what is counted and what is stated do not belong together
-
+LATENCY_US = 0.7  # of DRAM under load where it is not known: 0.6 to 0.8 us on current GPUs
+_HARMLESS = {"near_timer_floor", ""}  # flags that doubt no figure
+BEYOND = 115.0  # percent of a roof: counted and stated figures contradict each other
 _OF_DRAM = {"dram_bytes_read", "pct_attainable", "traffic_ratio"}
-
-_MOST = 105.0  # percent that a counter tells of what is full, counted in another pass than its whole
-
+_MOST = 105.0  # percent: a part and its whole are counted in different passes
 _SMALL = 0.6  # of the theoretical bandwidth
 
-# From here on times and busy cycles tell the same share of the peak: a counted range lasts up to 45 us longer than its
-# kernel (H200, in 70 passes or so), and in which of the passes its clock is told is CUPTI's choice.
+# A counted range lasts up to 45 us longer than its kernel (H200, 70 passes): shorter times and busy cycles differ.
 _LONG_MS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Percent of a roof, which roof that is in words, whether it was measured or is theory. NaN: not known.
+    """Percent of a roof (NaN: not known), the roof in words, and whether it was measured.
 
-    `least`: it is at least this, by the bytes that were stated; how many were moved was not counted. `beaten`: more
-    than 100 %, which may be, as the rate was measured.
+    `least`: a lower bound by the stated bytes, where none were counted. `beaten`: over 100 % of a measured rate, which
+    is possible.
     """
 
     pct: float
@@ -53,17 +45,17 @@ class Share:
 
     @property
     def contradicts(self) -> bool:
-        """Whether it is so far beyond the roof that something is counted, or stated, wrong."""
+        """Whether it is so far beyond the roof that a count or a stated number is wrong."""
         return self.pct > BEYOND and not self.beaten
 
     @property
     def known(self) -> bool:
-        """Whether there is one."""
+        """Whether the percentage is known."""
         return not math.isnan(self.pct)
 
 
 class RowFigures:
-    """One row. Numbers are floats, NaN where the row has none; percents are 0 to 100."""
+    """The figures of one row: floats, NaN where the row has none; percents from 0 to 100."""
 
     def __init__(self, row: Mapping[str, Any], latency_us: float | None = None) -> None:
         self.row = row
@@ -73,22 +65,22 @@ class RowFigures:
         self.latency_us = latency_us if latency_us is not None else own if own > 0 else LATENCY_US
 
     def number(self, *names: str) -> float:
-        """The first of some columns that has a number; none that is measured is negative."""
+        """Return the first number of some columns that is not negative; NaN for none."""
         for name in names:
-            found = self._numbers.get(name)
-            if found is None:
-                found = self._numbers[name] = measured_or_nan(self.row.get(name))
-            if found >= 0:
-                return found
+            value = self._numbers.get(name)
+            if value is None:
+                value = self._numbers[name] = measured_or_nan(self.row.get(name))
+            if value >= 0:
+                return value
         return math.nan
 
     def word(self, name: str) -> str:
-        """A column of text, "" where it has none."""
+        """Return the text of a column; "" for none."""
         value = self.row.get(name)
         return "" if is_missing(value) else str(value)
 
     def has(self, *names: str) -> bool:
-        """Whether all of some columns have numbers."""
+        """Check that all of some columns have numbers."""
         return not any(math.isnan(self.number(name)) for name in names)
 
     @cached_property
@@ -98,79 +90,72 @@ class RowFigures:
 
     @property
     def is_operator(self) -> bool:
-        """Whether it is a time line's operator on a CPU, with whatever that called."""
+        """Whether it is an operator of a timeline on a CPU, with what it calls."""
         return self.word("kind") == "operator"
 
     @cached_property
     def of_amd(self) -> bool:
         """Whether it has columns that only AMD's profilers write."""
-        return any(self.has(name) for name in (*_OF_AMD, *_of_blocks(tuple(self.row))))
+        return any(self.has(name) for name in (*_OF_AMD, *_list_amd_counters(tuple(self.row))))
 
     @cached_property
     def flags(self) -> set[str]:
-        """What the row says of itself."""
+        """The flags of the row."""
         return set(self.word("flags").split(";"))
 
     @cached_property
     def doubts(self) -> list[str]:
-        """The flags that make its figures less sure."""
+        """The flags that doubt its figures."""
         return sorted(self.flags - _HARMLESS)
 
     @property
     def unsure(self) -> bool:
-        """Whether its doubts are larger than the half percent that a wide interval is about."""
+        """Whether its flags doubt more than the half percent of a wide interval."""
         return bool(set(self.doubts) - {"not_converged"})
 
     @property
     def hot(self) -> bool:
-        """Its inputs lay in the cache."""
+        """Whether its inputs lay in the cache."""
         return self.word("cache") == "hot"
 
     # Bytes and FLOPs
 
     @cached_property
     def moved(self) -> float:
-        """Compulsory bytes, where both kinds are stated."""
+        """Compulsory bytes."""
         return self.number("bytes_read") + self.number("bytes_written")
 
     @cached_property
     def algorithmic(self) -> float:
-        """What the kernel has to move, its intermediates included."""
+        """Bytes that the kernel has to move, intermediates included."""
         read, written = self.number("algorithmic_bytes_read"), self.number("algorithmic_bytes_written")
         return self.moved if math.isnan(read) and math.isnan(written) else read + written
 
     @cached_property
     def written(self) -> float:
-        """What the kernel has to write, its intermediates included."""
+        """Bytes that the kernel has to write, intermediates included."""
         return self.number("algorithmic_bytes_written", "bytes_written")
 
     @cached_property
     def counted(self) -> float:
         """DRAM bytes, counted."""
-        found = self.number("dram_bytes_read") + self.number("dram_bytes_written")
-        return self.traffic_ratio_column * self.algorithmic if math.isnan(found) else found
-
-    @property
-    def traffic_ratio_column(self) -> float:
-        """Counted over algorithmic bytes, as the row has it."""
-        return self.number("traffic_ratio")
+        counted = self.number("dram_bytes_read") + self.number("dram_bytes_written")
+        return self.number("traffic_ratio") * self.algorithmic if math.isnan(counted) else counted
 
     @property
     def as_counted(self) -> bool:
-        """Whether some of its bytes are counted ones, as nobody has stated what a caller's function must move."""
+        """Whether its bytes are counted, as those of a caller's function are where none were passed."""
         return AS_COUNTED in self.word("reason")
 
     @cached_property
     def traffic_ratio(self) -> float:
-        """Counted over algorithmic bytes; NaN where those are the counted ones, too."""
-        found = self.traffic_ratio_column
-        if not math.isnan(found) or self.as_counted:
-            return found
-        return ratio(self.counted, self.algorithmic)
+        """Counted over algorithmic bytes; NaN where both are counted."""
+        own = self.number("traffic_ratio")
+        return ratio(self.counted, self.algorithmic) if math.isnan(own) and not self.as_counted else own
 
     @cached_property
     def local_bytes(self) -> float:
-        """Traffic of local memory; none where no thread has any."""
+        """Bytes of local memory's traffic."""
         if self.number("scratch_size") == 0:
             return 0.0
         return self.number("local_bytes") if self.has("local_bytes") else SECTOR * self.number("local_sectors")
@@ -179,13 +164,13 @@ class RowFigures:
 
     @cached_property
     def attained(self) -> float:
-        """Percent of a stream of the stated bytes; of DRAM, which a hot row does not see."""
+        """Percent of what a stream of the stated bytes reaches."""
         own = self.number("pct_attainable")
         return 100 * ratio(self.number("bandwidth_gb_s"), self.number("attainable_gb_s")) if math.isnan(own) else own
 
     @property
     def small(self) -> bool:
-        """Its bytes are so few that even a stream of them is far from the best stream, or from theory."""
+        """Whether its bytes are so few that a stream of them is far from the best stream, or from theory."""
         return self.number("attainable_gb_s") < _SMALL * self.number("ceiling_gb_s", "peak_gb_s") and not self.hot
 
     @cached_property
@@ -196,12 +181,12 @@ class RowFigures:
 
     @cached_property
     def l2_gb_s(self) -> float:
-        """What L2 moved over time."""
+        """L2's bytes over time."""
         return ratio(self.number("l2_bytes"), self.number("time_ms")) / 1e6
 
     @cached_property
     def memory(self) -> Share:
-        """How near DRAM is to its roof, by the bytes that it really moved; without counters, by those stated."""
+        """How near DRAM is to its roof, by counted bytes where there are any, else by stated ones."""
         if self.hot:
             return Share(math.nan)
         if not math.isnan(self.attained):
@@ -213,25 +198,24 @@ class RowFigures:
         by_ceiling = 100 * ratio(self.dram_gb_s, self.number("ceiling_gb_s"))
         if not math.isnan(by_ceiling):
             return Share(by_ceiling, "of what the best stream reaches", measured=True)
-        return Share(self.of_peak, "of the theoretical bandwidth", least=self._is_stated)
+        return Share(self.of_peak, "of the theoretical bandwidth", least=self._has_no_counter)
 
     def _of_stream(self, excess: float) -> float:
-        """Percent of a stream of the bytes that DRAM moved, `excess` times those stated.
+        """Compute the percentage of a stream of the bytes that DRAM moved, `excess` times the stated ones.
 
-        A stream takes a time of its own, which is why few bytes reach less, and then moves at the best rate: the bytes
-        beyond those stated cost it that rate's time, however few were stated.
+        A stream takes a fixed time and then moves bytes at the best rate, so the excess costs the time of that rate.
         """
         slower = ratio(self.number("attainable_gb_s"), self.number("ceiling_gb_s"))
         return self.attained * (1 + (excess - 1) * (1.0 if math.isnan(slower) else min(1.0, slower)))
 
     @property
     def _stream_of_peak(self) -> float:
-        """What of the theoretical bandwidth the best stream reaches, as a fraction."""
+        """Share of the theoretical bandwidth that the best stream reaches."""
         return ratio(self.number("ceiling_gb_s", "attainable_gb_s"), self.number("peak_gb_s"))
 
     @property
-    def _is_stated(self) -> bool:
-        """Whether nothing but stated bytes tells DRAM's share."""
+    def _has_no_counter(self) -> bool:
+        """Whether DRAM's share follows from stated bytes alone."""
         counted = not math.isnan(self.dram_gb_s) or self.has("dram_pct")
         return not counted and not math.isnan(self.moved)
 
@@ -239,13 +223,13 @@ class RowFigures:
     def of_peak(self) -> float:
         """Percent of the theoretical bandwidth."""
         by_bytes = 100 * ratio(self.dram_gb_s, self.number("peak_gb_s"))
-        found = (self.number("dram_pct"), by_bytes, self.number("pct_peak"))
-        stated = 100 * ratio(self.number("bandwidth_gb_s"), self.number("peak_gb_s"))
-        return next((value for value in (*found, stated) if not math.isnan(value)), math.nan)
+        by_rate = 100 * ratio(self.number("bandwidth_gb_s"), self.number("peak_gb_s"))
+        shares = (self.number("dram_pct"), by_bytes, self.number("pct_peak"), by_rate)
+        return next((share for share in shares if not math.isnan(share)), math.nan)
 
     @cached_property
     def arithmetic(self) -> Share:
-        """How near its FLOPs are to the arithmetic roof: the best rate measured, the theoretical one where none was."""
+        """How near its FLOPs are to the best measured rate, else to the theoretical one."""
         if self.number("flops") == 0:
             return Share(0.0, "of the arithmetic rate: it has no FLOPs", measured=True)
         own = self.number("tflops")
@@ -254,13 +238,13 @@ class RowFigures:
         if math.isnan(best):
             return Share(theory, "of the theoretical arithmetic rate")
         beaten = best >= values.ABOVE_PEAK_PCT and (theory <= 100 or best <= BEYOND)  # a product's; loops may
-        told = "of the best arithmetic rate" + (" measured, which it beats" if beaten else "")
-        return Share(best, told, measured=True, beaten=beaten)
+        roof = "of the best arithmetic rate" + (" measured, which it beats" if beaten else "")
+        return Share(best, roof, measured=True, beaten=beaten)
 
     def bounded(self, gain: float, *, useless: bool = False) -> float:
-        """A gain, at most what the nearer roof leaves room for, and no loss.
+        """Bound a speed-up from below by 1 and from above by what the nearer roof leaves.
 
-        `useless`: what is to be won is bytes that need not move: then the roof is that of the bytes which must.
+        `useless`: the speed-up saves bytes that need not move, so the roof is that of the bytes that must.
         """
         memory = self.memory.pct
         if useless:
@@ -276,7 +260,7 @@ class RowFigures:
     @cached_property
     def card(self) -> catalogue.Entry | None:
         """The device, where the catalogue has it."""
-        return _card(self.word("device")) if self.word("device") else None
+        return _find_card(self.word("device")) if self.word("device") else None
 
     @cached_property
     def arch(self) -> str:
@@ -292,7 +276,7 @@ class RowFigures:
 
     @cached_property
     def fitting(self) -> Occupancy | None:
-        """What its registers, shared memory and threads let a multiprocessor hold."""
+        """The occupancy that its registers, shared memory and threads allow."""
         threads, registers, shared = (self.number(name) for name in ("block_threads", "registers", "shared_bytes"))
         if not self.arch or not 1 <= threads <= MOST_THREADS or not 0 <= registers <= 255 or not shared >= 0:
             return None
@@ -306,7 +290,7 @@ class RowFigures:
 
     @property
     def limiter(self) -> str:
-        """Which resource allows no more blocks."""
+        """The resource that allows no more blocks."""
         own = self.word("occupancy_limiter")
         return own or (self.fitting.limiter if self.fitting else "")
 
@@ -320,28 +304,29 @@ class RowFigures:
 
     @cached_property
     def evenness(self) -> float:
-        """Of the time in which the busiest multiprocessor was at work, the mean's: what is counted over active cycles
-        says nothing of those that had none. Where that was not counted, of fewer blocks than multiprocessors."""
+        """Mean over busiest multiprocessor's active time, else blocks over multiprocessors, at most 1.
+
+        Counters over active cycles leave out multiprocessors that had none.
+        """
         if self.has("sm_cycles_ratio"):
             return 1 / max(1.0, self.number("sm_cycles_ratio"))
         idle = ratio(self.number("grid_blocks"), self.units)
         return min(1.0, idle) if idle > 0 else 1.0
 
     def busy(self, name: str) -> float:
-        """A column of what is busy in percent of the active cycles, of the whole time; NaN for what cannot be."""
-        found = self.number(name)
-        return found * self.evenness if found <= _MOST else math.nan
+        """Convert a column in percent of the active cycles to percent of the time; NaN beyond 105 %."""
+        pct = self.number(name)
+        return pct * self.evenness if pct <= _MOST else math.nan
 
     @cached_property
     def pipes(self) -> dict[str, float]:
-        """Arithmetic pipes, and how busy they are in percent, the busiest first; only those that are known."""
-        found = {pipe: self.busy(name) for pipe, name in _PIPES.items()}
-        known = [(pipe, pct) for pipe, pct in found.items() if not math.isnan(pct)]
+        """Percent of the time in which each counted arithmetic pipe is busy, the busiest first."""
+        known = [(pipe, self.busy(name)) for pipe, name in _PIPES.items() if not math.isnan(self.busy(name))]
         return dict(sorted(known, key=lambda item: -item[1]))
 
     @cached_property
     def shared_busy(self) -> float:
-        """How busy shared memory is in percent of the whole time; else by its turns, of which a cycle has one."""
+        """Percent of the time in which shared memory is busy; without a counter, one cycle for each wavefront."""
         if self.number("shared_pct") <= _MOST:
             return self.busy("shared_pct")
         cycles = self.number("time_ms") * self.number("sm_clock_mhz") * 1e3 * self.units
@@ -351,18 +336,18 @@ class RowFigures:
 
     @cached_property
     def waits(self) -> dict[str, float]:
-        """Reasons, in percent of all waiting."""
+        """Stall reasons in percent of all waiting."""
         return values.parse_stalls(self.word("stall_reasons"))
 
     def waiting(self, *reasons: str) -> float:
-        """The share of some reasons, in percent; NaN where none was counted."""
+        """Sum the percentages of some stall reasons; NaN where none was counted."""
         return sum(self.waits.get(name, 0.0) for name in reasons) if self.waits else math.nan
 
-    # Bytes on their way (Little's law)
+    # Bytes in flight (Little's law)
 
     @cached_property
     def in_flight_needed(self) -> float:
-        """Bytes that must be on their way at any time for the full bandwidth: latency x bandwidth."""
+        """Bytes in flight that the full bandwidth needs: latency x bandwidth."""
         roof = self.number("attainable_gb_s", "ceiling_gb_s", "peak_gb_s")
         if math.isnan(roof) and self.card:
             roof = float(self.card.bandwidth_gb_s)
@@ -370,64 +355,59 @@ class RowFigures:
 
     @cached_property
     def in_flight_least(self) -> float:
-        """Bytes on their way with one load of each resident warp: at least so many while all of them wait."""
-        held = max_warps(self.arch) if self.arch else None
+        """Bytes in flight with one load of each resident warp, a lower bound while all warps wait."""
+        limit = max_warps(self.arch) if self.arch else None
         size = SECTOR * self.number("sectors_per_load")
-        if held is None or not size > 0:
+        if limit is None or not size > 0:
             return math.nan
-        warps = self.number("occupancy_pct") / 100 * held * self.units
-        launched = (
-            self.number("grid_blocks") * math.ceil(self.number("block_threads") / WARP)
-            if self.has("block_threads")
-            else math.nan
-        )
-        return size * (warps if math.isnan(launched) else min(warps, launched))
+        warps = self.number("occupancy_pct") / 100 * limit * self.units
+        if self.has("grid_blocks", "block_threads"):
+            warps = min(warps, self.number("grid_blocks") * math.ceil(self.number("block_threads") / WARP))
+        return size * warps
 
-    # What cannot be
+    # Contradictions
 
     @cached_property
     def contradictions(self) -> list[tuple[set[str], str]]:
-        """Figures that cannot be right, or not together: the columns, and why."""
-        found: list[tuple[set[str], str]] = []
+        """Figures that contradict each other or a limit: the columns, and why."""
+        problems: list[tuple[set[str], str]] = []
         for name in _PERCENTS:
             value = self.number(name)
             if value > _MOST:
-                found.append(({name}, f"{name} is {value:.4g}"))
+                problems.append(({name}, f"{name} is {value:.4g}"))
         for part, whole in (("bank_conflicts", "shared_wavefronts"), ("dram_gb_s", "peak_gb_s")):
             if self.number(part) > 1.05 * self.number(whole):
-                found.append(({part}, f"{part} is {self.number(part):.4g}, {whole} {self.number(whole):.4g}"))
+                problems.append(({part}, f"{part} is {self.number(part):.4g}, {whole} {self.number(whole):.4g}"))
         for name in ("sectors_per_load", "sectors_per_store"):
             if self.number(name) > 32.5:
-                found.append(({name}, f"{name} is {self.number(name):.4g}, of at most 32"))
+                problems.append(({name}, f"{name} is {self.number(name):.4g}, of at most 32"))
         if self.number("occupancy_pct") > self.theoretical_pct + 5:
-            found.append(({"occupancy_pct"}, f"more warps than fit: {self.theoretical_pct:.3g} %"))
-        return found + self._of_roofs()
+            problems.append(({"occupancy_pct"}, f"more warps than fit: {self.theoretical_pct:.3g} %"))
+        return problems + self._roof_contradictions()
 
-    def _of_roofs(self) -> list[tuple[set[str], str]]:
-        """What lies beyond a roof, and what the ways to tell DRAM's share say against each other."""
-        found: list[tuple[set[str], str]] = []
+    def _roof_contradictions(self) -> list[tuple[set[str], str]]:
+        """List figures beyond a roof, and shares of DRAM that disagree."""
+        problems: list[tuple[set[str], str]] = []
         named, by_bytes = self.number("dram_pct"), 100 * ratio(self.dram_gb_s, self.number("peak_gb_s"))
         if self.number("time_ms") > _LONG_MS and abs(named - by_bytes) > 20:
-            found.append(({"dram_pct"}, f"dram_pct is {named:.3g}, its bytes over its time make {by_bytes:.3g} %"))
+            problems.append(({"dram_pct"}, f"dram_pct is {named:.3g}, its bytes over its time make {by_bytes:.3g} %"))
         share = self.attained
         if share > 105 and not self.hot:
-            found.append(({"pct_attainable"}, f"faster than a stream of its bytes ({share:.0f} %)"))
+            problems.append(({"pct_attainable"}, f"faster than a stream of its bytes ({share:.0f} %)"))
         if self.memory.pct > BEYOND:
-            found.append((_OF_DRAM, f"DRAM would be {self.memory.pct:.0f} % {self.memory.of}"))
+            problems.append((_OF_DRAM, f"DRAM would be {self.memory.pct:.0f} % {self.memory.of}"))
         if self.arithmetic.contradicts:
-            found.append(({"tflops"}, f"its FLOPs would be {self.arithmetic.pct:.0f} % {self.arithmetic.of}"))
+            problems.append(({"tflops"}, f"its FLOPs would be {self.arithmetic.pct:.0f} % {self.arithmetic.of}"))
         excess = ratio(self.counted, self.moved)
         if share >= 50 and excess < 0.5 and not self.hot:
-            said = f"DRAM moved {excess:.2g} of the bytes stated: they lay in the cache, or are stated wrong"
-            found.append(({"pct_attainable", "dram_bytes_read"}, said))
-        return found
+            why = f"DRAM moved {excess:.2g} of the bytes stated: they lay in the cache, or are stated wrong"
+            problems.append(({"pct_attainable", "dram_bytes_read"}, why))
+        return problems
 
 
 _PIPES = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}
-
 _OF_AMD = ("valu_busy_pct", "mem_unit_stalled_pct", "lds_bank_conflict_pct", "scratch_size")
-
-_BLOCKS = ("SQ_", "TCC_", "TCP_", "TA_", "TD_", "GRBM_", "GL2C_")  # of AMD's GPUs, by which its counters are called
+_BLOCKS = ("SQ_", "TCC_", "TCP_", "TA_", "TD_", "GRBM_", "GL2C_")  # prefixes of AMD's counters
 
 _PERCENTS = (
     "dram_pct",
@@ -443,8 +423,8 @@ _PERCENTS = (
 
 
 @lru_cache(maxsize=16)
-def _of_blocks(names: tuple[str, ...]) -> list[str]:
-    """Columns that are counters of AMD's."""
+def _list_amd_counters(names: tuple[str, ...]) -> list[str]:
+    """List columns that are AMD's counters."""
     return [name for name in names if name.startswith(_BLOCKS)]
 
 
@@ -453,11 +433,9 @@ def _runs_on_host(backend: str) -> bool:
     return backend in registry.backend_names() and bool(_core.backend_facts(backend)["runs_on_host"])
 
 
-@lru_cache(maxsize=64)
-def _card(device: str) -> catalogue.Entry | None:
-    return catalogue.find(device)
+_find_card = lru_cache(maxsize=64)(catalogue.find)
 
 
-def ratio(part: float, whole: float) -> float:
-    """One number over another; NaN where either is unknown, or nothing is below."""
-    return part / whole if whole > 0 else math.nan
+def ratio(part: float, total: float) -> float:
+    """Divide; NaN where either number is unknown or the second is not positive."""
+    return part / total if total > 0 else math.nan

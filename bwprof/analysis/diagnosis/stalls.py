@@ -1,4 +1,4 @@
-"""Why warps wait, in groups, with the usual cure of each."""
+"""Group the reasons for which warps wait, each group with its usual cure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bwprof.analysis import values
-from bwprof.text.formatting import is_missing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,14 +15,13 @@ COLUMNS = ("group", "reason", "pct", "cure")
 
 
 class StallGroup(NamedTuple):
-    """Reasons that have a cure in common."""
+    """Stall reasons with a common cure; the group without reasons takes all others."""
 
     name: str
-    reasons: tuple[str, ...]  # none: all that no other group has
+    reasons: tuple[str, ...]
     cure: str
 
 
-# In the order of the text; what is in no other group is in the last.
 GROUPS = (
     StallGroup(
         "Memory Dependency", ("long_scoreboard",), "prefetch; more loads in flight, more warps; fewer trips to memory"
@@ -46,31 +44,31 @@ GROUPS = (
 
 
 def find_group(reason: str) -> StallGroup:
-    """The group of a reason."""
+    """Find the group of a stall reason."""
     return next((group for group in GROUPS if reason in group.reasons), GROUPS[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """Why a kernel's warps waited: percent of all waiting, by reason and by group; each group's usual cure."""
+    """Why a kernel's warps wait, in percent of all waiting."""
 
     reasons: dict[str, float]
 
     @property
     def groups(self) -> dict[str, float]:
-        """Percent by group, in the order of the text."""
-        found = dict.fromkeys((group.name for group in GROUPS), 0.0)
+        """Percent by group."""
+        totals = dict.fromkeys((group.name for group in GROUPS), 0.0)
         for reason, pct in self.reasons.items():
-            found[find_group(reason).name] += pct
-        return found
+            totals[find_group(reason).name] += pct
+        return totals
 
     @property
     def cures(self) -> dict[str, str]:
-        """What usually helps, by group."""
+        """The usual cure of each group."""
         return {group.name: group.cure for group in GROUPS}
 
     def text(self) -> str:
-        """A line a group, in whole percents that add up to 100.
+        """Format a line a group, in whole percents that add up to 100.
 
         Examples
         --------
@@ -82,8 +80,8 @@ class Stalls:
           Synchronization: 0%
           Other: 2%
         """
-        whole = _round_parts(list(self.groups.values()))
-        lines = [f"  {name}: {pct}%" for name, pct in zip(self.groups, whole, strict=True)]
+        groups = self.groups
+        lines = [f"  {name}: {pct}%" for name, pct in zip(groups, _round_parts([*groups.values()]), strict=True)]
         return "\n".join(["Warp Stall Reasons:", *lines])
 
     def __str__(self) -> str:
@@ -91,30 +89,30 @@ class Stalls:
 
 
 def _round_parts(parts: list[float]) -> list[int]:
-    """Percents as whole numbers with the same sum: those whose rest is largest are rounded up."""
-    whole = [math.floor(part) for part in parts]
-    missing = round(sum(parts)) - sum(whole)
-    for place in sorted(range(len(parts)), key=lambda at: whole[at] - parts[at])[:missing]:
-        whole[place] += 1
-    return whole
+    """Round percents to floors numbers with the same sum: those with the largest rest are rounded up."""
+    floors = [math.floor(part) for part in parts]
+    missing = round(sum(parts)) - sum(floors)
+    for place in sorted(range(len(parts)), key=lambda at: floors[at] - parts[at])[:missing]:
+        floors[place] += 1
+    return floors
 
 
 def stalls(row: Any) -> Stalls:
-    """Why the warps of a kernel waited, in percent of all waiting.
+    """Read why the warps of a kernel wait, in percent of all waiting.
 
     Parameters
     ----------
     row : mapping or pandas.Series
-        With a column `stall_reasons`: of `bwprof.measure(fn, metrics="all")`, of `bwprof.sweep(metrics="stalls")`, or
-        of a profiler's file that `bwprof.importers` read. `selected` (a warp that issued) is no waiting, and left
-        out. bwprof's own rows name no reason below 1 % of all waiting.
+        With a column `stall_reasons`: from `bwprof.measure(fn, metrics="all")`, `bwprof.sweep(metrics="stalls")`, or
+        a profiler's file that `bwprof.importers` reads. The reason `selected` (a warp that issued) is left out.
+        bwprof's own rows name no reason below 1 % of all waiting.
 
     Raises
     ------
     ValueError
-        For a row in which no reason was counted.
+        If no reason was counted.
     TypeError
-        For what is no row.
+        If `row` is no row.
 
     Examples
     --------
@@ -122,27 +120,26 @@ def stalls(row: Any) -> Stalls:
     >>> bwprof.stalls({"stall_reasons": "long_scoreboard=9;wait=1;selected=1"}).groups["Memory Dependency"]
     90.0
     """
-    given = values.as_row(row)
-    text = given.get("stall_reasons")
-    found = values.parse_stalls("" if is_missing(text) else str(text))
-    if not found:
-        said = given.get("metrics_status")
-        why = "" if is_missing(said) or said == "ok" else f" ({said})"
+    columns = values.as_row(row)
+    reasons = values.parse_stalls(str(columns.get("stall_reasons") or ""))
+    if not reasons:
+        status = columns.get("metrics_status") or "ok"
+        why = "" if status == "ok" else f" ({status})"
         raise ValueError(
             f"the row has no stall_reasons{why}: measure with metrics='stalls' (--metrics stalls), or let ncu count "
             "them (bwprof.importers.ncu_command, preset 'stalls')"
         )
-    return Stalls(dict(sorted(found.items(), key=lambda item: -item[1])))
+    return Stalls(dict(sorted(reasons.items(), key=lambda item: -item[1])))
 
 
 def stall_table(row: Any) -> pd.DataFrame:
-    """The same as a table: a line for each reason, by group.
+    """Tabulate the stall reasons of a row by group.
 
     Returns
     -------
     pandas.DataFrame
-        Columns group, reason, pct (of all waiting; they add up to 100) and cure, what usually helps against the group.
-        Groups with the most waiting first, within one the reasons likewise.
+        Columns group, reason, pct (of all waiting; they add up to 100) and cure (of the group). The groups with the
+        most waiting come first, and within a group the reasons with the most.
 
     Raises
     ------
@@ -157,10 +154,10 @@ def stall_table(row: Any) -> pd.DataFrame:
     """
     import pandas as pd
 
-    found = stalls(row)
-    groups = found.groups
-    lines = [
-        (find_group(reason).name, reason, pct, find_group(reason).cure)
-        for reason, pct in sorted(found.reasons.items(), key=lambda item: (-groups[find_group(item[0]).name], -item[1]))
-    ]
-    return pd.DataFrame(lines, columns=list(COLUMNS))
+    reasons = stalls(row)
+    totals = reasons.groups
+    grouped = [(find_group(reason), reason, pct) for reason, pct in reasons.reasons.items()]
+    grouped.sort(key=lambda line: (-totals[line[0].name], -line[2]))
+    return pd.DataFrame(
+        [(group.name, reason, pct, group.cure) for group, reason, pct in grouped], columns=list(COLUMNS)
+    )

@@ -19,20 +19,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FILE = Path(__file__).parents[2] / "data" / "devices.toml"
-
 _MAKERS = ("nvidia", "amd", "tesla")
-
 _MODEL = re.compile(r"(?!\d+gb).*\d")  # a word with a number that is no size
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One device: dense TFLOP/s by type of arithmetic, bandwidth in GB/s, None for what is not known.
+    """One device: dense TFLOP/s by type of arithmetic, bandwidth in GB/s; None for what is not known.
 
-    `source` is the maker's document, `checked` pages that repeat its figures and were read, `unconfirmed` the figures
-    that none of those had. `family` are words that stand for it; `memory_bytes` is what it reports, `memory_gb` what it
-    is sold with. `theory` are the figures that bwprof's own rows have for such a card, where they are not the
-    document's: memory clock x bus width, and boost clock x units.
+    `source` is the maker's document, `checked` lists pages that agree with it, `unconfirmed` the figures that none of
+    them has. `family` lists words for the device. The device reports `memory_bytes`, the data sheet says `memory_gb`.
+    `theory` has the figures of bwprof's own rows where they differ: memory clock x bus width, boost clock x units.
     """
 
     id: str
@@ -65,53 +62,49 @@ def _read_datasheets() -> dict[str, Any]:
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """Every device of the catalogue, in its order."""
+    """List the devices of the catalogue, in its order."""
     lists = ("aliases", "family", "checked", "unconfirmed")
-    return tuple(
-        Entry(**{**one, **{name: tuple(one.get(name, ())) for name in lists}}) for one in _read_datasheets()["device"]
-    )
+    sheets = _read_datasheets()["device"]
+    return tuple(Entry(**{**sheet, **{name: tuple(sheet.get(name, ())) for name in lists}}) for sheet in sheets)
 
 
 def fallback_types() -> dict[str, str]:
-    """The arithmetic that a device calculates in which has none of a type: {"bf16": "fp16", ...}."""
-    found: dict[str, str] = _read_datasheets()["instead"]
-    return found
+    """Return the arithmetic that replaces a missing type: {"bf16": "fp16", ...}."""
+    types: dict[str, str] = _read_datasheets()["instead"]
+    return types
 
 
 @cache
 def arithmetic_types() -> tuple[str, ...]:
-    """The types of arithmetic of which some device has a rate, in the order of the registry's precisions."""
-    from bwprof import registry
-
+    """List the types of arithmetic of which a device has a rate, in the registry's order."""
     known = {name for entry in entries() for name in entry.tflops}
     return tuple(name for name in registry.precision_names() if name in known)
 
 
 def find(name: str) -> Entry | None:
-    """The device of an id, or of a driver's name for it; None where the catalogue does not have it."""
-    wanted = _plain(name)
-    return next((entry for entry in entries() if wanted in map(_plain, (entry.id, *entry.aliases))), None)
+    """Find the device of an id or of a driver's name; None for an unknown one."""
+    plain = _plain(name)
+    return next((entry for entry in entries() if plain in map(_plain, (entry.id, *entry.aliases))), None)
 
 
 def find_similar(name: str) -> list[Entry]:
-    """Find the device of a name, else those that have all of its words, the number of a model among them; the one with
-    the most bandwidth first.
+    """Find the device of a name, else those that have all of its words and a model's number, by bandwidth.
 
     Examples
     --------
-    >>> [[entry.id for entry in alike(name)] for name in ("h100", "GeForce 4090", "mi300", "80GB", "a10")]
+    >>> [[entry.id for entry in find_similar(name)] for name in ("h100", "GeForce 4090", "mi300", "80GB", "a10")]
     [['H100-SXM', 'H100-PCIe'], ['RTX-4090'], ['MI300X'], [], []]
     """
-    exact, asked = find(name), set(_words(name))
+    exact, words = find(name), set(_words(name))
     if exact is not None:
         return [exact]
-    found = []
+    similar = []
     for entry in entries():
         size = f"{entry.memory_gb:g}"
         known = {*_models(entry), *_words(f"{entry.id} {' '.join(entry.aliases)}"), size, f"{size}g", f"{size}gb"}
-        if asked <= known and asked & _models(entry):
-            found.append(entry)
-    return sorted(found, key=lambda entry: -entry.bandwidth_gb_s)
+        if words <= known and words & _models(entry):
+            similar.append(entry)
+    return sorted(similar, key=lambda entry: -entry.bandwidth_gb_s)
 
 
 def _models(entry: Entry) -> set[str]:
@@ -121,27 +114,27 @@ def _models(entry: Entry) -> set[str]:
 
 
 def find_entry(name: str) -> Entry:
-    """The first of those; ValueError with the nearest id where there is none."""
-    found = find_similar(name)
-    if not found:
-        typed, words = name.lower(), {*_words(name)}
-        same = [entry for entry in sorted(entries(), key=lambda one: -one.bandwidth_gb_s) if words & _models(entry)]
-        near = max(same, key=lambda entry: len(words & {*_words(entry.id)})).id if same else ""
-        ids = [entry.id for entry in entries()]
-        if not same and re.search(r"\d", name):  # a card of another letter is another card
-            letters = re.match(r"[a-z]*", typed)
-            begun = {one.lower(): one for one in ids if letters and re.match(rf"{letters[0]}(?![a-z])", one.lower())}
-            near = begun.get(nearest_name(typed, begun, likeness=0.7) or "", "")
-        said = describe_unknown("device", name, ids, meant=near if near or re.search(r"\d", name) else None)
-        raise ValueError(
-            f"{said}; any other by its numbers, as in 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s), or by its measured "
-            "roofs (a bwprof.Roofs; --roofs FILE)"
-        )
-    return found[0]
+    """Find the first similar device; ValueError with the nearest id where there is none."""
+    similar = find_similar(name)
+    if similar:
+        return similar[0]
+    ids, words = [entry.id for entry in entries()], {*_words(name)}
+    same = [entry for entry in sorted(entries(), key=lambda entry: -entry.bandwidth_gb_s) if words & _models(entry)]
+    near = max(same, key=lambda entry: len(words & {*_words(entry.id)})).id if same else ""
+    has_number = bool(re.search(r"\d", name))
+    if not same and has_number:  # only cards of the same letters are near
+        typed = name.lower()
+        letters = re.match(r"[a-z]*", typed)
+        candidates = {own.lower(): own for own in ids if letters and re.match(rf"{letters[0]}(?![a-z])", own.lower())}
+        near = candidates.get(nearest_name(typed, candidates, likeness=0.7) or "", "")
+    raise ValueError(
+        f"{describe_unknown('device', name, ids, meant=near if near or has_number else None)}; any other by its numbers, as in "
+        "'bandwidth=3200,fp16=400' (GB/s, TFLOP/s), or by its measured roofs (a bwprof.Roofs; --roofs FILE)"
+    )
 
 
 def _plain(name: str) -> str:
-    """A name without what people write differently: case, blanks, dashes, the maker's."""
+    """Reduce a name to letters and digits, without the maker."""
     return "".join(_words(name))
 
 
@@ -150,16 +143,15 @@ def _words(name: str) -> list[str]:
 
 
 def catalogue() -> pd.DataFrame:
-    """The devices that `bwprof.predict` knows by name.
+    """Tabulate the devices that `bwprof.predict` knows by name.
 
     Returns
     -------
     pandas.DataFrame
         A row per device: id, vendor, arch, year, bandwidth_gb_s, a column of dense TFLOP/s for each type of arithmetic
-        (NaN where it has none), memory_gb (what such a card reports, else what it is sold with: memory_of says
-        "device" or "data sheet"), l2_mib, units, clock_mhz, source (the maker's document), checked (pages
-        that were read and agree), unconfirmed (the figures that none of them has), theory_gb_s and theory_fp16 (what
-        bwprof's own rows have instead), note, aliases.
+        (NaN where it has none), memory_gb, memory_of (its source, "device" or "data sheet"), l2_mib, units, clock_mhz,
+        source (the maker's document), checked (pages that agree), unconfirmed (figures that none of them has),
+        theory_gb_s and theory_fp16 (the figures of bwprof's own rows where they differ), note, aliases.
 
     Examples
     --------
@@ -169,36 +161,30 @@ def catalogue() -> pd.DataFrame:
     """
     import pandas as pd
 
-    nan = float("nan")
-    rows = [
-        {
-            "id": entry.id,
-            "vendor": entry.vendor,
-            "arch": entry.arch,
-            "year": entry.year,
-            "bandwidth_gb_s": float(entry.bandwidth_gb_s),
-            **{name: float(entry.tflops.get(name, nan)) for name in arithmetic_types()},
-            "memory_gb": (entry.memory_bytes or entry.memory_gb * 1e9) / 1e9,
-            "memory_of": "device" if entry.memory_bytes else "data sheet",
-            "l2_mib": nan if entry.l2_mib is None else float(entry.l2_mib),
-            "units": nan if entry.units is None else float(entry.units),
-            "clock_mhz": nan if entry.clock_mhz is None else float(entry.clock_mhz),
-            "source": entry.source,
-            "checked": "; ".join(entry.checked),
-            "unconfirmed": ", ".join(entry.unconfirmed),
-            "theory_gb_s": (entry.theory or {}).get("bandwidth_gb_s", nan),
-            "theory_fp16": (entry.theory or {}).get("fp16", nan),
-            "note": entry.note,
-            "aliases": ", ".join(entry.aliases),
-        }
-        for entry in entries()
-    ]
+    rows = []
+    for entry in entries():
+        card, theory = card_from_entry(entry), entry.theory or {}
+        row = {name: getattr(entry, name) for name in ("id", "vendor", "arch", "year")}
+        row["bandwidth_gb_s"] = card.bandwidth_gb_s
+        row |= {name: card.tflops.get(name, math.nan) for name in arithmetic_types()}
+        row |= {"memory_gb": card.memory_gb, "memory_of": card.memory_of, "l2_mib": _float_or_nan(entry.l2_mib)}
+        row |= {"units": card.units, "clock_mhz": card.clock_mhz, "source": entry.source}
+        row |= {"checked": "; ".join(entry.checked), "unconfirmed": ", ".join(entry.unconfirmed)}
+        row |= {f"theory_{unit}": theory.get(name, math.nan) for unit, name in _THEORY.items()}
+        rows.append(row | {"note": entry.note, "aliases": ", ".join(entry.aliases)})
     return pd.DataFrame(rows)
 
 
-CUSTOM_DEVICE = "given"  # the name of a device that is known by its numbers only
+_THEORY = {"gb_s": "bandwidth_gb_s", "fp16": "fp16"}
 
-# What a device may be given by, beside its rates: the Card's field, and the factor to its unit.
+
+def _float_or_nan(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+CUSTOM_DEVICE = "given"  # the name of a device that is described by numbers
+
+# The numbers that describe a device, beside its rates: the Card's field, and the factor to its unit.
 _NUMBERS = {
     "bandwidth": ("bandwidth_gb_s", 1.0),
     "memory": ("memory_gb", 1.0),
@@ -207,16 +193,15 @@ _NUMBERS = {
     "floor": ("floor_seconds", 1e-6),
 }
 
-_LEAST, _MOST = 1e-6, 1e9  # of each of them: what is further off is no device's, and times are no floats
+_LEAST, _MOST = 1e-6, 1e9  # bounds of each number
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a prediction knows of a device.
+    """A device as a prediction uses it; NaN for what is not known.
 
-    `tflops` are dense rates by type of arithmetic, `best` the best measured ones by precision, `streams` what plain
-    streams take on it. NaN: not known. `source` says where all that is from, in words, `memory_of` whose figure the
-    memory is.
+    `tflops` are dense rates by type of arithmetic, `best` the best measured ones by precision, `streams` the times of
+    plain streams. `source` describes the origin of the figures, `memory_of` that of the memory.
     """
 
     name: str
@@ -231,44 +216,41 @@ class Card:
     memory_of: str = ""
 
     def rate(self, precision: str) -> tuple[float, str]:
-        """The arithmetic roof of a precision, TFLOP/s, and whose rate it is: the best measured one, else the dense."""
+        """Return the arithmetic roof of a precision in TFLOP/s, measured or else dense, and its type of arithmetic."""
         return (self.best[precision], precision) if precision in self.best else self.dense(precision)
 
     def dense(self, precision: str) -> tuple[float, str]:
-        """The dense rate that a precision runs at, and of which arithmetic it is; NaN and "" where none is known."""
+        """Return the dense rate of a precision and its type of arithmetic; NaN and "" where it is not known."""
         kind: str | None = compute_type(precision)
-        others = fallback_types()
-        while kind is not None:
-            if kind in self.tflops:
-                return self.tflops[kind], kind
-            kind = others.get(kind)
-        return math.nan, ""
+        while kind is not None and kind not in self.tflops:
+            kind = fallback_types().get(kind)
+        return (math.nan, "") if kind is None else (self.tflops[kind], kind)
 
     def text(self, precision: str) -> str:
-        """Which of its figures a prediction in a precision rests on."""
-        said = self.source
+        """Describe the figures that a prediction in a precision uses."""
+        text = self.source
         if self.streams.scaled_from:
-            said += f"; streams over size scaled from those of {self.streams.measured_on}"
+            text += f"; streams over size scaled from those of {self.streams.measured_on}"
         kind = self.rate(precision)[1]
         if not kind:
-            said += f"; no arithmetic rate is known for {precision}: by memory alone, a lower bound of what calculates"
+            text += f"; no arithmetic rate is known for {precision}: by memory alone, a lower bound of what calculates"
         elif kind not in (precision, compute_type(precision)):
-            said += f"; {precision} calculated at the rate of {kind}"
-        return said
+            text += f"; {precision} calculated at the rate of {kind}"
+        return text
 
 
 @cache
 def compute_type(precision: str) -> str:
-    """What arithmetic a precision is calculated in."""
-    return next(str(found["compute"]) for found in _core.precisions() if found["name"] == precision)
+    """Return the type of arithmetic of a precision."""
+    return next(str(entry["compute"]) for entry in _core.precisions() if entry["name"] == precision)
 
 
 def split_devices(device: object) -> list[Any]:
-    """Split a list of devices, or a text with commas: those between numbers of one device stay.
+    """Split a list of devices, or a text with commas, but not at commas between numbers of one device.
 
     Examples
     --------
-    >>> each_device("h100,bandwidth=3200,fp16=400,H200")
+    >>> split_devices("h100,bandwidth=3200,fp16=400,H200")
     ['h100', 'bandwidth=3200,fp16=400', 'H200']
     """
     if not isinstance(device, str) or all("=" in part for part in device.split(",")):
@@ -277,22 +259,21 @@ def split_devices(device: object) -> list[Any]:
 
 
 def resolve_card(device: object, streams: Streams | None = None) -> Card:
-    """The device that was asked for.
+    """Return a device as predictions use it.
 
     Parameters
     ----------
     device : str, Roofs or Card
         An id of the catalogue or a driver's name for it, numbers ("bandwidth=3200,fp16=400"), or measured roofs.
     streams : Streams, optional
-        Those whose measured curve is scaled to this device where it has none of its own; else those that come with
-        bwprof.
+        The streams that are scaled to a device without measured ones; the default comes with bwprof.
 
     Raises
     ------
     ValueError
-        For an unknown name (with the nearest one), and numbers that cannot be.
+        For an unknown name (with the nearest one), and for numbers out of range.
     TypeError
-        For anything else.
+        For any other object.
     """
     if isinstance(device, Card):
         return device
@@ -306,7 +287,7 @@ def resolve_card(device: object, streams: Streams | None = None) -> Card:
 
 
 def card_from_entry(entry: Entry, streams: Streams | None = None) -> Card:
-    """A device of the datasheets."""
+    """Make a card from a data sheet."""
     card = Card(
         entry.id,
         float(entry.bandwidth_gb_s),
@@ -314,25 +295,24 @@ def card_from_entry(entry: Entry, streams: Streams | None = None) -> Card:
         streams or bundled_streams(),
         _describe_entry(entry),
         (entry.memory_bytes or entry.memory_gb * 1e9) / 1e9,
-        math.nan if entry.clock_mhz is None else float(entry.clock_mhz),
-        math.nan if entry.units is None else float(entry.units),
+        _float_or_nan(entry.clock_mhz),
+        _float_or_nan(entry.units),
         memory_of="device" if entry.memory_bytes else "data sheet",
     )
     return _with_curve(card, streams, None if entry.floor_us is None else entry.floor_us * 1e-6)
 
 
 def _describe_entry(entry: Entry) -> str:
-    """Which figures are used, and where a device's own rows have others."""
-    said = f"{entry.bandwidth_gb_s:g} GB/s and dense rates of the data sheet"
+    text = f"{entry.bandwidth_gb_s:g} GB/s and dense rates of the data sheet"
     if entry.theory:
         own = entry.theory
-        said += f" ({entry.tflops['fp16']:g} TFLOP/s fp16), not the {own['bandwidth_gb_s']:g} GB/s and "
-        said += f"{own['fp16']:g} TFLOP/s (clock x width, clock x units) of rows measured on one"
-    return said
+        text += f" ({entry.tflops['fp16']:g} TFLOP/s fp16), not the {own['bandwidth_gb_s']:g} GB/s and "
+        text += f"{own['fp16']:g} TFLOP/s (clock x width, clock x units) of rows measured on one"
+    return text
 
 
 def card_from_roofs(roofs: Roofs) -> Card:
-    """A device by its own roofs; what they do not tell is the catalogue's, where it has the device."""
+    """Make a card from measured roofs; other figures come from the catalogue where it has the device."""
     entry = find(roofs.device)
     known = (
         card_from_entry(entry) if entry else Card(roofs.device or CUSTOM_DEVICE, math.nan, {}, bundled_streams(), "")
@@ -347,9 +327,9 @@ def card_from_roofs(roofs: Roofs) -> Card:
 
 
 def _device_from_numbers(text: str, streams: Streams | None) -> Card:
-    """A device by its numbers; ValueError with the part that is wrong, and what is allowed."""
+    """Make a card from numbers; ValueError with the part that is wrong, and what is allowed."""
     rates = arithmetic_types()
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = (word.strip() for word in part.partition("="))
         name = registry.precision_name(name)
@@ -359,20 +339,21 @@ def _device_from_numbers(text: str, streams: Streams | None) -> Card:
             raise ValueError(
                 describe_unknown("number of a device", name, (*_NUMBERS, *rates), where=f"'{quote_text(text)}'")
             )
-        if name in found:
+        if name in numbers:
             raise ValueError(f"device is '{quote_text(text)}': {name} is given twice")
-        found[name] = _number(value, name)
-    if "bandwidth" not in found:
+        numbers[name] = _number(value, name)
+    if "bandwidth" not in numbers:
         raise ValueError(f"device is '{quote_text(text)}': bandwidth= is missing (GB/s)")
-    numbers: dict[str, Any] = {field: found[name] * unit for name, (field, unit) in _NUMBERS.items() if name in found}
-    floor = numbers.pop("floor_seconds", None)
+    fields: dict[str, Any] = {
+        field: numbers[name] * unit for name, (field, unit) in _NUMBERS.items() if name in numbers
+    }
+    floor = fields.pop("floor_seconds", None)
     card = Card(
         CUSTOM_DEVICE,
-        numbers.pop("bandwidth_gb_s"),
-        {name: found[name] for name in rates if name in found},
-        streams or bundled_streams(),
-        f"the numbers given ({text})",
-        **numbers,
+        tflops={name: numbers[name] for name in rates if name in numbers},
+        streams=streams or bundled_streams(),
+        source=f"the numbers given ({text})",
+        **fields,
     )
     return _with_curve(card, streams, floor)
 
@@ -388,11 +369,11 @@ def _number(text: str, name: str) -> float:
 
 
 def _with_curve(card: Card, streams: Streams | None, floor: float | None) -> Card:
-    """The card with a measured device's curve scaled to it: its memory by bandwidth, its latency by the clock."""
+    """Scale a measured device's streams to a card: the bandwidth part by bandwidth, the latency part by the clock."""
     base = (streams or bundled_streams()).as_measured
     origin = find(base.measured_on)
-    # A device that the catalogue does not have is known by its largest read.
+    # The bandwidth of a device outside the catalogue is that of its largest read.
     bandwidth = float(origin.bandwidth_gb_s) if origin else float(base.ceiling_gb_s(1.0, 0.0))
     clock = origin.clock_mhz if origin else None
     latency = clock / card.clock_mhz if clock and not math.isnan(card.clock_mhz) else 1.0
-    return replace(card, streams=base.carried_over(card.bandwidth_gb_s / bandwidth, latency, floor))
+    return replace(card, streams=base.scale(card.bandwidth_gb_s / bandwidth, latency, floor))

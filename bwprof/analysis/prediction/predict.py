@@ -1,4 +1,4 @@
-"""What a device that is not at hand would do: times worked out from bytes, FLOPs and the device's roofs."""
+"""Predict times on a device that is not at hand from bytes, FLOPs and the device's roofs."""
 
 from __future__ import annotations
 
@@ -35,12 +35,10 @@ if TYPE_CHECKING:
     from bwprof.roofs.model import Roofs
 
 _log = logging.getLogger("bwprof.predict")
-
 DEFAULT_DEVICE = "A100-80GB"
 
 
 PREDICTED = "predicted"
-
 _LEAST_SHARE = 1e-6
 
 
@@ -54,45 +52,45 @@ def predict(
     kv_lens: str | Sequence[int | str] | None = None,
     **params: Any,
 ) -> pd.DataFrame:
-    """What operations would take on a device that is not at hand.
+    """Predict the times of operations on a device that is not at hand.
 
-    A row takes the longer of its bytes over what a plain stream of as many bytes attains there and its FLOPs over the
-    dense rate, divided by the efficiency, and an empty launch. What streams of all sizes attain is scaled from a device
-    on which it was measured: its bandwidth part by bandwidth, its latency part by the clock.
+    A row takes the time of a stream of its bytes or of its FLOPs at the dense rate, whichever is longer, divided by the
+    efficiency, and an empty launch. The times of streams are scaled from a device on which they were measured: the
+    bandwidth part by bandwidth, the latency part by the clock.
 
     Parameters
     ----------
     op : str, sequence of str or DataFrame
-        Operations of `bwprof.operations()`; or rows, whose operations, precisions and parameters are predicted again.
+        Operations of `bwprof.operations()`; or rows, whose operations, precisions and parameters are predicted.
     device : str, bwprof.Roofs or Card
         An id of `bwprof.analysis.catalogue()` ("H100-SXM"), numbers ("bandwidth=3200,fp16=400": GB/s, TFLOP/s; also
-        memory= in GB, clock= in MHz, units=, floor= in us), or the measured roofs of a device; "h100" takes the nearest
-        id, which is logged. Of several, a list or a text with commas, a case's rows stand together.
+        memory= in GB, clock= in MHz, units=, floor= in us), or the measured roofs of a device. "h100" takes the nearest
+        id and logs it. Several devices are a list or a text with commas; a case's rows stand together.
     precision : str or sequence of str
-        fp32 and fp16 when left out, as far as an operation has them.
+        The default is fp32 and fp16, as far as an operation has them.
     efficiency : float, DataFrame or Efficiency
-        What share of its roof a kernel reaches, 1e-6 to 1; or a frame of measured rows, from which it is
-        learnt; or what `bwprof.efficiency` has learnt from one.
+        The share of its roof that a kernel reaches, 1e-6 to 1; or a frame of measured rows from which to learn it; or
+        the result of `bwprof.efficiency`.
     shapes : DataFrame, optional
         Parameters as columns, a row each.
     kv_lens : sequence of int, or str, optional
-        One length per batch entry, for the operations that take it, given as to `bwprof.cost`: [100, 7000], "100,7Ki".
+        One length per batch entry, for the operations that take it, as in `bwprof.cost`: [100, 7000], "100,7Ki".
     **params : int, array or list of int
-        Parameters of the operation. NumPy arrays go row by row together, lists are swept as their product; what is left
-        out takes its default.
+        Parameters of the operation. NumPy arrays go together row by row, lists are swept as their product; missing
+        parameters take their defaults.
 
     Returns
     -------
     pandas.DataFrame
-        Rows as a sweep's, status "predicted". `time_ms_lo` and `time_ms_hi` are what nine of ten times should lie
-        between, where the efficiency was learnt. `reason` says what was used. Where the device's arithmetic rate in a
-        precision is not known, `time_ms` of what calculates is a lower bound: `reason` says so, and it is compared with
-        no other precision.
+        Rows as a sweep's, with the status "predicted". Where the efficiency was learned, nine of ten times should lie
+        between `time_ms_lo` and `time_ms_hi`. `reason` names the sources. Where the device's arithmetic rate in a
+        precision is not known, `time_ms` of an operation with FLOPs is a lower bound: `reason` says so, and it is not
+        compared with other precisions.
 
     Raises
     ------
     ValueError
-        For unknown names (with the nearest one), parameters out of range, an efficiency that is none.
+        For unknown names (with the nearest one), and for parameters or an efficiency out of range.
 
     Examples
     --------
@@ -109,30 +107,40 @@ def predict(
         raise ValueError("device is empty: at least one is needed")
     if len(devices) > 1:
         more: dict[str, Any] = {"precision": precision, "efficiency": model, "shapes": shapes, "kv_lens": kv_lens}
-        return interleave_devices([predict(op, one, **more, **params) for one in devices])
+        return interleave_devices([predict(op, single, **more, **params) for single in devices])
     if isinstance(op, pd.DataFrame):
         if params or shapes is not None or kv_lens is not None:
             raise ValueError("rows to predict have their parameters: leave out shapes= and the others")
-        return predict_rows(_cases(op, precision), devices[0], model)
+        return predict_rows(_read_cases(op, precision), devices[0], model)
     card = resolve_card_for_model(devices[0], model)
     names = [op] if isinstance(op, str) else list_items(op, "op", "an operation, several, or a frame is needed")
     if shapes is not None:
-        params = _with_shapes(shapes, params)
-    takes = {name: registry.operation(name)["takes_kv_lens"] for name in names}
-    if kv_lens is not None and names and not any(takes.values()):
+        params = _merge_shapes(shapes, params)
+    workloads = _make_workloads(names, precision, params, kv_lens)
+    return _join([_predict_workload(workload, card, model) for workload in workloads], card)
+
+
+def _make_workloads(
+    names: Sequence[str],
+    precision: str | Sequence[str] | None,
+    params: Mapping[str, Any],
+    kv_lens: str | Sequence[int | str] | None,
+) -> list[Workload]:
+    takes_lengths = {name: registry.operation(name)["takes_kv_lens"] for name in names}
+    if kv_lens is not None and names and not any(takes_lengths.values()):
         raise ValueError(f"kv_lens: {', '.join(names)} takes none")
     lengths = registry.parse_lengths(kv_lens)
-    works = []
+    workloads = []
     for name in names:
         columns, cases = combine_params(name, params)
-        for chosen in _precisions(name, precision):
-            if lengths is None or not takes[name]:
-                works.append(make_workload(name, chosen, columns, names=cases))
+        for chosen in _check_precisions(name, precision):
+            if lengths is None or not takes_lengths[name]:
+                workloads.append(make_workload(name, chosen, columns, names=cases))
             else:
-                works += expand_batches(name, chosen, columns, cases, lengths)
-    if not works:
+                workloads += expand_batches(name, chosen, columns, cases, lengths)
+    if not workloads:
         raise ValueError("no operation to predict")
-    return _joined([_frame(work, card, model) for work in works], card)
+    return workloads
 
 
 def predict_rows(
@@ -140,58 +148,57 @@ def predict_rows(
     device: str | Roofs | Card = DEFAULT_DEVICE,
     efficiency: float | pd.DataFrame | Efficiency = DEFAULT_EFFICIENCY,
 ) -> pd.DataFrame:
-    """The same for a list of cases, (operation, parameters, precision) each: a row for each, in their order.
+    """Predict a list of cases, (operation, parameters, precision) each: a row for each, in their order.
 
     Examples
     --------
-    >>> found = predict_rows([("gemm", {"M": 1}, "fp16"), ("kv_copy", {}, "fp16")], "H200")
-    >>> found[["operation", "status"]].values.tolist()
+    >>> frame = predict_rows([("gemm", {"M": 1}, "fp16"), ("kv_copy", {}, "fp16")], "H200")
+    >>> frame[["operation", "status"]].values.tolist()
     [['gemm', 'predicted'], ['kv_copy', 'predicted']]
     """
     model = resolve_efficiency(efficiency)
     card = resolve_card_for_model(device, model)
     groups: dict[tuple[Any, ...], list[tuple[int, PredictedCase]]] = {}
-    for at, found in enumerate(cases):
-        case = PredictedCase(*found)
+    for at, fields in enumerate(cases):
+        case = PredictedCase(*fields)
         alone = at if case.kv_lens is not None else None
         key = (case.operation, case.precision, case.variant, tuple(sorted(case.params)), alone)
         groups.setdefault(key, []).append((at, case))
     frames, places = [], []
-    for (operation, precision, variant, given, _), members in groups.items():
-        params = {name: np.array([case.params[name] for _, case in members]) for name in given}
+    for (operation, precision, variant, names, _), members in groups.items():
+        params = {name: np.array([case.params[name] for _, case in members]) for name in names}
         titles = [case.name or operation for _, case in members]
         lengths = members[0][1].kv_lens
-        work = make_workload(operation, precision, params, names=titles, kv_lens=lengths, variant=variant)
-        work = work.reading(np.array([case.more for _, case in members]))
-        frames.append(_frame(work, card, model))
+        workload = make_workload(operation, precision, params, names=titles, kv_lens=lengths, variant=variant)
+        workload = workload.add_read_bytes(np.array([case.more for _, case in members]))
+        frames.append(_predict_workload(workload, card, model))
         places += [at for at, _ in members]
     if not frames:
         raise ValueError("no case to predict")
-    whole = _joined(frames, card)
-    attrs = whole.attrs
-    whole = whole.iloc[np.argsort(places, kind="stable")].reset_index(drop=True)
-    whole.attrs = attrs
-    return whole
+    frame = _join(frames, card)
+    ordered = frame.iloc[np.argsort(places, kind="stable")].reset_index(drop=True)
+    ordered.attrs = frame.attrs
+    return ordered
 
 
 def interleave_devices(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of several devices in one frame, those of a case together; its metadata have each device's."""
+    """Join the rows of several devices, those of a case together; keep each device's metadata."""
     import pandas as pd
 
     from bwprof.results.row import RunMetadata
 
-    own = {str(frame.attrs["run"]["predicted_for"]): frame for frame in frames}
-    whole = pd.concat(own.values()).sort_index(kind="stable", ignore_index=True)
-    runs = {name: dict(frame.attrs["run"]) for name, frame in own.items()}
-    run = {**frames[0].attrs["run"], "predicted_for": ", ".join(own), "devices": runs}
-    whole.attrs = {**frames[0].attrs, "run": RunMetadata(run)}
-    return whole
+    by_device = {str(frame.attrs["run"]["predicted_for"]): frame for frame in frames}
+    joined = pd.concat(by_device.values()).sort_index(kind="stable", ignore_index=True)
+    runs = {name: dict(frame.attrs["run"]) for name, frame in by_device.items()}
+    run = {**frames[0].attrs["run"], "predicted_for": ", ".join(by_device), "devices": runs}
+    joined.attrs = {**frames[0].attrs, "run": RunMetadata(run)}
+    return joined
 
 
 def resolve_card_for_model(device: str | Roofs | Card, model: float | Efficiency) -> Card:
-    """The device as predictions by a model see it: streams that are not its own are scaled from those of the device
-    that the model was learnt on, else from those that come with bwprof. A name that is none of the catalogue's own is
-    logged with the one that is taken.
+    """Return the device as a model's predictions use it, and log the id that stands for another name.
+
+    Streams that are not the device's own are scaled from the device of which the model was learned.
     """
     if isinstance(device, str) and "=" not in device and catalogue.find(device) is None:
         taken, *others = (entry.id for entry in catalogue.find_similar(device) or [catalogue.find_entry(device)])
@@ -202,14 +209,14 @@ def resolve_card_for_model(device: str | Roofs | Card, model: float | Efficiency
 
 
 def resolve_efficiency(efficiency: object) -> float | Efficiency:
-    """What was given as an efficiency: a share, or what was learnt; a frame is learnt from.
+    """Check an efficiency; learn it from a frame.
 
     Raises
     ------
     ValueError
         For a number that is no share.
     TypeError
-        For anything else.
+        For any other object.
     """
     import pandas as pd
 
@@ -228,14 +235,14 @@ def resolve_efficiency(efficiency: object) -> float | Efficiency:
     return share
 
 
-def _precisions(operation: str, given: str | Sequence[str] | None) -> list[str]:
+def _check_precisions(operation: str, precision: str | Sequence[str] | None) -> list[str]:
     allowed = registry.operation(operation)["precisions"]
-    if given is None:
+    if precision is None:
         return [name for name in ("fp32", "fp16") if name in allowed] or allowed[:1]
-    return list(dict.fromkeys(registry.check_precision(word) for word in parse_names("precision", given)))
+    return list(dict.fromkeys(registry.check_precision(word) for word in parse_names("precision", precision)))
 
 
-def _with_shapes(shapes: pd.DataFrame, params: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_shapes(shapes: pd.DataFrame, params: Mapping[str, Any]) -> dict[str, Any]:
     import pandas as pd
 
     if not isinstance(shapes, pd.DataFrame):
@@ -250,76 +257,82 @@ def _with_shapes(shapes: pd.DataFrame, params: Mapping[str, Any]) -> dict[str, A
     return {str(name): shapes[name].to_numpy() for name in shapes.columns} | dict(params)
 
 
-def _cases(frame: pd.DataFrame, precision: str | Sequence[str] | None) -> list[PredictedCase]:
-    """The cases of rows; each as often as there are precisions asked for."""
+def _read_cases(frame: pd.DataFrame, precision: str | Sequence[str] | None) -> list[PredictedCase]:
+    """Read the cases of rows, each in its own precision or in all that are passed."""
     from bwprof.results.frame import to_rows
 
     if precision is not None and "precision" in frame.columns:
-        frame = frame.drop_duplicates([name for name in frame.columns if name in (*_SHAPE, *schema.param_names())])
-    made = []
+        shape = ("operation", "case", "kv_lens", *schema.param_names())
+        frame = frame.drop_duplicates([name for name in frame.columns if name in shape])
+    cases = []
     for row in to_rows(frame):
         operation = row["operation"]
         params = {name: row[name] for name in registry.param_names(operation) if row[name] is not None}
-        lengths = registry.row_lengths(row)
-        for name in [row["precision"]] if precision is None else _precisions(operation, precision):
-            made.append(PredictedCase(operation, params, name, row["case"] or "", lengths))
-    return made
-
-
-_SHAPE = ("operation", "case", "kv_lens")
-
-
-def _joined(frames: list[pd.DataFrame], card: Card) -> pd.DataFrame:
-    import pandas as pd
-
-    from bwprof.results import frame as results_frame
-    from bwprof.results import pairs
-    from bwprof.results.row import RunMetadata
-
-    whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
-    run = {"predicted_for": card.name, "source": card.source, "bwprof_version": _core.__version__}
-    if len(frames) > 1 and len(whole) <= MAX_COMPARED:
-        rows = results_frame.to_rows(whole)
-        pairs.fill_comparisons(rows)
-        for name in results_columns.COMPARISON_NAMES:
-            whole[name] = [math.nan if row[name] is None else row[name] for row in rows]
-        # Of a lower bound no ratio is known; where FP32 has no rate, all that is calculated is held against bounds.
-        least = is_lower_bound(whole)
-        if (least & (whole["precision"] == pairs.BASELINE).to_numpy(bool)).any():
-            least |= limiter.read_numbers(whole, "flops") > 0
-        whole.loc[least, ["speedup_vs_fp32", "bandwidth_vs_fp32"]] = math.nan
-    whole.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": RunMetadata(run)}
-    return whole
+        for name in [row["precision"]] if precision is None else _check_precisions(operation, precision):
+            cases.append(PredictedCase(operation, params, name, row["case"] or "", registry.row_lengths(row)))
+    return cases
 
 
 MAX_COMPARED = 20_000  # rows that are also compared with FP32, one by one
 
 
+def _join(frames: list[pd.DataFrame], card: Card) -> pd.DataFrame:
+    """Join the frames of a device, compare precisions, and add the metadata."""
+    import pandas as pd
+
+    from bwprof.results.row import RunMetadata
+
+    joined = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+    if len(frames) > 1 and len(joined) <= MAX_COMPARED:
+        _compare_precisions(joined)
+    run = {"predicted_for": card.name, "source": card.source, "bwprof_version": _core.__version__}
+    joined.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": RunMetadata(run)}
+    return joined
+
+
+def _compare_precisions(frame: pd.DataFrame) -> None:
+    """Fill the columns that compare a row with its FP32 row; lower bounds have no ratio of times."""
+    from bwprof.results import frame as results_frame
+    from bwprof.results import pairs
+
+    rows = results_frame.to_rows(frame)
+    pairs.fill_comparisons(rows)
+    for name in results_columns.COMPARISON_NAMES:
+        frame[name] = [math.nan if row[name] is None else row[name] for row in rows]
+    bounds = is_lower_bound(frame)
+    if (bounds & (frame["precision"] == pairs.BASELINE).to_numpy(bool)).any():  # then all ratios are of bounds
+        bounds |= limiter.read_numbers(frame, "flops") > 0
+    frame.loc[bounds, ["speedup_vs_fp32", "bandwidth_vs_fp32"]] = math.nan
+
+
 def is_lower_bound(frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """Where a predicted time is a lower bound: it has arithmetic whose rate on the device nobody knows."""
+    """Check which predicted times are lower bounds: they have FLOPs whose rate on the device is not known."""
     flops, dense, best = (limiter.read_numbers(frame, name) for name in ("flops", "peak_tflops", "measured_tflops"))
-    found: NDArray[np.bool_] = (flops > 0) & np.isnan(dense) & np.isnan(best)
-    return found
+    bounds: NDArray[np.bool_] = (flops > 0) & np.isnan(dense) & np.isnan(best)
+    return bounds
 
 
-def _by_share(work: Workload, card: Card, share: float, stream: Any) -> Estimate:
-    """Times at a share of the nearer roof; `stream` is what streams of these bytes take."""
+def _estimate_share(workload: Workload, card: Card, share: float, stream: Any) -> Estimate:
+    """Estimate times at a share of the nearer roof; `stream` are the times of streams of these bytes."""
     floor = card.streams.floor_seconds
-    rate, kind = card.rate(work.precision)
+    rate, kind = card.rate(workload.precision)
     memory = np.maximum(stream - floor, 0.0)
-    arithmetic = work.flops / (rate * 1e12) if kind else np.zeros(work.count)
-    said = f"predicted: {share:.0%} of the nearer roof and an empty launch; {card.text(work.precision)}"
-    nothing = np.full(work.count, math.nan)
-    return Estimate(np.maximum(memory, arithmetic) / share + floor, nothing, nothing, said)
+    arithmetic = workload.flops / (rate * 1e12) if kind else np.zeros(workload.count)
+    reason = f"predicted: {share:.0%} of the nearer roof and an empty launch; {card.text(workload.precision)}"
+    unknown = np.full(workload.count, math.nan)
+    return Estimate(np.maximum(memory, arithmetic) / share + floor, unknown, unknown, reason)
 
 
-def _frame(work: Workload, card: Card, model: float | Efficiency) -> pd.DataFrame:
-    """The rows of some shapes."""
+def _predict_workload(work: Workload, card: Card, model: float | Efficiency) -> pd.DataFrame:
+    """Predict the rows of a workload."""
     from bwprof.results.frame import from_columns
 
     stream = card.streams.seconds(work.read, work.written)
-    found = _by_share(work, card, model, stream) if isinstance(model, float) else model.estimate(work, card, stream)
-    seconds, moved = found.seconds, work.read + work.written
+    if isinstance(model, float):
+        estimate = _estimate_share(work, card, model, stream)
+    else:
+        estimate = model.estimate(work, card, stream)
+    seconds, moved = estimate.seconds, work.read + work.written
     ceiling = card.streams.ceiling_gb_s(work.read, work.written)
     dense = card.dense(work.precision)[0]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -349,12 +362,12 @@ def _frame(work: Workload, card: Card, model: float | Efficiency) -> pd.DataFram
         "case": work.operation if work.names is None else np.array(work.names, dtype=object),
         "kv_lens": work.kv_lens,
         "device": card.name,
-        "variant": found.variant,
+        "variant": estimate.variant,
         "status": PREDICTED,
-        "reason": found.reason,
+        "reason": estimate.reason,
         "cache": "cold",
-        "time_ms_lo": found.low * 1e3,
-        "time_ms_hi": found.high * 1e3,
+        "time_ms_lo": estimate.low * 1e3,
+        "time_ms_hi": estimate.high * 1e3,
         "pct_peak": 100 * roofs["bandwidth_gb_s"] / card.bandwidth_gb_s,
         "pct_ceiling": 100 * roofs["bandwidth_gb_s"] / ceiling,
         "pct_attainable": 100 * roofs["bandwidth_gb_s"] / roofs["attainable_gb_s"],

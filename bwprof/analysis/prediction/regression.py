@@ -1,8 +1,8 @@
-"""What lies between measured points: kernel regression (a Gaussian process) in NumPy, for a few hundred points.
+"""Interpolate between measured points by a Gaussian process in NumPy, for a few hundred points.
 
-The distance between shapes is taken in the logarithms of what they read, write and compute, which is what most of a
-kernel's time follows from; a second, shorter-sighted part also sees the parameters themselves, such as sizes that a
-kernel's tiles fit. Far from all points the prediction falls back to their median, and its error grows to their spread.
+The distance between shapes is measured in the logarithms of what they read, write and compute. A second part of shorter
+range also uses the parameters, such as sizes that fit a kernel's tiles. Far from all points the prediction falls back
+to their median, and its error grows to their spread.
 """
 
 from __future__ import annotations
@@ -16,31 +16,20 @@ from typing import Any
 import numpy as np
 
 Array = Any
-
 _WIDTHS = (4.0, 8.0, 16.0)  # of the first part, in powers of two
-
 _NEAR_WIDTHS = (2.0, 4.0, 8.0)  # of the second part
-
-_PARAM_WIDTHS = (2.0, 4.0, 8.0, math.inf)  # how it sees parameters
-
+_PARAM_WIDTHS = (2.0, 4.0, 8.0, math.inf)  # of the second part, for parameters
 _NEAR_SHARES = (0.0, 0.3, 1.0)  # the second part's weight beside the first's
-
 _NOISES = (0.02, 0.05)  # scatter of a point, of a logarithm
-
 _FEWEST = 4  # points below which only their median is known
+_MOST = 400  # points that are used, spread evenly
+_LEAST_SPREAD = 0.1  # of a logarithm: least error of a point unlike all others
+_UNKNOWN_SPREAD, _UNSURE = 0.3, 2.0  # of a logarithm, for one point; factor on the spread of a few points
 
-_MOST = 400  # points that are kept, spread evenly
-
-_LEAST_SPREAD = 0.1  # of a logarithm: how far off a point like none of them may be, however alike they are
-
-_UNKNOWN_SPREAD, _UNSURE = 0.3, 2.0  # of a logarithm, where one point tells; times that of the few that do
-
-# Of a logarithm: how far off a point may be for each power of two between its parameters and those of the point most
-# like it, whatever the kernel makes of them: what sees parameters as all points do, which may vary them together.
+# Error of a logarithm for each power of two between the parameters of a point and those of the nearest point: the
+# points may vary parameters together, so that the kernel does not see each alone.
 _UNSEEN_SPREAD = 0.02
-
-_ENOUGH = 150  # points that tell which kernel is the likeliest
-
+_ENOUGH = 150  # points by which the kernel is chosen
 _CHUNK = 1 << 10
 
 
@@ -52,24 +41,24 @@ class _Kernel:
     near_share: float
 
     def __call__(self, sizes: Array, params: Array, sizes2: Array, params2: Array) -> Array:
-        """Likeness of each row to each of the others, 1 for the same."""
-        found = _matern(sizes / self.width, sizes2 / self.width)
+        """Compute the similarity of each row to each of the others, 1 for equal rows."""
+        likeness = _matern(sizes / self.width, sizes2 / self.width)
         if not self.near_share:
-            return found
-        whole, whole2 = (
-            np.hstack([one / self.near_width, other / self.param_width])
-            for one, other in ((sizes, params), (sizes2, params2))
+            return likeness
+        near, near2 = (
+            np.hstack([size / self.near_width, param / self.param_width])
+            for size, param in ((sizes, params), (sizes2, params2))
         )
-        found += self.near_share * _matern(whole, whole2)
-        found /= 1 + self.near_share
-        return found
+        likeness += self.near_share * _matern(near, near2)
+        likeness /= 1 + self.near_share
+        return likeness
 
 
-def _matern(one: Array, other: Array) -> Array:
-    """The Matern kernel of smoothness 5/2."""
-    squares = one @ (-10 * other).T  # five times the squared distances, in one array
-    squares += 5 * (one * one).sum(1)[:, None]
-    squares += 5 * (other * other).sum(1)[None]
+def _matern(left: Array, right: Array) -> Array:
+    """Compute the Matern kernel of smoothness 5/2."""
+    squares = left @ (-10 * right).T  # five times the squared distances, in one array
+    squares += 5 * (left * left).sum(1)[:, None]
+    squares += 5 * (right * right).sum(1)[None]
     np.maximum(squares, 0, out=squares)
     root = np.sqrt(squares)
     squares *= 1 / 3
@@ -82,25 +71,23 @@ def _matern(one: Array, other: Array) -> Array:
 
 
 class Neighbours:
-    """Values at points, and what lies between them.
+    """Interpolate values between points.
 
     Parameters
     ----------
     sizes : array of shape (points, s)
-        Logarithms (of 2) of what the values mostly follow from.
+        Logarithms (base 2) on which the values mainly depend.
     params : array of shape (points, p)
-        What else tells the points apart.
+        Other coordinates of the points.
     values : array of shape (points,)
     """
 
     def __init__(self, sizes: Array, params: Array, values: Array) -> None:
+        self.sample = np.arange(len(values))
         if len(values) > _MOST:
-            kept = np.unique(np.linspace(0, len(values) - 1, _MOST).astype(int))
-            kept = np.lexsort(sizes.T)[kept]
-            sizes, params, values = sizes[kept], params[kept], values[kept]
-            self.kept = kept
-        else:
-            self.kept = np.arange(len(values))
+            spaced = np.unique(np.linspace(0, len(values) - 1, _MOST).astype(int))
+            self.sample = np.lexsort(sizes.T)[spaced]
+            sizes, params, values = sizes[self.sample], params[self.sample], values[self.sample]
         self._centre = sizes.mean(0), params.mean(0)
         self._sizes, self._params = sizes - self._centre[0], params - self._centre[1]
         self._median = float(np.median(values))
@@ -111,29 +98,29 @@ class Neighbours:
             self._kernel, self._weights = None, None
             self.spread = self.error = max(_UNSURE * math.sqrt(spread), _UNKNOWN_SPREAD / self.count)
             return
-        self._kernel, noise = self._chosen(spread)
+        self._kernel, noise = self._choose_kernel(spread)
         matrix = self._matrix(self._kernel, noise, spread, slice(None))
         inverse = np.linalg.inv(matrix)
         self._weights = spread * (inverse @ self._values)
         left_out = inverse @ self._values / np.diag(inverse)
         self.spread = math.sqrt(spread)
-        # What a point is missed by when it is left out, as nine of ten are: less sensitive to one bad point.
+        # The error of a left-out point that nine of ten stay below is less sensitive to one bad point.
         self.error = max(float(np.quantile(np.abs(left_out), 0.9)) / 1.645, 0.005)
 
     def shifted(self, by: float, error: float) -> Neighbours:
-        """The same of values that are greater by so much, which is itself in error."""
-        made = copy.copy(self)
-        made._median += by
-        made.error = math.hypot(self.error, error)
-        return made
+        """Return the same with values greater by `by`, which has an error of its own."""
+        shifted = copy.copy(self)
+        shifted._median += by
+        shifted.error = math.hypot(self.error, error)
+        return shifted
 
     def _matrix(self, kernel: _Kernel, noise: float, spread: float, some: Array) -> Array:
-        """The covariance of some of the points."""
+        """Compute the covariance of some of the points."""
         mine = self._sizes[some], self._params[some]
         return spread * kernel(*mine, *mine) + (noise**2 + 1e-9) * np.eye(len(mine[0]))
 
-    def _chosen(self, spread: float) -> tuple[_Kernel, float]:
-        """The kernel under which these values are likeliest."""
+    def _choose_kernel(self, spread: float) -> tuple[_Kernel, float]:
+        """Choose the kernel and noise with the highest likelihood."""
         some = np.unique(np.linspace(0, self.count - 1, min(self.count, _ENOUGH)).astype(int))
         values = self._values[some]
         best = -math.inf
@@ -145,13 +132,13 @@ class Neighbours:
                 kernel = _Kernel(width, near_width, param_width, share)
                 likeness = self._matrix(kernel, 0.0, spread, some)
                 for noise in _NOISES:
-                    found = _likelihood(likeness + noise**2 * np.eye(len(some)), values)
-                    if found > best:
-                        best, chosen, scatter = found, kernel, noise
+                    likelihood = _likelihood(likeness + noise**2 * np.eye(len(some)), values)
+                    if likelihood > best:
+                        best, chosen, scatter = likelihood, kernel, noise
         return chosen, scatter
 
     def __call__(self, sizes: Array, params: Array) -> tuple[Array, Array, Array]:
-        """Values at other points, their standard error, and the place of the point most like each."""
+        """Return values at other points, their standard error, and the place of the most similar point of each."""
         count = len(sizes)
         if self._kernel is None or self._weights is None:
             nothing = np.zeros(count, dtype=np.intp)

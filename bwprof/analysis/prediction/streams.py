@@ -1,9 +1,10 @@
-"""What a plain stream of some bytes takes on a device, for whole arrays; and how that carries over to another."""
+"""Compute the time of a plain stream of bytes on a device, and scale it to another device."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,22 +15,20 @@ import numpy as np
 from bwprof.roofs.model import Roofs
 
 _FILE = Path(__file__).parents[2] / "data" / "streams.json"
-
 _FAR = 2.0**64  # bytes: more than any transfer has
-
 Array = Any  # a NumPy array of floats
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One stream over size: bytes, ascending, and seconds, which never fall."""
+    """One stream over size: ascending bytes, and seconds that never fall."""
 
     read_fraction: float
     sizes: np.ndarray[Any, Any]
     seconds: np.ndarray[Any, Any]
 
     def times(self, total: Array, floor: float) -> Array:
-        """Seconds for so many bytes, as `bwprof.Roofs` has them: straight lines between the measured sizes."""
+        """Interpolate seconds between the measured sizes, as `bwprof.Roofs` does."""
         first, last = self.seconds[0], self.seconds[-1]
         low = min(floor, first)
         below = low + (first - low) * total / self.sizes[0]
@@ -42,7 +41,7 @@ class Curve:
 class Streams:
     """A device's streams over size, by read fraction, and the time of an empty launch.
 
-    `scaled_from` are those of the device `measured_on` where these are another's, worked out from them.
+    `scaled_from` are those of the device `measured_on`, from which these were computed for another one.
     """
 
     curves: tuple[Curve, ...]
@@ -52,19 +51,19 @@ class Streams:
 
     @property
     def as_measured(self) -> Streams:
-        """Those that are of the device `measured_on`: from which others are scaled, never from scaled ones."""
+        """The streams of the device `measured_on`, from which others are scaled."""
         return self.scaled_from or self
 
     @classmethod
     def of(cls, roofs: Roofs) -> Streams:
-        """Those of measured roofs; ValueError where they have none."""
+        """Read the streams of measured roofs; ValueError where they have none."""
         if not roofs.points:
             raise ValueError(f"the roofs of {roofs.device or 'this device'} hold no stream")
-        found: dict[str, list[Any]] = {}
+        streams: dict[str, list[Any]] = defaultdict(list)
         for point in roofs.points:
-            found.setdefault(point.stream, []).append(point)
+            streams[point.stream].append(point)
         curves = []
-        for points in found.values():
+        for points in streams.values():
             points.sort(key=lambda point: point.total_bytes)
             seconds = np.array([point.seconds for point in points])
             curves.append(
@@ -78,13 +77,13 @@ class Streams:
         return cls(tuple(curves), roofs.floor_seconds, roofs.device)
 
     @classmethod
-    def from_dict(cls, found: Any) -> Streams:
-        """Those that `to_dict` wrote; ValueError for what holds none."""
+    def from_dict(cls, data: Any) -> Streams:
+        """Read streams that `to_dict` wrote; ValueError for anything else."""
         try:
-            device, floor = str(found["device"]), float(found["floor_microseconds"])
+            device, floor = str(data["device"]), float(data["floor_microseconds"])
             curves = [
                 (float(curve["read_fraction"]), np.array(curve["bytes"], float), np.array(curve["microseconds"], float))
-                for curve in found["curves"]
+                for curve in data["curves"]
             ]
         except (KeyError, TypeError, ValueError, OverflowError):
             raise ValueError("these are no streams: a device, floor_microseconds and curves are needed") from None
@@ -95,7 +94,7 @@ class Streams:
         return cls(tuple(Curve(mix, sizes, times * 1e-6) for mix, sizes, times in curves), floor * 1e-6, device)
 
     def to_dict(self) -> dict[str, Any]:
-        """As a file of JSON has them."""
+        """Convert to plain types, for JSON."""
         curves = [
             {
                 "read_fraction": own.read_fraction,
@@ -107,7 +106,7 @@ class Streams:
         return {"device": self.measured_on, "floor_microseconds": self.floor_seconds * 1e6, "curves": curves}
 
     def seconds(self, read: Array, written: Array) -> Array:
-        """What a stream of these bytes and of their mix takes, its launch included; an empty launch for no bytes."""
+        """Compute the time of a stream of this mix, launch included; an empty launch for no bytes."""
         sizes, mixes, times, slopes = self._grid
         total = read + written
         moved = np.where(total > 0, total, 1.0)
@@ -119,14 +118,12 @@ class Streams:
         at += mix * len(sizes)
         low = times[at] + beyond * slopes[at]
         at += len(sizes)
-        found = low + share * (times[at] + beyond * slopes[at] - low)
-        return np.where(total > 0, found, self.floor_seconds)
+        seconds = low + share * (times[at] + beyond * slopes[at] - low)
+        return np.where(total > 0, seconds, self.floor_seconds)
 
     @cached_property
     def _grid(self) -> tuple[Array, Array, Array, Array]:
-        """Sizes that any stream was measured at, mixes, and of each mix the time at each size and how it goes on: what
-        lies between are straight lines. One more size far beyond, and a second mix where there is one.
-        """
+        """All measured sizes and one far beyond, mixes (at least two), and each mix's times and slopes at the sizes."""
         curves = self.curves if len(self.curves) > 1 else self.curves * 2
         mixes = np.array([curve.read_fraction for curve in curves])
         if len(self.curves) == 1:
@@ -138,17 +135,17 @@ class Streams:
         return sizes, mixes, times.ravel(), slopes.ravel()
 
     def ceiling_gb_s(self, read: Array, written: Array) -> Array:
-        """What a stream of this mix reaches at the largest size that was measured, GB/s; NaN for no bytes."""
+        """Compute the rate of a stream of this mix at the largest measured size, GB/s; NaN for no bytes."""
         total = read + written
         fraction = read / np.where(total > 0, total, 1.0)
         mixes = [curve.read_fraction for curve in self.curves]
         slowness = [curve.seconds[-1] / curve.sizes[-1] for curve in self.curves]
         return np.where(total > 0, 1e-9 / np.interp(fraction, mixes, slowness), np.nan)
 
-    def carried_over(self, bandwidth: float, latency: float, floor_seconds: float | None = None) -> Streams:
-        """Those of another device, with so many times the bandwidth and so many times the latency.
+    def scale(self, bandwidth: float, latency: float, floor_seconds: float | None = None) -> Streams:
+        """Scale to a device with `bandwidth` times the bandwidth and `latency` times the latency.
 
-        A stream takes a latency and its bytes over the bandwidth of a large one: each is scaled by itself.
+        A stream takes a latency, and its bytes over the bandwidth of a large stream; each part is scaled by itself.
         """
         curves = []
         for curve in self.curves:
@@ -161,7 +158,7 @@ class Streams:
 
 
 def _is_curve(sizes: Array, times: Array) -> bool:
-    """Whether these are bytes that ascend and times that never fall, all above zero and finite."""
+    """Check for ascending bytes and times that never fall, positive and finite."""
     if sizes.ndim != 1 or sizes.shape != times.shape or not sizes.size:
         return False
     ascend = (np.diff(sizes) > 0).all() and (np.diff(times) >= 0).all()
@@ -170,5 +167,5 @@ def _is_curve(sizes: Array, times: Array) -> bool:
 
 @cache
 def bundled_streams() -> Streams:
-    """The streams that come with bwprof, of the device that they name."""
+    """Read the streams that come with bwprof."""
     return Streams.from_dict(json.loads(_FILE.read_text(encoding="utf-8")))

@@ -154,7 +154,7 @@ def _evidence(held: HypothesisVerdict) -> str:
         parts.append(f"at most {gain_text(told.gain)} as fast")
     if held.verdict == "supported":
         parts.append(f"helps: {', '.join(held.hypothesis.fixes)}")
-    if told.needs and not any(need.is_told for need in told.needs) and not any(map(str.isdigit, told.evidence)):
+    if told.needs and not any(need.has_source for need in told.needs) and not any(map(str.isdigit, told.evidence)):
         return "no counter of this device is read for it"
     if told.needs:
         parts.append(f"missing: {', '.join(map(str, told.needs))}")
