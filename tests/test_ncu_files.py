@@ -471,9 +471,9 @@ def test_installed_profilers_are_listed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.cli.commands.importers import main
+    from bwprof.cli.commands.importers import main_import
 
-    assert main(["ncu", str(RAW)]) == 0
+    assert main_import(["ncu", str(RAW)]) == 0
     out = capsys.readouterr().out
     for message in (
         "2 launches of 1 kernel (ncu raw)",
@@ -486,23 +486,23 @@ def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[s
         "long_scoreboard 131.36",
     ):
         assert message in out
-    assert main(["ncu", str(DETAILS)]) == 0
+    assert main_import(["ncu", str(DETAILS)]) == 0
     assert "note: pct_peak is ncu's own DRAM throughput" in capsys.readouterr().out
 
 
 def test_the_command_prints_many_launches_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from bwprof.cli import main as bwprof_main
-    from bwprof.cli.commands.importers import main
+    from bwprof.cli.commands.importers import main_import
 
     rows = [[str(at), *FIRST[1:4], f"void k{at}<int>(int)", *FIRST[5:], str(1000 * at)] for at in range(1, 7)]
     path = page(tmp_path, raw_page([TIME], *rows))
-    assert main(["ncu", str(path)]) == 0
+    assert main_import(["ncu", str(path)]) == 0
     out = capsys.readouterr().out
     assert "7 launches of 7 kernels" in out
     assert [line.split("|")[1].strip() for line in out.splitlines() if "|" in line][-1] == "k6<int>"
-    assert main(["ncu", str(path), "--kernel", "k3<"]) == 0
+    assert main_import(["ncu", str(path), "--kernel", "k3<"]) == 0
     assert "launch 3: void k3<int>(int)" in capsys.readouterr().out
-    assert main(["ncu", str(path), "--kernel", "gemm"]) == 2
+    assert main_import(["ncu", str(path), "--kernel", "gemm"]) == 2
     assert "no kernel's name contains it" in capsys.readouterr().err
     assert bwprof_main(["ncu", "show", str(path)]) == 0
     assert capsys.readouterr().out == out
@@ -510,13 +510,13 @@ def test_the_command_prints_many_launches_as_a_table(tmp_path: Path, capsys: pyt
 
 def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No cell, and no name of a column, is a formula to a spreadsheet."""
-    from bwprof.cli.commands.importers import main
+    from bwprof.cli.commands.importers import main_import
 
     who = [*FIRST[:4], "=cmd|'/c calc'!A1", *FIRST[5:]]
     path = page(tmp_path, raw_page([TIME, ("=1+1", "", "@SUM(1)"), ("negative", "", "-2")], who=who))
     targets = [tmp_path / f"rows.{kind}" for kind in ("csv", "json", "md")]
     arguments = ["ncu", str(path), *(word for kind in targets for word in (f"--{kind.suffix[1:]}", str(kind)))]
-    assert main(arguments) == 0
+    assert main_import(arguments) == 0
     header, line = targets[0].read_text().splitlines()
     assert header.startswith("kernel,launch,case")
     assert header.endswith("gpu__time_duration.sum,'=1+1,negative")
@@ -526,27 +526,27 @@ def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (found["tool"], found["page"], found["rows"][0]["time_ms"]) == ("ncu", "raw", 0.005)
     assert "| kernel | launch |" in targets[2].read_text()
     capsys.readouterr()
-    assert main(arguments) == 2
+    assert main_import(arguments) == 2
     assert "exists already" in capsys.readouterr().err
-    assert main(["ncu", str(path), "--json", "-"]) == 0
+    assert main_import(["ncu", str(path), "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out) == found
 
 
 def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from bwprof.cli import main as bwprof_main
-    from bwprof.cli.commands.importers import READERS, main
+    from bwprof.cli.commands.importers import READERS, main_import
 
-    assert main([]) == 2
-    assert main(["--help"]) == 0
+    assert main_import([]) == 2
+    assert main_import(["--help"]) == 0
     out = capsys.readouterr().out
     for name in READERS:
         assert f"python -m bwprof.importers {name} FILE" in out
-    assert main(["columns"]) == 0
+    assert main_import(["columns"]) == 0
     rows = [line.split("|")[0].strip() for line in capsys.readouterr().out.splitlines()[2:]]
     assert [name for name in rows if name] == [column.name for column in COLUMNS]
-    assert main(["nuc", "x"]) == 2
+    assert main_import(["nuc", "x"]) == 2
     assert "did you mean 'ncu'" in capsys.readouterr().err
-    assert main(["ncu", str(tmp_path / "none")]) == 2
+    assert main_import(["ncu", str(tmp_path / "none")]) == 2
     assert "No such file" in capsys.readouterr().err
     assert bwprof_main(["ncu"]) == 2
     assert bwprof_main(["ncu", "--help"]) == 0

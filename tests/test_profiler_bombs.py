@@ -181,13 +181,13 @@ def test_pages_of_two_kinds_in_one_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_message_is_one_line_whatever_the_path_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.cli.commands.importers import main
+    from bwprof.cli.commands.importers import main_import
 
     for name in ("none\n\x1b[31m.csv", "some\nnoise.csv"):
         path = tmp_path / name
         if name.startswith("some"):
             path.write_text("noise\n")
-        assert main(["ncu", str(path)]) == 2
+        assert main_import(["ncu", str(path)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
 

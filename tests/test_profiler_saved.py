@@ -11,7 +11,7 @@ from profiled import DETAILS, RAW
 
 import bwprof
 from bwprof.cli import main
-from bwprof.cli.commands.importers import main as profilers_main
+from bwprof.cli.commands.importers import main_import as profilers_main
 from bwprof.importers import frames
 from bwprof.importers.detect import load
 

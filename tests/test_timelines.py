@@ -421,9 +421,9 @@ def test_a_summary_of_nsys_stats_is_read(tmp_path):
 
 
 def command(*arguments: object) -> int:
-    from bwprof.cli.commands.importers import main
+    from bwprof.cli.commands.importers import main_import
 
-    return main([str(argument) for argument in arguments])
+    return main_import([str(argument) for argument in arguments])
 
 
 def test_the_command_prints_time_lines_and_launches(tmp_path, capsys):

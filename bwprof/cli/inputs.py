@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.cli.options import add_only, split
+from bwprof.cli.options import read_fraction, split
 from bwprof.results.reader import load
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import parse_names, quote_text
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 _NAMED = 12  # words of a column that a message has
 
 
-def add_results(parser: ArgumentParser, **more: Any) -> None:
+def RESULT(parser: ArgumentParser, **more: Any) -> None:
     """Add the word that names results, and the option that chooses among their rows."""
     text = "a run's folder, a .csv or .json file of results, or a recorded run: h100, h200 (see bwprof --help)"
     parser.add_argument("results", metavar="RUN|FILE", help=text, **more)
-    add_only(parser)
+    read_fraction(parser)
 
 
-def loaded(name: str, only: Sequence[str]) -> pd.DataFrame:
+def load_rows(name: str, only: Sequence[str]) -> pd.DataFrame:
     """The rows of results that --only leaves."""
-    return rows_of(load(name), only)
+    return select_rows(load(name), only)
 
 
-def rows_of(data: pd.DataFrame, only: Sequence[str], precision: str | None = None) -> pd.DataFrame:
+def select_rows(data: pd.DataFrame, only: Sequence[str], precision: str | None = None) -> pd.DataFrame:
     """The rows that --only and --precision leave; ValueError where that is none of those there are."""
     import numpy as np
 

@@ -36,7 +36,7 @@ from bwprof.text.parsing import (
 if TYPE_CHECKING:
     import pandas as pd
 
-DEVICE_HELP = "cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one)"
+DEVICE = "cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one)"
 
 BACKEND_HELP = "cuda or cpu, as --device cuda and --device cpu say, too"
 
@@ -150,10 +150,10 @@ def add_cases(what: ArgumentGroup) -> None:
     add_kv_lens(what)
     what.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp32,fp16")
     what.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
-    add_only(what)
+    read_fraction(what)
 
 
-def add_only(what: ArgumentGroup) -> None:
+def read_fraction(what: ArgumentGroup) -> None:
     """The option that chooses cases; `split` reads it."""
     text = "of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'"
     what.add_argument("--only", action="append", default=[], metavar="PATTERN,…", help=text)
@@ -195,7 +195,7 @@ def add_files(out: ArgumentGroup, beside: str = ", samples and metadata") -> Non
     out.add_argument("--force", action="store_true", help="replace files that are named for results")
 
 
-def add_efficiency(where: ArgumentGroup) -> None:
+def EFFICIENCY(where: ArgumentGroup) -> None:
     """The option that says how good the kernels of a prediction are."""
     where.add_argument(
         "--efficiency",
@@ -293,7 +293,7 @@ def add_roofs(how: ArgumentGroup) -> None:
     )
 
 
-def roofs(options: argparse.Namespace) -> RoofsArgument | None:
+def read_roofs(options: argparse.Namespace) -> RoofsArgument | None:
     """What rows are held against; None where no option says it.
 
     Raises
@@ -320,19 +320,19 @@ def roofs(options: argparse.Namespace) -> RoofsArgument | None:
         raise ValueError(f"--roofs {error}") from None
 
 
-def check_paths(options: argparse.Namespace) -> None:
+def read_seconds(options: argparse.Namespace) -> None:
     """ValueError for a file or folder without a name: a shell variable that was not set."""
     for name in ("suite", "output", "csv", "json", "classic_csv", "proof_bundle", "trace", "prometheus", "resume"):
         if getattr(options, name) == "":
             raise ValueError(f"--{name.replace('_', '-')} is '': a name is needed")
 
 
-def limit(given: str | None, name: str, *, from_zero: bool = False) -> float | None:
+def read_seconds(given: str | None, name: str, *, from_zero: bool = False) -> float | None:
     """The value of an option in seconds, None where it was not given; ValueError when it is no such number."""
     return None if given is None else parse_seconds(given, name, from_zero=from_zero, text=True)
 
 
-def share(given: str, name: str, what: str = "") -> float:
+def read_share(given: str, name: str, what: str = "") -> float:
     """The value of an option that is a share, as 0.9 or 90%; ValueError, with `what` else is allowed, for no number."""
     found = number_or_nan(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
     if math.isnan(found):
@@ -340,7 +340,7 @@ def share(given: str, name: str, what: str = "") -> float:
     return found
 
 
-def positive(given: str | None, name: str, what: str) -> float | None:
+def read_positive(given: str | None, name: str, what: str) -> float | None:
     """Return an option's positive number, None without the option; ValueError for what no row can hold.
 
     The message says that `what` is needed.
@@ -351,7 +351,7 @@ def positive(given: str | None, name: str, what: str) -> float | None:
     return found
 
 
-def numbers(text: str, name: str) -> tuple[int, ...]:
+def read_numbers(text: str, name: str) -> tuple[int, ...]:
     """The numbers of a list with commas, ranges among them; ValueError where there are none."""
     found = tuple(expand_ranges((word for word in text.split(",") if word.strip()), name))
     if not found:
@@ -369,11 +369,11 @@ def read_params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
         name = name.strip()
         if name in result:
             raise ValueError(f"--param {name} is given twice")
-        result[name] = numbers(values, f"--param {name}")
+        result[name] = read_numbers(values, f"--param {name}")
     return result
 
 
-def read_single(given: Sequence[str]) -> dict[str, int]:
+def read_single_params(given: Sequence[str]) -> dict[str, int]:
     """The same where each parameter has one value."""
     result: dict[str, int] = {}
     for name, values in read_params(given).items():
@@ -385,16 +385,16 @@ def read_single(given: Sequence[str]) -> dict[str, int]:
     return result
 
 
-def efficiency_of(given: str | None) -> float | pd.DataFrame:
+def read_efficiency(given: str | None) -> float | pd.DataFrame:
     """What predictions take for their kernels, from an option: a share, or measured results."""
     if given is None:
         return DEFAULT_EFFICIENCY
     if reader.find_recorded(Path(given)).exists():
         return reader.load(given)
-    return share(given, "--efficiency", ", or a run's folder or file")
+    return read_share(given, "--efficiency", ", or a run's folder or file")
 
 
-def write(found: pd.DataFrame, targets: Mapping[str, str], *, quiet: bool = False) -> None:
+def typed(found: pd.DataFrame, targets: Mapping[str, str], *, quiet: bool = False) -> None:
     """Predictions as files, or on the standard output."""
     from bwprof.results import csv_file, frame, json_file
 
@@ -509,7 +509,7 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--device",
         metavar="D,…|all",
-        help=f"{DEVICE_HELP}; several, one after the other: 0,1 or cuda:0,cpu, or all of the backend",
+        help=f"{DEVICE}; several, one after the other: 0,1 or cuda:0,cpu, or all of the backend",
     )
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
 
@@ -522,12 +522,12 @@ def _example_text() -> str:
     return _EPILOG.replace("{first}", shown["name"]).replace("{param}", param["name"]).replace("{values}", values)
 
 
-def request(options: argparse.Namespace) -> SweepRequest:
+def read_request(options: argparse.Namespace) -> SweepRequest:
     """What the options ask for; ValueError for values that cannot be read."""
     return SweepRequest(
         operations=split(options.operations, "OPERATION"),
         params=read_params(options.param),
-        seq_lengths=numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
+        seq_lengths=read_numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
         precisions=split(options.precision, "--precision"),
         variants=split(options.variant, "--variant"),
         caches=split(options.cache, "--cache"),
@@ -538,15 +538,15 @@ def request(options: argparse.Namespace) -> SweepRequest:
         timer=options.timer,
         counters=options.counters,
         metrics=split(options.metrics, "--metrics"),
-        target_seconds=limit(options.target_seconds, "--target-seconds"),
+        target_seconds=read_seconds(options.target_seconds, "--target-seconds"),
         kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
         rel_ci=parse_fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
-        max_seconds=limit(options.max_seconds, "--max-seconds", from_zero=True),
+        max_seconds=read_seconds(options.max_seconds, "--max-seconds", from_zero=True),
         only=split(options.only, "--only"),
     )
 
 
-def columns(options: argparse.Namespace) -> tuple[str, ...] | None:
+def read_columns(options: argparse.Namespace) -> tuple[str, ...] | None:
     """The columns to print instead of the summary, None for that; ValueError for an unknown one."""
     from bwprof.analysis.views import check_columns
 
@@ -575,7 +575,7 @@ _USED = {"--once": "once dry_run resume nvtx", "--dry-run": f"dry_run resume {_T
 _UNUSED = {"--once": "timer counters metrics", "--dry-run": "", "--list": _CASES}
 
 
-def has_case_options(options: argparse.Namespace) -> list[str]:
+def case_options(options: argparse.Namespace) -> list[str]:
     """The options given that say which cases to run."""
     return _typed(options, _CASES.split())
 

@@ -62,7 +62,7 @@ def choose_targets(given: argparse.Namespace, *inputs: str | None) -> dict[str, 
             raise ValueError(f"--{other} {quote_text(name)} and --md {quote_text(name)} cannot both have the same file")
         elif any(_same(name, read) for read in inputs):
             raise ValueError(f"--{kind} {quote_text(name)} is what is read: name another file for the results")
-        elif is_step_summary(kind, name):
+        elif _is_step_summary(kind, name):
             continue
         else:
             check_folder(f"--{kind}", name)
@@ -108,7 +108,7 @@ def check_folder(option: str, name: str) -> None:
         raise ValueError(f"{option} {quote_text(name)}: there is no folder {quote_text(folder)} that can be written to")
 
 
-def is_step_summary(kind: str, name: str) -> bool:
+def _is_step_summary(kind: str, name: str) -> bool:
     """Whether Markdown is for the summary of a GitHub job's step: it is added to."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if kind != "md" or not summary or os.path.realpath(name) != os.path.realpath(summary):

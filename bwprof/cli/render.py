@@ -52,13 +52,13 @@ def print_tables(data: pd.DataFrame, screen: Console) -> None:
     for number, rows in enumerate(parts):
         told = (rows[0][name] for name in ("hostname", "device", "device_uuid"))
         screen.print(("\n" if number else "") + " ".join(name for name in told if name))
-        for renderable in tables(frame.from_rows(rows), screen):
+        for renderable in _print_device(frame.from_rows(rows), screen):
             print_fitted(screen, renderable, _SPARE)
-    for renderable in [] if parts else tables(data, screen):
+    for renderable in [] if parts else _print_device(data, screen):
         print_fitted(screen, renderable, _SPARE)
 
 
-def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
+def _print_device(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
     """The summary as rich renderables, 120 columns wide at most."""
     lines, _ = summary_rows(data)
     others = [name for name in _measured(lines) if name not in PAIR]

@@ -21,7 +21,7 @@ from bwprof import _core, hardware, registry
 from bwprof.cli import render
 from bwprof.cli.commands import analyze
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.options import DEFAULT_OUTPUT, columns
+from bwprof.cli.options import DEFAULT_OUTPUT, read_columns
 from bwprof.cli.output import (
     Targets,
     UnwritableError,
@@ -319,7 +319,7 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
     return code
 
 
-def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, Job]:
+def continue_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, Job]:
     """The rows of a sweep that stay, how many of them belong to no case, and what is left to do."""
     if data.get("model") is not None:
         raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {format_path(folder)}")
@@ -432,7 +432,7 @@ def _measure(
     except OSError as error:
         return _rescue(store, targets, error)
     if not parsed.quiet:
-        _show(store, targets, status, limits.started, job, columns(parsed))
+        _show(store, targets, status, limits.started, job, read_columns(parsed))
     if stopped:
         return INTERRUPTED
     return INCOMPLETE if not told or any(row["status"] == "failed" for row in store.rows) else OK

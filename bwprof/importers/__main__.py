@@ -2,7 +2,7 @@
 
 import sys
 
-from bwprof.cli.commands.importers import main
+from bwprof.cli.commands.importers import main_import
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_import())

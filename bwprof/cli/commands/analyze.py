@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bwprof.cli.guard import OK, data_stream
-from bwprof.cli.inputs import add_results, loaded
-from bwprof.cli.options import Parser, positive, run
+from bwprof.cli.inputs import RESULT, load_rows
+from bwprof.cli.options import Parser, read_positive, run
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import parse_count, quote_text
 from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
@@ -34,7 +34,7 @@ All figures are the rows' own. Causes are told by hardware counters: measure wit
 def main_analyze(arguments: Sequence[str] | None = None) -> int:
     """Print what results say; returns the exit code."""
     parser = Parser("bwprof analyze", _DESCRIPTION, _EPILOG)
-    add_results(parser)
+    RESULT(parser)
     parser.add_argument("--top", metavar="N", default="3", help="how many bottlenecks to list (default: 3)")
     parser.add_argument("--checklist", action="store_true", help="sixteen questions, each with its figure")
     parser.add_argument("--peak", metavar="GB/S", help="the memory's theoretical bandwidth, where the rows have none")
@@ -50,8 +50,8 @@ def _print(options: argparse.Namespace) -> int:
 
     if options.json or options.md:
         data_stream("--json" if options.json else "--md")
-    top, peak = _top(options.top), positive(options.peak, "--peak", "a bandwidth in GB/s")
-    data = loaded(options.results, options.only)
+    top, peak = _top(options.top), read_positive(options.peak, "--peak", "a bandwidth in GB/s")
+    data = load_rows(options.results, options.only)
     answer = Answer(with_limits(data if peak is None else fill_peak(data, peak, options.results)), top)
     if options.json:
         found = answer.to_dict(with_checklist=options.checklist)

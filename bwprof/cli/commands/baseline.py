@@ -210,7 +210,7 @@ def _parser() -> Parser:
 def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:
     measures = parsed.repeat is not None or not parsed.what
     if not measures:
-        clash = sweeps.has_case_options(parsed) + (["--dry-run"] if parsed.dry_run else [])
+        clash = sweeps.case_options(parsed) + (["--dry-run"] if parsed.dry_run else [])
         if clash:
             raise ValueError(
                 f"runs that are there are measured already: leave out {', '.join(clash)}, or give --repeat"
@@ -273,9 +273,9 @@ def _runs(
     """Measure, until a run is not whole; `stores` get their rows. Returns the worst exit code."""
     from bwprof.cli import runner as command
 
-    sweeps.check_paths(parsed)
-    total = sweeps.limit(parsed.max_total_seconds, "--max-total-seconds")
-    each = sweeps.limit(parsed.max_case_seconds, "--max-case-seconds")
+    sweeps.read_seconds(parsed)
+    total = sweeps.read_seconds(parsed.max_total_seconds, "--max-total-seconds")
+    each = sweeps.read_seconds(parsed.max_case_seconds, "--max-case-seconds")
     with interrupts.at_once():
         made = _planned(parsed)
     for warning in dict.fromkeys(choice.warning for choice, _ in made if choice.warning):
@@ -286,7 +286,7 @@ def _runs(
     for number in range(repeat):
         if not parsed.quiet:
             sys.stderr.write(f"bwprof: baseline {parsed.name}: process {number + 1} of {repeat}\n")
-        wanted = command.RunInputs(time.monotonic(), total, each, sweeps.roofs(parsed))
+        wanted = command.RunInputs(time.monotonic(), total, each, sweeps.read_roofs(parsed))
         code = max(code, command.run(parsed, ["baseline", "save", *given], interrupts, job, choice, wanted))
         if not _is_whole(stores[number]):
             break
@@ -298,7 +298,7 @@ def _planned(parsed: argparse.Namespace, *, runs: bool = True) -> list[tuple[Cho
     from bwprof import hardware
     from bwprof.runs import plan
 
-    request = sweeps.request(parsed)
+    request = sweeps.read_request(parsed)
     return plan.make_plans(request, hardware.choose_devices(request.backend, request.device), runs=runs)
 
 

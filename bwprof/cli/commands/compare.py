@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from bwprof.cli.commands.analyze import show_table, wrapped
 from bwprof.cli.commands.baseline import add_dir
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
-from bwprof.cli.options import Parser, add_only, run, split
-from bwprof.cli.output import check_picture, choose_targets, is_step_summary
+from bwprof.cli.options import Parser, read_fraction, run, split
+from bwprof.cli.output import _is_step_summary, check_picture, choose_targets
 from bwprof.results.atomic import append_text, atomic_write
 from bwprof.text.parsing import describe_unknown, escape_controls, parse_fraction, quote_text
 from bwprof.text.terminal import make_console
@@ -69,7 +69,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--metric", default="time_ms", metavar="NAME", help="time_ms (default), bandwidth_gb_s or traffic_ratio"
     )
-    add_only(parser)
+    read_fraction(parser)
     parser.add_argument("--across", action="store_true", help="compare other devices, drivers and timers, too")
     parser.add_argument(
         "--power", action="store_true", help="print the smallest change that the gate can see, per case"
@@ -156,7 +156,7 @@ def _write(options: argparse.Namespace, targets: Mapping[str, str], found: Compa
         text = forms["markdown" if kind == "md" else kind]()
         if name == "-":
             data_stream(f"--{kind} -").write(text)
-        elif is_step_summary(kind, name):
+        elif _is_step_summary(kind, name):
             append_text(Path(name), text)
         else:
             atomic_write(Path(name), text)

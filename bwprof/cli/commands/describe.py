@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
 from bwprof.cli.guard import GATE_FAILED, OK, data_stream
-from bwprof.cli.options import BACKEND_HELP, DEVICE_HELP, Parser, add_kv_lens, read_single, run, run_measuring
+from bwprof.cli.options import BACKEND_HELP, DEVICE, Parser, add_kv_lens, read_single_params, run, run_measuring
 from bwprof.cli.output import add_forms, check_free, print_in_form
 from bwprof.info import build_lines, device_lines, info
 from bwprof.kernels import Variants, variants
@@ -231,7 +231,7 @@ def _parser() -> Parser:
     parser = Parser("bwprof selftest", _SELFTEST_DESCRIPTION, _SELFTEST_EPILOG)
     parser.add_argument("parts", nargs="*", metavar="PART", help="timers, cache, counters, repeat")
     parser.add_argument("--quick", action="store_true", help="fewer cases and repetitions")
-    parser.add_argument("--device", metavar="D", help=DEVICE_HELP)
+    parser.add_argument("--device", metavar="D", help=DEVICE)
     parser.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     parser.add_argument("--json", metavar="FILE|-", help="every figure as JSON as well, '-' for standard output")
     parser.add_argument("--force", action="store_true", help="replace the file that --json names")
@@ -342,7 +342,7 @@ def main_variants(arguments: Sequence[str] | None = None) -> int:
 def _print_variants(options: argparse.Namespace) -> int:
     if options.json:
         data_stream("--json")
-    params: dict[str, Any] = dict(read_single(options.param))
+    params: dict[str, Any] = dict(read_single_params(options.param))
     lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
     found = Variants()
     precisions = [registry.check_precision(word) for word in parse_names("--precision", options.precision)]

@@ -15,10 +15,10 @@ from bwprof.analysis import values
 from bwprof.analysis.diagnosis.diagnose import Diagnosis, HypothesisVerdict, diagnose_rows, gain_text
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL
 from bwprof.cli.commands.analyze import wrapped
-from bwprof.cli.commands.importers import add_bytes_options, apply
+from bwprof.cli.commands.importers import add_bytes_options, add_caller_figures
 from bwprof.cli.guard import OK
-from bwprof.cli.inputs import rows_of
-from bwprof.cli.options import Parser, add_only, positive, run
+from bwprof.cli.inputs import select_rows
+from bwprof.cli.options import Parser, read_fraction, read_positive, run
 from bwprof.cli.output import choose_targets, write_each
 from bwprof.text.formatting import escape_markdown, plural
 from bwprof.text.parsing import finite_or_none
@@ -61,7 +61,7 @@ def main_diagnose(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "results", metavar="RUN|FILE", nargs="?", help="a run's folder, or a file of bwprof's or a profiler's"
     )
-    add_only(parser)
+    read_fraction(parser)
     parser.add_argument("--precision", metavar="LIST", help="fp32,fp16: only these")
     parser.add_argument("--latency", metavar="US", help="of the memory under load, microseconds, for Little's law")
     add_bytes_options(parser)
@@ -129,9 +129,9 @@ def _run(options: argparse.Namespace) -> int:
     if options.results is None:
         raise ValueError("RUN|FILE is missing: a run's folder, or a file of bwprof's or a profiler's, is needed")
     targets = choose_targets(options, options.results)
-    latency = positive(options.latency, "--latency", "a positive number of microseconds")
-    data = apply(detect.load(options.results), options)
-    chosen = rows_of(data, options.only, options.precision)
+    latency = read_positive(options.latency, "--latency", "a positive number of microseconds")
+    data = add_caller_figures(detect.load(options.results), options)
+    chosen = select_rows(data, options.only, options.precision)
     measured = values.drop_repeated_shapes(chosen[~values.is_word(chosen, "status", "failed", "skipped", "predicted")])
     next_steps = suggest_rocprof if str(data.attrs.get("tool", "")).startswith("rocprof") else suggest_commands
     found = [(one, next_steps(one)) for one in diagnose_rows(measured, latency_us=latency)]

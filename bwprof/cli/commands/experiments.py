@@ -17,15 +17,15 @@ from bwprof.cli.commands.analyze import show_table, wrapped
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.options import (
     BACKEND_HELP,
-    DEVICE_HELP,
+    DEVICE,
     Parser,
     add_kv_lens,
     add_param,
     add_roofs,
-    limit,
     read_params,
-    read_single,
-    roofs,
+    read_roofs,
+    read_seconds,
+    read_single_params,
     run,
     run_measuring,
 )
@@ -100,7 +100,7 @@ def _parser() -> Parser:
     )
     where.add_argument("--repo", metavar="DIR", default=".", help="of the revisions (default: the one here)")
     where.add_argument("--build", metavar="COMMAND", help="makes a revision's worktree ready; run by the shell, in it")
-    where.add_argument("--device", metavar="D", help=DEVICE_HELP)
+    where.add_argument("--device", metavar="D", help=DEVICE)
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     where.add_argument("--threads", metavar="N", help="of a CPU (default: all); one scatters least on a busy machine")
     what = parser.add_argument_group("what to measure")
@@ -344,8 +344,8 @@ def _run(options: argparse.Namespace) -> int:
     targets = choose_targets(options)
     if options.output is not None:
         check_picture("-o", options.output, force=options.force, targets=targets)
-    seconds = limit(options.max_seconds, "--max-seconds", from_zero=True)
-    held_against = roofs(options)
+    seconds = read_seconds(options.max_seconds, "--max-seconds", from_zero=True)
+    held_against = read_roofs(options)
     lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
     ending: BaseException | None = None
     try:
@@ -362,7 +362,7 @@ def _run(options: argparse.Namespace) -> int:
             roofs="auto" if held_against is None else held_against,
             progress=not options.quiet,
             kv_lens=lengths,
-            grid=read_single(options.param),
+            grid=read_single_params(options.param),
         )
     except BaseException as error:  # with the variants that were finished, where any was begun
         if not hasattr(error, "frame"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.commands.analyze import wrapped
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
-from bwprof.cli.inputs import add_results, loaded
+from bwprof.cli.inputs import RESULT, load_rows
 from bwprof.cli.options import Parser, run
 from bwprof.cli.output import check_picture
 from bwprof.results.pairs import DEFAULT_GATE, find_disturbances, find_doubts
@@ -278,7 +278,7 @@ is slow, and one has failed or is undecided)
 def main_outliers(arguments: Sequence[str] | None = None) -> int:
     """Print which devices are slow; returns the exit code."""
     parser = Parser("bwprof outliers", _OUTLIERS_DESCRIPTION, _OUTLIERS_EPILOG)
-    add_results(parser, nargs="+")
+    RESULT(parser, nargs="+")
     parser.add_argument(
         "--gate", metavar="FRACTION", help="smallest difference worth naming: 0.05, or 5%% (default: 0.01)"
     )
@@ -298,7 +298,7 @@ def _print_outliers(options: argparse.Namespace) -> int:
     gate = DEFAULT_GATE if options.gate is None else parse_fraction(options.gate, "--gate")
     fail_on = {"never": None, "slow": 0.0}.get(options.fail_on, options.fail_on)
     least = parse_fraction(fail_on, "--fail-on") if isinstance(fail_on, str) else fail_on
-    found = outliers([loaded(path, options.only) for path in options.results], gate=gate)
+    found = outliers([load_rows(path, options.only) for path in options.results], gate=gate)
     if options.csv:
         from bwprof.results import frame
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from bwprof.cli import options as cli_options
 from bwprof.cli.guard import INCOMPLETE, OK, USAGE, guarded
-from bwprof.cli.options import Parser, positive, run
+from bwprof.cli.options import Parser, read_positive, run
 from bwprof.cli.output import choose_targets, write_each
 from bwprof.importers import detect
 from bwprof.importers.chrome import parse_chrome_trace
@@ -40,7 +40,7 @@ _MOST_LINES = 200  # of a table
 _Launch = dict[str, Any]
 
 
-def only(found: pd.DataFrame, kernel: str) -> pd.DataFrame:
+def select_kernels(found: pd.DataFrame, kernel: str) -> pd.DataFrame:
     """The launches of kernels whose name, whole or short, contains this; ValueError where there is none."""
     names = found["kernel"].fillna("")
     held = names.str.contains(kernel, regex=False) | found["case"].fillna("").str.contains(kernel, regex=False)
@@ -53,7 +53,7 @@ def only(found: pd.DataFrame, kernel: str) -> pd.DataFrame:
     return kept
 
 
-def show(found: pd.DataFrame, stream: TextIO) -> None:
+def _show(found: pd.DataFrame, stream: TextIO) -> None:
     """Print a frame: what it is, its launches, and what was left out."""
     screen = make_console(stream)
     kernels = found["kernel"].nunique()
@@ -311,13 +311,13 @@ def add_bytes_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peak", metavar="GB/S", help="the memory's theoretical bandwidth, where the rows have none")
 
 
-def apply(found: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
+def add_caller_figures(found: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
     """The rows with what the options state; ValueError for what cannot be."""
     from bwprof.importers.timeline import add_bytes, add_peak
 
     if options.bytes is not None:
         found = add_bytes(found, _bytes(options.bytes))
-    peak = positive(options.peak, "--peak", "a bandwidth in GB/s")
+    peak = read_positive(options.peak, "--peak", "a bandwidth in GB/s")
     return found if peak is None else add_peak(found, peak)
 
 
@@ -358,7 +358,7 @@ _PROGRAM = "python -m bwprof.importers"
 COLUMNS = "columns"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main_import(arguments: Sequence[str] | None = None) -> int:
     """Print what another profiler measured; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     return guarded(lambda: _main(given))
@@ -407,10 +407,10 @@ def read(name: str, arguments: Sequence[str], program: str) -> int:
 
 def _print(reader: ProfilerReader, given: argparse.Namespace) -> int:
     targets = choose_targets(given, given.file)
-    found = apply(_read(reader, given.file), given)
+    found = add_caller_figures(_read(reader, given.file), given)
     if given.kernel is not None:
-        found = only(found, given.kernel)
-    return finish(found, targets)
+        found = select_kernels(found, given.kernel)
+    return emit_launches(found, targets)
 
 
 def _read(reader: ProfilerReader, name: str) -> pd.DataFrame:
@@ -428,9 +428,9 @@ def _read(reader: ProfilerReader, name: str) -> pd.DataFrame:
         raise ValueError(f"{error} (it looks like a file of {kind}: {_PROGRAM} {kind} FILE)") from None
 
 
-def finish(found: pd.DataFrame, targets: Mapping[str, str]) -> int:
+def emit_launches(found: pd.DataFrame, targets: Mapping[str, str]) -> int:
     """Show a frame, unless it goes to the standard output in another form, and write it; the exit code."""
     if "-" not in targets.values():
-        show(found, sys.stdout)
+        _show(found, sys.stdout)
     written = write_each(targets, lambda kind: as_text(found, kind))
     return OK if written == set(targets) else INCOMPLETE

@@ -16,7 +16,7 @@ from bwprof import hardware
 from bwprof.cli import options, runner
 from bwprof.cli.commands.sweep import print_plan
 from bwprof.cli.guard import OK
-from bwprof.cli.options import BACKEND_HELP, Parser, efficiency_of, refuse_others, run_measuring, write
+from bwprof.cli.options import BACKEND_HELP, Parser, read_efficiency, refuse_others, run_measuring, typed
 from bwprof.cli.output import choose_targets
 from bwprof.cli.render import print_step
 from bwprof.llm import architecture, model_step
@@ -102,7 +102,7 @@ def _parser() -> Parser:
     )
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     where.add_argument("--predict", action="store_true", help="measure nothing: for --device, or what --roofs is of")
-    options.add_efficiency(where)
+    options.EFFICIENCY(where)
     options.add_output(result)
     how = result.add_argument_group("how")
     options.add_limits(how)
@@ -115,11 +115,11 @@ def _parser() -> Parser:
 
 
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
-    options.check_paths(parsed)
-    most = options.limit(parsed.max_seconds, "--max-seconds", from_zero=True)
-    total = options.limit(parsed.max_total_seconds, "--max-total-seconds")
+    options.read_seconds(parsed)
+    most = options.read_seconds(parsed.max_seconds, "--max-seconds", from_zero=True)
+    total = options.read_seconds(parsed.max_total_seconds, "--max-total-seconds")
     wanted = runner.RunInputs(
-        started, total, options.limit(parsed.max_case_seconds, "--max-case-seconds"), options.roofs(parsed)
+        started, total, options.read_seconds(parsed.max_case_seconds, "--max-case-seconds"), options.read_roofs(parsed)
     )
     if parsed.list:
         refuse_others(_parser(), parsed, "--list prints the models that are known by name", "list", "verbose")
@@ -159,14 +159,14 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
 def _read_question(parsed: argparse.Namespace) -> ModelRequest:
     return model_step.make_request(
         parsed.model,
-        batches=options.numbers("1" if parsed.batch is None else parsed.batch, "--batch"),
-        contexts=options.numbers("4Ki" if parsed.context is None else parsed.context, "--context"),
+        batches=options.read_numbers("1" if parsed.batch is None else parsed.batch, "--batch"),
+        contexts=options.read_numbers("4Ki" if parsed.context is None else parsed.context, "--context"),
         weights=parse_names("--weights", parsed.weights),
         kvs=parse_names("--kv", parsed.kv),
         prefill=parsed.prefill,
         layout=parsed.layout,
         chain=parsed.chain,
-        reserve=0.1 if parsed.reserve is None else options.share(parsed.reserve, "--reserve"),
+        reserve=0.1 if parsed.reserve is None else options.read_share(parsed.reserve, "--reserve"),
         memory_bytes=None if parsed.memory is None else parse_count(parsed.memory, "--memory"),
     )
 
@@ -252,8 +252,8 @@ def _predict(parsed: argparse.Namespace, asked: ModelRequest, devices: Sequence[
             raise ValueError(f"--output {quote_text(parsed.output)}: {said}")
         setattr(parsed, kind, parsed.output)
     targets = choose_targets(parsed, parsed.suite, parsed.roofs, parsed.efficiency)
-    frame = llm_executor.predict_steps(asked, devices, efficiency_of(parsed.efficiency))
-    write(frame, targets, quiet=True)
+    frame = llm_executor.predict_steps(asked, devices, read_efficiency(parsed.efficiency))
+    typed(frame, targets, quiet=True)
     to_stdout = "-" in targets.values()
     if not parsed.quiet:
         print_step(frame, make_console(sys.stderr if to_stdout else sys.stdout))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.cli import options as shared
 from bwprof.cli.commands import diagnose
 from bwprof.cli.commands.analyze import wrapped
-from bwprof.cli.commands.importers import finish, launches_text, only, read
+from bwprof.cli.commands.importers import emit_launches, launches_text, read, select_kernels
 from bwprof.cli.guard import INCOMPLETE, OK, USAGE, coded
 from bwprof.cli.options import Parser, run
 from bwprof.cli.output import choose_targets, write_each
@@ -111,7 +111,7 @@ def _run_compare(options: argparse.Namespace) -> int:
     if options.kernel is None:
         found = ncu_compare(options.base, options.new)
     else:
-        found = ncu_compare(*(only(load(name), options.kernel) for name in (options.base, options.new)))
+        found = ncu_compare(*(select_kernels(load(name), options.kernel) for name in (options.base, options.new)))
     found.attrs |= {"base": options.base, "new": options.new}
     if "-" not in targets.values():
         _show(found, everything=options.all)
@@ -374,4 +374,4 @@ def _run(options: argparse.Namespace) -> int:
         timeout_s=limit,
         clock_control=options.clock_control,
     )
-    return finish(found, targets)
+    return emit_launches(found, targets)

@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.guard import OK
-from bwprof.cli.inputs import rows_of
-from bwprof.cli.options import MixedParser, Parser, add_only, run
+from bwprof.cli.inputs import select_rows
+from bwprof.cli.options import MixedParser, Parser, read_fraction, run
 from bwprof.cli.output import check_picture
 from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.reader import load
@@ -81,7 +81,7 @@ def _parser() -> Parser:
     made.add_argument("--from", dest="from_", metavar="P", help="speedup: the wider precision (fp32)")
     made.add_argument("--to", metavar="P", help="speedup: the narrower one (fp16)")
     made.add_argument("--phase", metavar="decode|prefill", help="model: which steps")
-    add_only(made)
+    read_fraction(made)
     made.add_argument("--case", metavar="LIST", help="trend: cases, operations, or patterns of them")
     return made
 
@@ -217,7 +217,7 @@ def _frame(files: Sequence[str], only: Sequence[str]) -> pd.DataFrame:
     """The rows of all files; what is known of the run is the first one's."""
     import pandas as pd
 
-    frames = [rows_of(_loaded(name), only) for name in files]
+    frames = [select_rows(_loaded(name), only) for name in files]
     if len(frames) == 1:
         return frames[0]
     whole = pd.concat(frames, ignore_index=True)

@@ -24,16 +24,16 @@ from bwprof.analysis.prediction.workload import PredictedCase
 from bwprof.cli import options as sweeps
 from bwprof.cli.options import (
     BACKEND_HELP,
-    DEVICE_HELP,
+    DEVICE,
+    EFFICIENCY,
     Parser,
     add_cases,
-    add_efficiency,
     add_files,
     add_operations,
-    efficiency_of,
+    read_efficiency,
     refuse_others,
     run,
-    write,
+    typed,
 )
 from bwprof.cli.output import check_free, choose_targets
 from bwprof.roofs import store
@@ -86,7 +86,7 @@ def _parser() -> Parser:
         f"units=, floor= in us) (default: {DEFAULT_DEVICE})",
     )
     parser.add_argument("--roofs", metavar="RUN|FILE", help="instead: a device by its measured roofs")
-    add_efficiency(parser)
+    EFFICIENCY(parser)
     add_files(parser)
     parser.add_argument("--devices", action="store_true", help="print the catalogue of devices, and predict nothing")
     return parser
@@ -103,10 +103,10 @@ def _run(options: argparse.Namespace) -> int:
         raise ValueError("--device and --roofs both say which device: leave one out")
     given = DEFAULT_DEVICE if options.device is None else options.device
     devices = split_devices(given) if options.roofs is None else [store.read(Path(options.roofs))]
-    cases, model = _cases(options), resolve_efficiency(efficiency_of(options.efficiency))
+    cases, model = _cases(options), resolve_efficiency(read_efficiency(options.efficiency))
     frames = [predict_rows(cases, device, model) for device in devices]
     found = frames[0] if len(frames) == 1 else interleave_devices(frames)
-    write(found, targets)
+    typed(found, targets)
     if "-" not in targets.values():
         _print(found)
     return 0
@@ -120,7 +120,7 @@ def _cases(options: argparse.Namespace) -> list[PredictedCase]:
     if options.suite == "":
         raise ValueError("--suite is '': a name is needed")
     backend = next(name for name in registry.backend_names() if not _core.backend_facts(name)["runs_on_host"])
-    specs = plan.make_plan(sweeps.request(given), backend).specs
+    specs = plan.make_plan(sweeps.read_request(given), backend).specs
     cases: list[PredictedCase] = []
     left: dict[str, None] = {}
     for spec in specs:
@@ -217,7 +217,7 @@ def main_roofs(arguments: Sequence[str] | None = None) -> int:
     parser = Parser("bwprof roofs", text, _ROOFS_EPILOG)
     parser.add_argument("action", nargs="?", default="list", metavar="list|export|import", help="(default: list)")
     parser.add_argument("file", nargs="?", metavar="FILE", help="the file to write (a .json) or to read")
-    parser.add_argument("--device", metavar="D", help=DEVICE_HELP)
+    parser.add_argument("--device", metavar="D", help=DEVICE)
     parser.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     parser.add_argument("--force", action="store_true", help="export: replace a file")
     return run(parser, arguments, _run_roofs)

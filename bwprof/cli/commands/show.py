@@ -10,7 +10,7 @@ from pathlib import Path
 from bwprof.analysis.views import VIEWS
 from bwprof.cli.commands.analyze import show_checklist
 from bwprof.cli.guard import GATE_FAILED, OK
-from bwprof.cli.inputs import add_results, loaded
+from bwprof.cli.inputs import RESULT, load_rows
 from bwprof.cli.options import Parser, run
 from bwprof.cli.render import print_step, print_tables
 from bwprof.text.formatting import format_path, plural
@@ -38,7 +38,7 @@ not reached, or was not measured.
 def main_report(arguments: Sequence[str] | None = None) -> int:
     """Print the summary of results, or write a report; returns the exit code."""
     parser = Parser("bwprof report", _DESCRIPTION, _EPILOG)
-    add_results(parser, nargs="+")
+    RESULT(parser, nargs="+")
     parser.add_argument("--checklist", action="store_true", help="sixteen questions, each with its figure, instead")
     out = parser.add_argument_group("a report as a file")
     out.add_argument("-o", "--output", metavar="FILE", help="the file to write: .html or .md")
@@ -72,7 +72,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _print_report(options: argparse.Namespace) -> int:
     (name,) = options.results
-    found, screen = loaded(name, options.only), make_console(sys.stdout)
+    found, screen = load_rows(name, options.only), make_console(sys.stdout)
     if options.checklist:
         from bwprof.analysis.checks import checklist
 
@@ -93,7 +93,7 @@ def _write(options: argparse.Namespace) -> int:
         check_folder("-o", options.output)
     try:
         found = write_report(
-            [loaded(name, options.only) for name in options.results] if options.only else options.results,
+            [load_rows(name, options.only) for name in options.results] if options.only else options.results,
             options.output,
             kind=options.kind,
             title=options.title,
@@ -115,7 +115,7 @@ def _write(options: argparse.Namespace) -> int:
 def main_show(arguments: Sequence[str] | None = None) -> int:
     """Print a stored run's rows; returns the exit code."""
     parser = Parser("bwprof show", "Print the rows of a stored run, a line each.", "The summary: bwprof report.")
-    add_results(parser)
+    RESULT(parser)
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--view", metavar="NAME", help=f"which columns: {', '.join(VIEWS)} (default: {VIEWS[0]})")
     chosen.add_argument("--columns", metavar="A,B,…", help="these columns, in this order (see bwprof columns)")
@@ -128,5 +128,5 @@ def _print_rows(options: argparse.Namespace) -> int:
 
     view = VIEWS[0] if options.view is None else options.view
     check_view(view)
-    print_view(loaded(options.results, options.only), make_console(sys.stdout), which=view, columns=options.columns)
+    print_view(load_rows(options.results, options.only), make_console(sys.stdout), which=view, columns=options.columns)
     return OK

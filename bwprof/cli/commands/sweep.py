@@ -146,22 +146,22 @@ def main_sweep(arguments: Sequence[str] | None = None) -> int:
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
     from bwprof.cli import runner as command
 
-    options.check_paths(parsed)
-    options.columns(parsed)
-    max_total_seconds = options.limit(parsed.max_total_seconds, "--max-total-seconds")
-    max_case_seconds = options.limit(parsed.max_case_seconds, "--max-case-seconds")
-    wanted = command.RunInputs(started, max_total_seconds, max_case_seconds, options.roofs(parsed), parsed.nvtx)
+    options.read_seconds(parsed)
+    options.read_columns(parsed)
+    max_total_seconds = options.read_seconds(parsed.max_total_seconds, "--max-total-seconds")
+    max_case_seconds = options.read_seconds(parsed.max_case_seconds, "--max-case-seconds")
+    wanted = command.RunInputs(started, max_total_seconds, max_case_seconds, options.read_roofs(parsed), parsed.nvtx)
     if parsed.list:
         _say_unused(parsed, "--list")
         with interrupts.at_once():
             print_operations(sys.stdout, verbose=parsed.verbose)
         return OK
     if parsed.resume is not None:
-        clash = options.has_case_options(parsed)
+        clash = options.case_options(parsed)
         clash += [name for name, asked in (("--dry-run", parsed.dry_run), ("--once", parsed.once)) if asked]
-        return command.resume(parsed, given, interrupts, wanted, clash, command.go_on_with_cases)
+        return command.resume(parsed, given, interrupts, wanted, clash, command.continue_cases)
     with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
-        request = options.request(parsed)
+        request = options.read_request(parsed)
         made = runs_plan.make_plans(
             request, hardware.choose_devices(request.backend, request.device), runs=not parsed.dry_run
         )
