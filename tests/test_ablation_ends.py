@@ -237,7 +237,7 @@ def test_a_signal_after_the_last_rung_costs_the_picture_alone(
     monkeypatch.setattr("bwprof.plot.ablations.save_ablation", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "-o", str(tmp_path / "x.svg"))
     assert code == 130
-    assert "bwprof: interrupted: what was measured until then, 3 rungs, is kept\n" in err
+    assert "bwprof: interrupted: what was measured until then, 3 variants, is kept\n" in err
     assert "Predicted and measured" in out
     assert len(pd.read_csv(tmp_path / "x.csv")) == 3
 
@@ -280,4 +280,4 @@ def test_a_pipe_that_nobody_reads_can_be_left(here: Here, tmp_path: Path, monkey
     thread.join()
     assert code == 3
     assert "bwprof: what was measured follows as CSV, so that it is not lost:\noperation,precision" in err
-    assert "bwprof: interrupted: what was measured until then, 3 rungs, is kept" in err
+    assert "bwprof: interrupted: what was measured until then, 3 variants, is kept" in err

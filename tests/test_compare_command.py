@@ -577,7 +577,7 @@ def _full_after(count: int) -> Callable[[int, memoryview], int]:
         (["--format", "csv", "--json", "-"], "--format csv and --json - cannot both have the standard output"),
         (["--md", "nowhere/x.md"], "--md nowhere/x.md: there is no folder nowhere"),
         (["--json", ""], "--json is ''"),
-        (["--dir", ""], "'' is given: a name is needed"),
+        (["--dir", ""], "--dir is ''"),
     ],
 )
 def test_outputs_that_cannot_be_are_said_first(

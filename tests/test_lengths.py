@@ -77,7 +77,7 @@ def of_suite(given: Any) -> Any:
 
 def of_shell(given: Any) -> Any:
     text = given if isinstance(given, str) else ",".join(map(str, given))
-    return options.request(options.parser("x").parse_args(["--kv-lens", text])).kv_lens
+    return options.read_request(options.parser("x").parse_args(["--kv-lens", text])).kv_lens
 
 
 def of_case(given: Any) -> Any:

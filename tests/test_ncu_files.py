@@ -471,7 +471,7 @@ def test_installed_profilers_are_listed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.cli.commands.importers import main
+    from bwprof.cli.commands.importers import main_import as main
 
     assert main(["ncu", str(RAW)]) == 0
     out = capsys.readouterr().out
@@ -492,7 +492,7 @@ def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[s
 
 def test_the_command_prints_many_launches_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from bwprof.cli import main as bwprof_main
-    from bwprof.cli.commands.importers import main
+    from bwprof.cli.commands.importers import main_import as main
 
     rows = [[str(at), *FIRST[1:4], f"void k{at}<int>(int)", *FIRST[5:], str(1000 * at)] for at in range(1, 7)]
     path = page(tmp_path, raw_page([TIME], *rows))
@@ -510,7 +510,7 @@ def test_the_command_prints_many_launches_as_a_table(tmp_path: Path, capsys: pyt
 
 def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No cell, and no name of a column, is a formula to a spreadsheet."""
-    from bwprof.cli.commands.importers import main
+    from bwprof.cli.commands.importers import main_import as main
 
     who = [*FIRST[:4], "=cmd|'/c calc'!A1", *FIRST[5:]]
     path = page(tmp_path, raw_page([TIME, ("=1+1", "", "@SUM(1)"), ("negative", "", "-2")], who=who))
@@ -534,13 +534,14 @@ def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from bwprof.cli import main as bwprof_main
-    from bwprof.cli.commands.importers import READERS, main
+    from bwprof.cli.commands.importers import READERS
+    from bwprof.cli.commands.importers import main_import as main
 
     assert main([]) == 2
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     for name in READERS:
-        assert f"python -m bwprof.importers {name} FILE" in out
+        assert f"bwprof import {name} FILE" in out
     assert main(["columns"]) == 0
     told = [line.split("|")[0].strip() for line in capsys.readouterr().out.splitlines()[2:]]
     assert [name for name in told if name] == [column.name for column in COLUMNS]

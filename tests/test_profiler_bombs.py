@@ -170,7 +170,7 @@ def test_pages_of_two_kinds_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_message_is_one_line_whatever_the_path_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.cli.commands.importers import main
+    from bwprof.cli.commands.importers import main_import as main
 
     for name in ("none\n\x1b[31m.csv", "some\nnoise.csv"):
         path = tmp_path / name

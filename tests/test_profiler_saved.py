@@ -11,7 +11,7 @@ from profiled import DETAILS, RAW
 
 import bwprof
 from bwprof.cli import main
-from bwprof.cli.commands.importers import main as profilers_main
+from bwprof.cli.commands.importers import main_import as profilers_main
 from bwprof.importers import frames
 from bwprof.importers.detect import load
 
@@ -100,7 +100,7 @@ def test_other_profilers_own_files_are_named_by_what_reads_results(files: dict[s
 
 def test_a_file_of_another_profiler_is_named(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert profilers_main(["rocprof", str(files["raw"])]) == 2
-    assert "it looks like a file of ncu: python -m bwprof.importers ncu FILE" in capsys.readouterr().err
+    assert "it looks like a file of ncu: bwprof import ncu FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -94,11 +94,11 @@ SUITE = b'[[case]]\nname = "x"\noperation = "attention_decode"\n'
 
 def test_python_the_shell_and_suites_read_alike() -> None:
     wanted = (1, 2, 4, 8, 100)
-    shell = options.request(options.parser("x").parse_args(["-p", "M=1..8:x2,100", "--kv-lens", "1..8:x2,100"]))
+    shell = options.read_request(options.parser("x").parse_args(["-p", "M=1..8:x2,100", "--kv-lens", "1..8:x2,100"]))
     assert shell.params == {"M": wanted}
     assert shell.kv_lens == wanted
     asked = options.parser("x").parse_args(["--seq-lengths", "1..8:x2,100"])
-    assert options.request(asked).seq_lengths == wanted
+    assert options.read_request(asked).seq_lengths == wanted
     suite = suites.parse(SUITE + b'params = { kv_len = ["1..8:x2", 100] }\nkv_lens = "1..3:+1"', source="a.toml")
     assert suite.cases[0].params == {"kv_len": wanted}
     assert suite.cases[0].kv_lens == (1, 2, 3)

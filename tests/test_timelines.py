@@ -421,7 +421,7 @@ def test_a_summary_of_nsys_stats_is_read(tmp_path):
 
 
 def command(*arguments: object) -> int:
-    from bwprof.cli.commands.importers import main
+    from bwprof.cli.commands.importers import main_import as main
 
     return main([str(argument) for argument in arguments])
 

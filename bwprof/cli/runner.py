@@ -21,7 +21,7 @@ from bwprof import _core, hardware, registry
 from bwprof.cli import render
 from bwprof.cli.commands import analyze
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.options import DEFAULT_OUTPUT, columns
+from bwprof.cli.options import DEFAULT_OUTPUT, read_columns, read_roofs, read_seconds
 from bwprof.cli.output import (
     Targets,
     UnwritableError,
@@ -72,13 +72,7 @@ if TYPE_CHECKING:
 
 
 def check(parsed: argparse.Namespace, targets: Targets) -> None:
-    """Before anything is measured: what cannot be written then.
-
-    Raises
-    ------
-    ValueError
-        When it is so.
-    """
+    """Raise ValueError, before anything is measured, for what cannot be written at the end."""
     root = parsed.proof_bundle
     if root in {operation["name"] for operation in registry.operations()} and not os.path.isdir(root):
         raise ValueError(
@@ -99,9 +93,7 @@ def check(parsed: argparse.Namespace, targets: Targets) -> None:
 
 
 def write_late(store: Store, targets: Targets, timeline: Timeline | None) -> None:
-    """The rows as older tools read them, and as Prometheus does, and when they were measured; OSError when they cannot
-    be written.
-    """
+    """Write the rows for older tools and for Prometheus, and the trace; OSError when they cannot be written."""
     if targets.classic:
         _write(targets.classic, csv_file.classic_text(store.rows))
     if targets.prometheus:
@@ -111,13 +103,13 @@ def write_late(store: Store, targets: Targets, timeline: Timeline | None) -> Non
 
 
 def write_stopped(store: Store, targets: Targets, timeline: Timeline | None) -> None:
-    """Of a run that a signal ended the trace, into files alone: who reads a pipe may be waiting for that end.
+    """Write the trace of a run that a signal ended, into files alone: the reader of a pipe may wait for that end.
 
-    Metrics, and rows in the classic columns, stay those of the last run that went to its end.
+    Metrics, and rows in the classic columns, stay those of the last complete run.
     """
-    for listed in (targets.classic, targets.trace, targets.prometheus):  # which are told to be there
-        listed[:] = [one for one in listed if not isinstance(one, Path) or (listed is targets.trace and is_file(one))]
-    write_late(store, Targets(trace=[one for one in targets.trace if isinstance(one, Path)]), timeline)
+    for files in (targets.classic, targets.trace, targets.prometheus):  # whose names are printed
+        files[:] = [path for path in files if not isinstance(path, Path) or (files is targets.trace and is_file(path))]
+    write_late(store, Targets(trace=[path for path in targets.trace if isinstance(path, Path)]), timeline)
 
 
 def _write(targets: Iterable[Path | TextIO], text: str) -> None:
@@ -130,22 +122,22 @@ def _write(targets: Iterable[Path | TextIO], text: str) -> None:
 
 
 def write_bundle(parsed: argparse.Namespace, store: Store, targets: Targets) -> bool:
-    """The bundle, with the pictures that the run has drawn; False, and a sentence, when it cannot be written."""
+    """Write the proof bundle, with the run's pictures; return False, and print why, when it cannot be written."""
     if parsed.proof_bundle is None:
         return True
     from bwprof.results import frame as frames
 
     def draw(data: pd.DataFrame, folder: Path) -> None:
-        drawn = sorted(targets.folder.glob(f"{proof.PICTURE}*")) if targets.folder is not None else []
-        for path in drawn:
-            shutil.copyfile(path, folder / path.name)
-        if not drawn and targets.folder is None:
+        if targets.folder is None:
             proof.drawn(data, folder)
+            return
+        for path in sorted(targets.folder.glob(f"{proof.PICTURE}*")):
+            shutil.copyfile(path, folder / path.name)
 
-    whole = frames.from_rows(store.rows, store.run, store.samples)
+    data = frames.from_rows(store.rows, store.run, store.samples)
     try:
         run_id = str(store.run["run_id"])
-        targets.bundle = proof.write_bundle(whole, run_id, parsed.proof_bundle, force=True, draw=draw)
+        targets.bundle = proof.write_bundle(data, run_id, parsed.proof_bundle, force=True, draw=draw)
     except (OSError, ValueError) as error:
         sys.stderr.write(f"bwprof: error: the proof bundle cannot be written: {error}\n")
         return False
@@ -160,12 +152,12 @@ _PICTURE_SECONDS = 60.0
 
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
 
-# Prints what a run has found: its rows, the folder that it is in, if any.
+# Prints the rows of a run; it also gets the run's folder, if any.
 Show = Callable[[Store, Path | None, "Console"], None]
 
 
 def show_cases(store: Store, folder: Path | None, screen: Console) -> None:
-    """The summary of a sweep's rows, and on a terminal what limits them."""
+    """Print the summary of a sweep's rows, and on a terminal what limits them."""
     render.print_summary(store.rows, screen)
     if screen.is_terminal:
         analyze.print_answer(store.rows, folder, screen)
@@ -173,9 +165,7 @@ def show_cases(store: Store, folder: Path | None, screen: Console) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a run of a command measures, and how: its plan, the items (a model's, say) that its cases stand for, in a
-    device's executor, and what it shows at its end.
-    """
+    """What a run of a command measures, and how: its plan, the items of its cases, the executor, what it prints."""
 
     plan: Plan
     items: Sequence[MeasuredItem]
@@ -184,19 +174,17 @@ class Job:
     show: Show = show_cases
     settle: Settle = as_it_is
     made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
-    parts: Sequence[DevicePart[Any]] = ()  # of such a run that goes on
+    parts: Sequence[DevicePart[Any]] = ()  # of such a run that continues
     draws: bool = True  # a picture, in the run's folder
 
 
-# The job of a run that goes on, from its folder, its metadata and the rows that stay.
+# From a run's folder, metadata and rows: the rows that stay, the number of rows of no case, the job that is left.
 Continued = Callable[[Path, dict[str, Any], Sequence[RowDict]], tuple[Sequence[int], int, Job]]
 
 
 @dataclass(frozen=True, slots=True)
 class RunInputs:
-    """When the command began, a time.monotonic(); seconds for the whole run and for one case, and what rows are held
-    against, None for no wish; whether tools that watch the process are told.
-    """
+    """When the command began (time.monotonic()); seconds for the run and for a case, the roofs; whether to use NVTX."""
 
     started: float
     max_total_seconds: float | None
@@ -205,19 +193,26 @@ class RunInputs:
     nvtx: bool | None = None
 
 
+def read_inputs(parsed: argparse.Namespace, started: float) -> RunInputs:
+    """Read a run's limits and roofs; ValueError for values that cannot be read."""
+    total, case = (read_seconds(parsed, name) for name in ("max_total_seconds", "max_case_seconds"))
+    read_columns(parsed)
+    return RunInputs(started, total, case, read_roofs(parsed), getattr(parsed, "nvtx", None))
+
+
 def run(
     parsed: argparse.Namespace,
     argv: Sequence[str],
     interrupts: Interrupts,
     job: Job,
     choice: Choice,
-    given: RunInputs,
+    inputs: RunInputs,
     more: Mapping[str, Any] | None = None,
 ) -> int:
-    """A new run, with `more` metadata; returns the exit code."""
+    """Measure a new run, with `more` metadata; returns the exit code."""
     run_id, targets = new_targets(parsed)
-    chosen: model.RoofsArgument = "auto" if given.roofs is None else given.roofs
-    data = metadata.describe_run(run_id, job.plan, choice, argv, chosen) | dict(more or {})
+    roofs: model.RoofsArgument = "auto" if inputs.roofs is None else inputs.roofs
+    data = metadata.describe_run(run_id, job.plan, choice, argv, roofs) | dict(more or {})
     store: Store | None = None
     try:
         with interrupts.at_once():  # a pipe waits for its reader
@@ -225,8 +220,8 @@ def run(
                 job = replace(job, parts=parts_of(job.made, data))
             check(parsed, targets)
             store = open_store(data, targets)
-        return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
-    # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
+        return _measure(parsed, interrupts, choice, store, targets, job, replace(inputs, roofs=roofs))
+    # An output that cannot be written, a device that cannot be opened, a signal while waiting for a pipe.
     except (BrokenPipeError, ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
         if targets.folder is not None and (store is None or not store.rows):
             remove_folder(targets.folder)
@@ -237,43 +232,43 @@ def resume(
     parsed: argparse.Namespace,
     argv: Sequence[str],
     interrupts: Interrupts,
-    given: RunInputs,
+    inputs: RunInputs,
     clash: Sequence[str],
     continued: Continued,
 ) -> int:
-    """Go on with a run: its finished rows stay, the others are measured; returns the exit code.
+    """Continue a run: its finished rows stay, the others are measured; returns the exit code.
 
-    `clash` are the options given that say what to run, which the run says itself.
+    `clash` are the typed options that choose what to run, which the run's metadata already does.
     """
     if clash:
         raise ValueError(f"--resume takes its cases from the run: leave out {', '.join(clash)}")
     parent = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
     if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
-    folder = _run_folder(parsed.resume, parent)
+    folder = _find_folder(parsed.resume, parent)
     with interrupts.at_once(), unwritable():
         claims = claimed([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
-    try:  # nobody else writes there from before it is read
-        return _go_on(parsed, argv, interrupts, folder, claims, given, continued)
+    try:  # no other process writes there from here on
+        return _continue(parsed, argv, interrupts, folder, claims, inputs, continued)
     finally:
         release(claims)
 
 
-def _go_on(
+def _continue(
     parsed: argparse.Namespace,
     argv: Sequence[str],
     interrupts: Interrupts,
     folder: Path,
     claims: Claims,
-    given: RunInputs,
+    inputs: RunInputs,
     continued: Continued,
 ) -> int:
     with interrupts.at_once():
         rows, samples, data = reader.read_rows(folder)
-        kept, strangers, job = continued(folder, data, rows)
+        stay, strangers, job = continued(folder, data, rows)
         choice = hardware.choose(data["backend"], data["device_index"])
-        chosen = _earlier_roofs(folder, data) if given.roofs is None else given.roofs
-        data |= metadata.chosen_roofs(chosen)
+        roofs = _earlier_roofs(folder, data) if inputs.roofs is None else inputs.roofs
+        data |= metadata.chosen_roofs(roofs)
     for now, before in [(part.choice, part.run) for part in job.parts] or [(choice, data)]:
         if now.name != before.get("device"):
             _log.warning("the run began on %s and goes on on %s", before.get("device"), now.name)
@@ -282,17 +277,16 @@ def _go_on(
     earlier = data.get("resumed")
     data["resumed"] = [
         *(earlier if isinstance(earlier, list) else []),
-        {"argv": list(argv), "kept_rows": len(kept), "device": choice.name},
+        {"argv": list(argv), "kept_rows": len(stay), "device": choice.name},
     ]
     targets = choose_run_targets(parsed, data["run_id"], folder=folder)
     with interrupts.at_once():
         check(parsed, targets)
-        store = open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
-    return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
+        store = open_store(data, targets, [rows[index] for index in stay], [samples[index] for index in stay], claims)
+    return _measure(parsed, interrupts, choice, store, targets, job, replace(inputs, roofs=roofs))
 
 
 def _earlier_roofs(folder: Path, data: dict[str, Any]) -> model.RoofsArgument:
-    """What the rows of a run's file are held against; ValueError where that cannot be read."""
     try:
         return metadata.earlier_roofs(data)
     except ValueError as error:
@@ -319,8 +313,8 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
     return code
 
 
-def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, Job]:
-    """The rows of a sweep that stay, how many of them belong to no case, and what is left to do."""
+def continue_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, Job]:
+    """Choose the rows of a sweep that stay, and what is left to do; count the rows that belong to no case."""
     if data.get("model") is not None:
         raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {path_text(folder)}")
     sections = data.get(DEVICES, [data])
@@ -328,23 +322,23 @@ def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]
         raise ValueError(f"{folder} cannot be resumed: its {DEVICES} are {repr_short(sections)}")
     first = earlier_plan(folder, data)
     owned = owners(rows, sections)
-    kept = [place for place, row in enumerate(rows) if owned[place] is None and is_finished(row)]
-    strangers = len(kept)
+    strays = [place for place, row in enumerate(rows) if owned[place] is None and is_finished(row)]
+    stay, strangers = list(strays), len(strays)
     parts: list[DevicePart[Any]] = []
     for number, section in enumerate(sections):
         own = [place for place, owner in enumerate(owned) if owner == number]
-        told = {name: value for name, value in section.items() if value is not None}
-        plan = first if section is data else earlier_plan(folder, data | told)
-        stay, missing, more = still_to_do(plan.specs, [rows[place] for place in own])
-        kept += [own[place] for place in stay]
+        facts = {name: value for name, value in section.items() if value is not None}
+        plan = first if section is data else earlier_plan(folder, data | facts)
+        finished, missing, more = still_to_do(plan.specs, [rows[place] for place in own])
+        stay += [own[place] for place in finished]
         strangers += more
         choice = hardware.choose(section["backend"], section["device_index"])
         parts.append(DevicePart(choice, missing, section, plan.target_seconds))
-    return sorted(kept), strangers, Job(first, parts[0].items, parts=parts if len(parts) > 1 else ())
+    return sorted(stay), strangers, Job(first, parts[0].items, parts=parts if len(parts) > 1 else ())
 
 
 def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
-    """The plan that a run wrote down; ValueError when it is not one, or not one that this bwprof can run."""
+    """Read the plan in a run's metadata; ValueError when it is not one that this bwprof can run."""
     if not data.get("plan"):
         raise ValueError(f"{folder} cannot be resumed: it has no plan (a {reader.JSON_NAME} that bwprof sweep wrote)")
     kinds: dict[str, tuple[type, ...]] = {"plan": (list,), "run_id": (str,), "backend": (str,), "device_index": (int,)}
@@ -352,9 +346,9 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
         if not isinstance(data.get(name), kind) or isinstance(data[name], bool):
             raise ValueError(f"{folder} cannot be resumed: its {name} is {repr_short(data.get(name))}")
     specs = []
-    for number, found in enumerate(data["plan"], start=1):
+    for number, spec in enumerate(data["plan"], start=1):
         try:
-            specs.append(Spec.checked(found, data["backend"]))
+            specs.append(Spec.checked(spec, data["backend"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
@@ -368,7 +362,7 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
     )
 
 
-def _run_folder(name: str, parent: Path) -> Path:
+def _find_folder(name: str, parent: Path) -> Path:
     for candidate in (Path(name), parent / name):
         if candidate.is_dir():
             return reader.run_in(candidate)
@@ -383,16 +377,16 @@ def _measure(
     store: Store,
     targets: Targets,
     job: Job,
-    given: RunInputs,
+    inputs: RunInputs,
 ) -> int:
-    """Measure a job's items, write, show; returns the exit code."""
+    """Measure a job's items, write, print; returns the exit code."""
     plan = job.plan
-    limits = TimeBudget(plan.target_seconds, given.max_total_seconds, given.started, max_seconds=plan.max_seconds)
+    limits = TimeBudget(plan.target_seconds, inputs.max_total_seconds, inputs.started, max_seconds=plan.max_seconds)
     parts = job.parts or (DevicePart(choice, job.items, store.run),)
 
-    def executor_of(one: Choice) -> Executor[Any]:
+    def executor_of(of_part: Choice) -> Executor[Any]:
         inner = ChildExecutor(
-            one.backend, one.index, interrupts, max_case_seconds=given.max_case_seconds, nvtx=given.nvtx
+            of_part.backend, of_part.index, interrupts, max_case_seconds=inputs.max_case_seconds, nvtx=inputs.nvtx
         )
         return job.executor(inner)
 
@@ -401,7 +395,7 @@ def _measure(
     trouble: OSError | None = None
     try:
         try:
-            _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits, timeline)
+            _measure_parts(parsed, inputs.roofs or False, executor_of, store, parts, limits, timeline)
         finally:
             job.settle(store)
         status = "complete"
@@ -416,31 +410,30 @@ def _measure(
             trouble = error
     if trouble is not None:
         return _rescue(store, targets, trouble)
-    importlib.import_module("bwprof.results.frame")  # NumPy, which a signal in the midst of its loading spoils for good
-
-    stopped, told = status == "interrupted", True
+    importlib.import_module("bwprof.results.frame")  # NumPy: a signal while it is loading would break it for good
+    stopped, complete = status == "interrupted", True
     try:
         try:
             with interrupts.at_once():
                 write_late(store, targets, timeline)
                 if job.draws:
                     _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
-                told = write_bundle(parsed, store, targets)
+                complete = write_bundle(parsed, store, targets)
         except StoppedError:
             stopped = True
             write_stopped(store, targets, timeline)
     except OSError as error:
         return _rescue(store, targets, error)
     if not parsed.quiet:
-        _show(store, targets, status, limits.started, job, columns(parsed))
+        _show(store, targets, status, limits.started, job, read_columns(parsed))
     if stopped:
         return INTERRUPTED
-    return INCOMPLETE if not told or any(row["status"] == "failed" for row in store.rows) else OK
+    return OK if complete and all(row["status"] != "failed" for row in store.rows) else INCOMPLETE
 
 
-def _run_parts(
+def _measure_parts(
     parsed: argparse.Namespace,
-    given: model.RoofsArgument,
+    roofs: model.RoofsArgument,
     executor_of: Callable[[Choice], Executor[Any]],
     store: Store,
     parts: Sequence[DevicePart[Any]],
@@ -450,29 +443,23 @@ def _run_parts(
     for part in parts:
         if not parsed.quiet and (part.items or len(parts) == 1):
             choice = part.choice
-            told = f"{choice.backend}:{choice.index} {choice.name} ({choice.reason})"
-            sys.stderr.write(f"bwprof: measuring {told}: {plural(len(part.items), 'case')}\n")
+            name = f"{choice.backend}:{choice.index} {choice.name} ({choice.reason})"
+            sys.stderr.write(f"bwprof: measuring {name}: {plural(len(part.items), 'case')}\n")
     progress: SilentProgress = choose_progress(quiet=parsed.quiet)
     if timeline is not None:
         progress = timeline.telling(progress)
     try:
         measure(
-            parts,
-            executor_of,
-            store,
-            limits=limits,
-            progress=progress,
-            given=given,
-            recalibrate=parsed.recalibrate,
+            parts, executor_of, store, limits=limits, progress=progress, given=roofs, recalibrate=parsed.recalibrate
         )
     finally:
         progress.end()
 
 
 def _rescue(store: Store, targets: Targets, trouble: OSError) -> int:
-    """Something cannot be written any more: where the finished rows are, or the rows themselves on standard error."""
-    where = f" {trouble.filename}" if trouble.filename else ""
-    sys.stderr.write(f"bwprof: error: results cannot be written{where}: {trouble.strerror or trouble}\n")
+    """Print where the finished rows are, or the rows themselves on standard error, when writing fails."""
+    name = f" {trouble.filename}" if trouble.filename else ""
+    sys.stderr.write(f"bwprof: error: results cannot be written{name}: {trouble.strerror or trouble}\n")
     if isinstance(trouble, BrokenPipeError) and any(map(is_file, (*targets.csv, *targets.json))):
         sys.stderr.write(f"bwprof: the run ends here; its {len(store.rows)} finished rows are kept\n")
         print_paths(targets)
@@ -483,14 +470,14 @@ def _rescue(store: Store, targets: Targets, trouble: OSError) -> int:
 
 
 def _draw(store: Store, targets: Targets, seconds: float) -> None:
-    """The picture, in the run's folder, for each device; without matplotlib or a measured row there is none."""
+    """Draw a picture for each device in the run's folder; without matplotlib or a measured row there is none."""
     if targets.folder is None or not any(row["status"] == "ok" for row in store.rows):
         return
     try:
         from bwprof.plot import bars
         from bwprof.results import frame as frames
 
-        with warnings.catch_warnings(), _at_most(seconds):
+        with warnings.catch_warnings(), _time_limit(seconds):
             warnings.simplefilter("ignore")  # a letter that the font lacks
             for name, rows, run in _pictures(store):
                 bars.save(frames.from_rows(rows, run), targets.folder / name)
@@ -498,12 +485,12 @@ def _draw(store: Store, targets: Targets, seconds: float) -> None:
         raise
     except ImportError as error:
         _log.warning("no picture: %s", error)
-    except Exception as error:  # the rows are there, and so is the summary
+    except Exception as error:  # the rows are written, and the summary follows
         _log.warning("the picture could not be drawn: %s", str(error) or type(error).__name__)
 
 
 def _pictures(store: Store) -> Iterator[tuple[str, Sequence[RowDict], dict[str, Any]]]:
-    """The name of each device's picture, its rows, and its run."""
+    """List the name of each device's picture, its rows, and its run."""
     sections = store.run.get(DEVICES)
     if sections is None:
         yield PICTURE_NAME, store.rows, store.run
@@ -516,8 +503,8 @@ def _pictures(store: Store) -> Iterator[tuple[str, Sequence[RowDict], dict[str, 
 
 
 @contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """A block that ends with TimeoutError when it takes longer."""
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the block when it takes longer."""
 
     def over(_number: int, _frame: object) -> None:
         raise TimeoutError(f"it was not finished within {seconds:.3g} s")
@@ -531,22 +518,19 @@ def _at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _show(store: Store, targets: Targets, status: str, started: float, job: Job, chosen: Sequence[str] | None) -> None:
-    """The summary, or the columns that were chosen, on standard output (on standard error when the data is there), and
-    where the files are.
-    """
-    from bwprof.cli.render import print_view
+def _show(store: Store, targets: Targets, status: str, started: float, job: Job, names: Sequence[str] | None) -> None:
+    """Print the summary, or the columns of these names, and where the files are."""
     from bwprof.results import frame as frames
 
     if store.rows:
         screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
-        if chosen is None:
+        if names is None:
             job.show(store, targets.folder, screen)
         else:
-            print_view(frames.from_rows(store.rows), screen, columns=chosen)
+            render.print_view(frames.from_rows(store.rows), screen, columns=names)
     counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
-    said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
-    sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")
+    text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
+    sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {text}\n")
     print_paths(targets)
     if status == "interrupted" and targets.folder is not None:
         command = f"bwprof {job.command} " if job.command != "sweep" else ""

@@ -44,9 +44,10 @@ class FactList:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What is typed, or printed, letter by letter."""
+    """What is typed, or printed, letter by letter; Markdown names its language."""
 
     text: str
+    language: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,7 @@ def _block(block: Block, link: Callable[[SvgPicture], str]) -> str:
     if isinstance(block, Code):
         lines = [printable(line) for line in block.text.splitlines()]
         fence = "`" * (max([2, *map(len, _TICKS.findall(block.text))]) + 1)
-        return "\n".join([fence, *lines, fence])
+        return "\n".join([fence + block.language, *lines, fence])
     if isinstance(block, DocumentTable):
         return _table(block)
     caption = f"\n\n{_line(block.caption)}" if block.caption else ""
