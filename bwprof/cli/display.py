@@ -79,12 +79,18 @@ def _print_block(screen: Console, block: Block, indent: str) -> None:
         print_lines(screen, (f"{name}: {value}" for name, value in block.pairs), indent)
     elif isinstance(block, Code):
         screen.print(f"{indent}  {block.text}", soft_wrap=True)  # one line, however long, so that it can be copied
-    elif isinstance(block, DocumentTable) and block.wordy:
+    elif isinstance(block, DocumentTable):
+        _print_table(screen, block, indent)
+
+
+def _print_table(screen: Console, block: DocumentTable, indent: str) -> None:
+    """Print a table; of sentences each line as "first second: third", wrapped."""
+    if block.wordy:
         width = max(len(line[0]) for line in block.lines)
         for first, second, *rest in block.lines:
             line = ": ".join(cell for cell in (second, *rest) if cell != document.NOTHING)
             screen.print(wrap(f"{first:<{width}} {line}", screen, indent, width + 1))
-    elif isinstance(block, DocumentTable):
+    else:
         headers = {name: _two_lines(name) if name in block.numbers else name for name in block.headings}
         numbers = [headers[name] for name in block.numbers]
         print_table(screen, list(headers.values()), block.lines, numbers=numbers, title=block.caption)

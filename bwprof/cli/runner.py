@@ -18,21 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bwprof import _core, hardware, registry
-from bwprof.cli import render
+from bwprof.cli import output, render
 from bwprof.cli.commands import analyze
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.options import DEFAULT_OUTPUT, read_columns, read_roofs, read_seconds
-from bwprof.cli.output import (
-    Targets,
-    UnwritableError,
-    choose_run_targets,
-    is_file,
-    new_targets,
-    open_store,
-    print_paths,
-    remove_folder,
-    unwritable,
-)
+from bwprof.cli.output import Targets, UnwritableError
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import MeasuredItem
@@ -47,18 +37,7 @@ from bwprof.runs import metadata
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Executor, TimeBudget
-from bwprof.runs.metadata import (
-    DEVICES,
-    DevicePart,
-    Settle,
-    as_it_is,
-    is_finished,
-    is_part,
-    measure,
-    owners,
-    parts_of,
-    still_to_do,
-)
+from bwprof.runs.metadata import DEVICES, DevicePart, Settle, as_it_is
 from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import SilentProgress, choose_progress
 from bwprof.runs.timeline import Timeline
@@ -90,58 +69,6 @@ def check(parsed: argparse.Namespace, targets: Targets) -> None:
                 raise OSError(None, "its folder cannot be written to, or is not there", str(target))
     except OSError as error:
         raise UnwritableError(f"{quote_text(error.filename)} cannot be written: {error.strerror}") from None
-
-
-def write_late(store: Store, targets: Targets, timeline: Timeline | None) -> None:
-    """Write the rows for older tools and for Prometheus, and the trace; OSError when they cannot be written."""
-    if targets.classic:
-        _write(targets.classic, csv_file.classic_text(store.rows))
-    if targets.prometheus:
-        _write(targets.prometheus, export.text(store.rows))
-    if targets.trace and timeline is not None:
-        _write(targets.trace, timeline.text(store.run))
-
-
-def write_stopped(store: Store, targets: Targets, timeline: Timeline | None) -> None:
-    """Write the trace of a run that a signal ended, into files alone: the reader of a pipe may wait for that end.
-
-    Metrics, and rows in the classic columns, stay those of the last complete run.
-    """
-    for files in (targets.classic, targets.trace, targets.prometheus):  # whose names are printed
-        files[:] = [path for path in files if not isinstance(path, Path) or (files is targets.trace and is_file(path))]
-    write_late(store, Targets(trace=[path for path in targets.trace if isinstance(path, Path)]), timeline)
-
-
-def _write(targets: Iterable[Path | TextIO], text: str) -> None:
-    for target in targets:
-        if isinstance(target, Path):
-            atomic_write(target, text)
-        else:
-            target.write(text)
-            target.flush()
-
-
-def write_bundle(parsed: argparse.Namespace, store: Store, targets: Targets) -> bool:
-    """Write the proof bundle, with the run's pictures; return False, and print why, when it cannot be written."""
-    if parsed.proof_bundle is None:
-        return True
-    from bwprof.results import frame as frames
-
-    def draw(data: pd.DataFrame, folder: Path) -> None:
-        if targets.folder is None:
-            proof.drawn(data, folder)
-            return
-        for path in sorted(targets.folder.glob(f"{proof.PICTURE}*")):
-            shutil.copyfile(path, folder / path.name)
-
-    data = frames.from_rows(store.rows, store.run, store.samples)
-    try:
-        run_id = str(store.run["run_id"])
-        targets.bundle = proof.write_bundle(data, run_id, parsed.proof_bundle, force=True, draw=draw)
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"bwprof: error: the proof bundle cannot be written: {error}\n")
-        return False
-    return True
 
 
 _log = logging.getLogger("bwprof.sweep")
@@ -200,6 +127,174 @@ def read_inputs(parsed: argparse.Namespace, started: float) -> RunInputs:
     return RunInputs(started, total, case, read_roofs(parsed), getattr(parsed, "nvtx", None))
 
 
+@dataclass(frozen=True)
+class _Run:
+    """A run whose files are open."""
+
+    parsed: argparse.Namespace
+    interrupts: Interrupts
+    choice: Choice
+    store: Store
+    targets: Targets
+    job: Job
+    inputs: RunInputs
+
+    def measure(self) -> int:
+        """Measure the items, write, print; returns the exit code."""
+        plan, inputs, timeline = self.job.plan, self.inputs, Timeline() if self.targets.trace else None
+        limits = TimeBudget(plan.target_seconds, inputs.max_total_seconds, inputs.started, max_seconds=plan.max_seconds)
+        status, trouble = self._measure_items(limits, timeline)
+        if trouble is not None:
+            return self._rescue(trouble)
+        importlib.import_module("bwprof.results.frame")  # NumPy: a signal while it is loading would break it for good
+        stopped, complete = status == "interrupted", True
+        try:
+            try:
+                with self.interrupts.at_once():
+                    self._write_late(self.targets, timeline)
+                    if self.job.draws:
+                        seconds = max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS)
+                        _draw(self.store, self.targets, seconds)
+                    complete = self._write_bundle()
+            except StoppedError:
+                stopped = True
+                self._write_trace(timeline)
+        except OSError as error:
+            return self._rescue(error)
+        if not self.parsed.quiet:
+            self._show(status)
+        if stopped:
+            return INTERRUPTED
+        return OK if complete and all(row["status"] != "failed" for row in self.store.rows) else INCOMPLETE
+
+    def _measure_items(self, limits: TimeBudget, timeline: Timeline | None) -> tuple[str, OSError | None]:
+        """Measure; return the run's status, and what prevents writing."""
+        status, trouble = "failed", None
+        try:
+            try:
+                self._measure_parts(limits, timeline)
+            finally:
+                self.job.settle(self.store)
+            status = "complete"
+        except (StoppedError, KeyboardInterrupt):
+            status = "interrupted"
+        except OSError as error:
+            trouble = error
+        finally:
+            try:
+                self.store.finish(status)
+            except OSError as error:
+                trouble = error
+        return status, trouble
+
+    def _measure_parts(self, limits: TimeBudget, timeline: Timeline | None) -> None:
+        parts = self.job.parts or (DevicePart(self.choice, self.job.items, self.store.run),)
+        quiet = self.parsed.quiet
+        for part in parts:
+            if not quiet and (part.items or len(parts) == 1):
+                device = f"{part.choice.backend}:{part.choice.index} {part.choice.name} ({part.choice.reason})"
+                sys.stderr.write(f"bwprof: measuring {device}: {plural(len(part.items), 'case')}\n")
+        progress: SilentProgress = choose_progress(quiet=quiet)
+        if timeline is not None:
+            progress = timeline.telling(progress)
+        roofs, again = self.inputs.roofs or False, self.parsed.recalibrate
+        try:
+            metadata.measure(
+                parts, self._executor, self.store, limits=limits, progress=progress, given=roofs, recalibrate=again
+            )
+        finally:
+            progress.end()
+
+    def _executor(self, choice: Choice) -> Executor[Any]:
+        seconds, nvtx = self.inputs.max_case_seconds, self.inputs.nvtx
+        return self.job.executor(
+            ChildExecutor(choice.backend, choice.index, self.interrupts, max_case_seconds=seconds, nvtx=nvtx)
+        )
+
+    def _write_late(self, targets: Targets, timeline: Timeline | None) -> None:
+        """Write the rows for older tools and for Prometheus, and the trace; OSError when they cannot be written."""
+        if targets.classic:
+            _write(targets.classic, csv_file.classic_text(self.store.rows))
+        if targets.prometheus:
+            _write(targets.prometheus, export.text(self.store.rows))
+        if targets.trace and timeline is not None:
+            _write(targets.trace, timeline.text(self.store.run))
+
+    def _write_trace(self, timeline: Timeline | None) -> None:
+        """Write the trace of a run that a signal ended, into files alone: the reader of a pipe may wait for that end.
+
+        Metrics, and rows in the classic columns, stay those of the last complete run.
+        """
+        targets = self.targets
+        for files in (targets.classic, targets.trace, targets.prometheus):  # whose names are printed
+            is_trace = files is targets.trace
+            files[:] = [path for path in files if not isinstance(path, Path) or (is_trace and output.is_file(path))]
+        self._write_late(Targets(trace=[path for path in targets.trace if isinstance(path, Path)]), timeline)
+
+    def _write_bundle(self) -> bool:
+        """Write the proof bundle, with the run's pictures; return False, and print why, when it cannot be written."""
+        root, folder = self.parsed.proof_bundle, self.targets.folder
+        if root is None:
+            return True
+        from bwprof.results import frame as frames
+
+        def draw(data: pd.DataFrame, target: Path) -> None:
+            if folder is None:
+                proof.drawn(data, target)
+                return
+            for path in sorted(folder.glob(f"{proof.PICTURE}*")):
+                shutil.copyfile(path, target / path.name)
+
+        data = frames.from_rows(self.store.rows, self.store.run, self.store.samples)
+        try:
+            run_id = str(self.store.run["run_id"])
+            self.targets.bundle = proof.write_bundle(data, run_id, root, force=True, draw=draw)
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"bwprof: error: the proof bundle cannot be written: {error}\n")
+            return False
+        return True
+
+    def _rescue(self, trouble: OSError) -> int:
+        """Print where the finished rows are, or the rows themselves on standard error, when writing fails."""
+        name = f" {trouble.filename}" if trouble.filename else ""
+        sys.stderr.write(f"bwprof: error: results cannot be written{name}: {trouble.strerror or trouble}\n")
+        if isinstance(trouble, BrokenPipeError) and any(map(output.is_file, (*self.targets.csv, *self.targets.json))):
+            sys.stderr.write(f"bwprof: the run ends here; its {len(self.store.rows)} finished rows are kept\n")
+            output.print_paths(self.targets)
+        else:
+            sys.stderr.write("bwprof: the finished rows follow as CSV, so that they are not lost:\n")
+            sys.stderr.write(self.store.rescue())
+        return INCOMPLETE
+
+    def _show(self, status: str) -> None:
+        """Print the summary, or the columns of --columns, and where the files are."""
+        rows, targets, columns = self.store.rows, self.targets, read_columns(self.parsed)
+        if rows:
+            screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
+            if columns is None:
+                self.job.show(self.store, targets.folder, screen)
+            else:
+                from bwprof.results import frame as frames
+
+                render.print_view(frames.from_rows(rows), screen, columns=columns)
+        counts = {name: sum(row["status"] == name for row in rows) for name in schema.STATUSES}
+        text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
+        sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - self.inputs.started)}: {text}\n")
+        output.print_paths(targets)
+        if status == "interrupted" and targets.folder is not None:
+            command = f"bwprof {self.job.command} " if self.job.command != "sweep" else ""
+            sys.stderr.write(f"bwprof: go on with {command}--resume {path_text(targets.folder)}\n")
+
+
+def _write(targets: Iterable[Path | TextIO], text: str) -> None:
+    for target in targets:
+        if isinstance(target, Path):
+            atomic_write(target, text)
+        else:
+            target.write(text)
+            target.flush()
+
+
 def run(
     parsed: argparse.Namespace,
     argv: Sequence[str],
@@ -210,21 +305,21 @@ def run(
     more: Mapping[str, Any] | None = None,
 ) -> int:
     """Measure a new run, with `more` metadata; returns the exit code."""
-    run_id, targets = new_targets(parsed)
+    run_id, targets = output.new_targets(parsed)
     roofs: model.RoofsArgument = "auto" if inputs.roofs is None else inputs.roofs
     data = metadata.describe_run(run_id, job.plan, choice, argv, roofs) | dict(more or {})
     store: Store | None = None
     try:
         with interrupts.at_once():  # a pipe waits for its reader
             if len(job.made) > 1:
-                job = replace(job, parts=parts_of(job.made, data))
+                job = replace(job, parts=metadata.parts_of(job.made, data))
             check(parsed, targets)
-            store = open_store(data, targets)
-        return _measure(parsed, interrupts, choice, store, targets, job, replace(inputs, roofs=roofs))
+            store = output.open_store(data, targets)
+        return _Run(parsed, interrupts, choice, store, targets, job, replace(inputs, roofs=roofs)).measure()
     # An output that cannot be written, a device that cannot be opened, a signal while waiting for a pipe.
     except (BrokenPipeError, ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
         if targets.folder is not None and (store is None or not store.rows):
-            remove_folder(targets.folder)
+            output.remove_folder(targets.folder)
         raise
 
 
@@ -246,7 +341,7 @@ def resume(
     if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
     folder = _find_folder(parsed.resume, parent)
-    with interrupts.at_once(), unwritable():
+    with interrupts.at_once(), output.unwritable():
         claims = claimed([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
     try:  # no other process writes there from here on
         return _continue(parsed, argv, interrupts, folder, claims, inputs, continued)
@@ -267,7 +362,10 @@ def _continue(
         rows, samples, data = reader.read_rows(folder)
         stay, strangers, job = continued(folder, data, rows)
         choice = hardware.choose(data["backend"], data["device_index"])
-        roofs = _earlier_roofs(folder, data) if inputs.roofs is None else inputs.roofs
+        try:
+            roofs = metadata.earlier_roofs(data) if inputs.roofs is None else inputs.roofs
+        except ValueError as error:
+            raise ValueError(f"{folder} cannot be resumed: {error}") from None
         data |= metadata.chosen_roofs(roofs)
     for now, before in [(part.choice, part.run) for part in job.parts] or [(choice, data)]:
         if now.name != before.get("device"):
@@ -279,18 +377,13 @@ def _continue(
         *(earlier if isinstance(earlier, list) else []),
         {"argv": list(argv), "kept_rows": len(stay), "device": choice.name},
     ]
-    targets = choose_run_targets(parsed, data["run_id"], folder=folder)
+    targets = output.choose_run_targets(parsed, data["run_id"], folder=folder)
     with interrupts.at_once():
         check(parsed, targets)
-        store = open_store(data, targets, [rows[index] for index in stay], [samples[index] for index in stay], claims)
-    return _measure(parsed, interrupts, choice, store, targets, job, replace(inputs, roofs=roofs))
-
-
-def _earlier_roofs(folder: Path, data: dict[str, Any]) -> model.RoofsArgument:
-    try:
-        return metadata.earlier_roofs(data)
-    except ValueError as error:
-        raise ValueError(f"{folder} cannot be resumed: {error}") from None
+        store = output.open_store(
+            data, targets, [rows[index] for index in stay], [samples[index] for index in stay], claims
+        )
+    return _Run(parsed, interrupts, choice, store, targets, job, replace(inputs, roofs=roofs)).measure()
 
 
 def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: bool | None = None) -> int:
@@ -318,18 +411,25 @@ def continue_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) 
     if data.get("model") is not None:
         raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {path_text(folder)}")
     sections = data.get(DEVICES, [data])
-    if DEVICES in data and not (isinstance(sections, list) and sections and all(map(is_part, sections))):
+    if DEVICES in data and not (isinstance(sections, list) and sections and all(map(metadata.is_part, sections))):
         raise ValueError(f"{folder} cannot be resumed: its {DEVICES} are {repr_short(sections)}")
+    return _divide_rows(folder, data, rows, sections)
+
+
+def _divide_rows(
+    folder: Path, data: dict[str, Any], rows: Sequence[RowDict], sections: Sequence[dict[str, Any]]
+) -> tuple[Sequence[int], int, Job]:
+    """Divide the rows of a sweep among its devices' plans."""
     first = earlier_plan(folder, data)
-    owned = owners(rows, sections)
-    strays = [place for place, row in enumerate(rows) if owned[place] is None and is_finished(row)]
+    owned = metadata.owners(rows, sections)
+    strays = [place for place, row in enumerate(rows) if owned[place] is None and metadata.is_finished(row)]
     stay, strangers = list(strays), len(strays)
     parts: list[DevicePart[Any]] = []
     for number, section in enumerate(sections):
         own = [place for place, owner in enumerate(owned) if owner == number]
         facts = {name: value for name, value in section.items() if value is not None}
         plan = first if section is data else earlier_plan(folder, data | facts)
-        finished, missing, more = still_to_do(plan.specs, [rows[place] for place in own])
+        finished, missing, more = metadata.still_to_do(plan.specs, [rows[place] for place in own])
         stay += [own[place] for place in finished]
         strangers += more
         choice = hardware.choose(section["backend"], section["device_index"])
@@ -370,105 +470,6 @@ def _find_folder(name: str, parent: Path) -> Path:
     raise ValueError(unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
 
 
-def _measure(
-    parsed: argparse.Namespace,
-    interrupts: Interrupts,
-    choice: Choice,
-    store: Store,
-    targets: Targets,
-    job: Job,
-    inputs: RunInputs,
-) -> int:
-    """Measure a job's items, write, print; returns the exit code."""
-    plan = job.plan
-    limits = TimeBudget(plan.target_seconds, inputs.max_total_seconds, inputs.started, max_seconds=plan.max_seconds)
-    parts = job.parts or (DevicePart(choice, job.items, store.run),)
-
-    def executor_of(of_part: Choice) -> Executor[Any]:
-        inner = ChildExecutor(
-            of_part.backend, of_part.index, interrupts, max_case_seconds=inputs.max_case_seconds, nvtx=inputs.nvtx
-        )
-        return job.executor(inner)
-
-    timeline = Timeline() if targets.trace else None
-    status = "failed"
-    trouble: OSError | None = None
-    try:
-        try:
-            _measure_parts(parsed, inputs.roofs or False, executor_of, store, parts, limits, timeline)
-        finally:
-            job.settle(store)
-        status = "complete"
-    except (StoppedError, KeyboardInterrupt):
-        status = "interrupted"
-    except OSError as error:
-        trouble = error
-    finally:
-        try:
-            store.finish(status)
-        except OSError as error:
-            trouble = error
-    if trouble is not None:
-        return _rescue(store, targets, trouble)
-    importlib.import_module("bwprof.results.frame")  # NumPy: a signal while it is loading would break it for good
-    stopped, complete = status == "interrupted", True
-    try:
-        try:
-            with interrupts.at_once():
-                write_late(store, targets, timeline)
-                if job.draws:
-                    _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
-                complete = write_bundle(parsed, store, targets)
-        except StoppedError:
-            stopped = True
-            write_stopped(store, targets, timeline)
-    except OSError as error:
-        return _rescue(store, targets, error)
-    if not parsed.quiet:
-        _show(store, targets, status, limits.started, job, read_columns(parsed))
-    if stopped:
-        return INTERRUPTED
-    return OK if complete and all(row["status"] != "failed" for row in store.rows) else INCOMPLETE
-
-
-def _measure_parts(
-    parsed: argparse.Namespace,
-    roofs: model.RoofsArgument,
-    executor_of: Callable[[Choice], Executor[Any]],
-    store: Store,
-    parts: Sequence[DevicePart[Any]],
-    limits: TimeBudget,
-    timeline: Timeline | None,
-) -> None:
-    for part in parts:
-        if not parsed.quiet and (part.items or len(parts) == 1):
-            choice = part.choice
-            name = f"{choice.backend}:{choice.index} {choice.name} ({choice.reason})"
-            sys.stderr.write(f"bwprof: measuring {name}: {plural(len(part.items), 'case')}\n")
-    progress: SilentProgress = choose_progress(quiet=parsed.quiet)
-    if timeline is not None:
-        progress = timeline.telling(progress)
-    try:
-        measure(
-            parts, executor_of, store, limits=limits, progress=progress, given=roofs, recalibrate=parsed.recalibrate
-        )
-    finally:
-        progress.end()
-
-
-def _rescue(store: Store, targets: Targets, trouble: OSError) -> int:
-    """Print where the finished rows are, or the rows themselves on standard error, when writing fails."""
-    name = f" {trouble.filename}" if trouble.filename else ""
-    sys.stderr.write(f"bwprof: error: results cannot be written{name}: {trouble.strerror or trouble}\n")
-    if isinstance(trouble, BrokenPipeError) and any(map(is_file, (*targets.csv, *targets.json))):
-        sys.stderr.write(f"bwprof: the run ends here; its {len(store.rows)} finished rows are kept\n")
-        print_paths(targets)
-        return INCOMPLETE
-    sys.stderr.write("bwprof: the finished rows follow as CSV, so that they are not lost:\n")
-    sys.stderr.write(store.rescue())
-    return INCOMPLETE
-
-
 def _draw(store: Store, targets: Targets, seconds: float) -> None:
     """Draw a picture for each device in the run's folder; without matplotlib or a measured row there is none."""
     if targets.folder is None or not any(row["status"] == "ok" for row in store.rows):
@@ -495,7 +496,7 @@ def _pictures(store: Store) -> Iterator[tuple[str, Sequence[RowDict], dict[str, 
     if sections is None:
         yield PICTURE_NAME, store.rows, store.run
         return
-    owned = owners(store.rows, sections)
+    owned = metadata.owners(store.rows, sections)
     for number, section in enumerate(sections):
         rows = [row for row, owner in zip(store.rows, owned, strict=True) if owner == number]
         if any(row["status"] == "ok" for row in rows):
@@ -516,22 +517,3 @@ def _time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def _show(store: Store, targets: Targets, status: str, started: float, job: Job, names: Sequence[str] | None) -> None:
-    """Print the summary, or the columns of these names, and where the files are."""
-    from bwprof.results import frame as frames
-
-    if store.rows:
-        screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
-        if names is None:
-            job.show(store, targets.folder, screen)
-        else:
-            render.print_view(frames.from_rows(store.rows), screen, columns=names)
-    counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
-    text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
-    sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {text}\n")
-    print_paths(targets)
-    if status == "interrupted" and targets.folder is not None:
-        command = f"bwprof {job.command} " if job.command != "sweep" else ""
-        sys.stderr.write(f"bwprof: go on with {command}--resume {path_text(targets.folder)}\n")

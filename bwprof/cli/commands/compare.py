@@ -76,8 +76,7 @@ def main_compare(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from bwprof.records.regression.comparison import compared, read_fail_on
-    from bwprof.records.source import side
+    from bwprof.records.regression.comparison import read_fail_on
 
     if options.format not in _FORMATS:
         raise ValueError(unknown("--format", options.format, _FORMATS))
@@ -91,15 +90,7 @@ def _run(options: argparse.Namespace) -> int:
         data_stream("--format")
         if piped:
             raise ValueError(f"--format {options.format} and --{piped} - cannot both have the standard output")
-    base, new = side(options.base, folder=options.dir), side(options.new, folder=options.dir)
-    if options.only:
-        base, new = (rows.only(split(options.only, "--only")) for rows in (base, new))
-    tries = 2 if options.confirm else 1
-    comparison = compared(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
-    if options.confirm and fail_on != "never":
-        from bwprof.records.regression.confirmation import confirm_changes
-
-        comparison = confirm_changes(comparison, new, fail_on, quiet=options.quiet)
+    comparison = _compare(options, gate, fail_on)
     result = comparison.apply_gate(fail_on)
     complete = _write(options, targets, comparison, result)
     if options.github:
@@ -108,6 +99,21 @@ def _run(options: argparse.Namespace) -> int:
         sys.stdout.writelines(f"{line}\n" for line in github_lines(comparison, result, options.new))
     incomplete = result.unsettled or (fail_on != "never" and not comparison.judged) or not complete
     return GATE_FAILED if result.failed else INCOMPLETE if incomplete else OK
+
+
+def _compare(options: argparse.Namespace, gate: float | None, fail_on: str | float) -> Comparison:
+    from bwprof.records.regression.comparison import compared
+    from bwprof.records.regression.confirmation import confirm_changes
+    from bwprof.records.source import side
+
+    base, new = side(options.base, folder=options.dir), side(options.new, folder=options.dir)
+    if options.only:
+        base, new = (rows.only(split(options.only, "--only")) for rows in (base, new))
+    tries = 2 if options.confirm else 1
+    comparison = compared(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
+    if options.confirm and fail_on != "never":
+        comparison = confirm_changes(comparison, new, fail_on, quiet=options.quiet)
+    return comparison
 
 
 def _write(options: argparse.Namespace, targets: dict[str, str], comparison: Comparison, gate: Gate) -> bool:

@@ -163,7 +163,13 @@ def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> D
         lead.append(words(f"these {_ANSWERS} of {len(cases)} cases take longest: --all, or --only, shows the others"))
     lead.insert(0, items(_answers(answered)))
     lead += [None if cases else words("nothing was measured"), _unmeasured_note(unmeasured)]
-    closer = answered if everything else answered[:_MOST_CASES]
+    evidence = _evidence_on_screen(cases, answered if everything else answered[:_MOST_CASES], everything=everything)
+    steps = _next_steps(cases, everything=everything)
+    return Document("", "", there([evidence, steps]), _present(lead))
+
+
+def _evidence_on_screen(cases: Sequence[_Case], closer: Sequence[_Case], *, everything: bool) -> Section | None:
+    """Make the section of evidence; what is unknown of every case for the same reason is printed once."""
     lines = [(case.case, _verdict_lines(case, refuted=everything or len(cases) == 1)) for case, _ in closer]
     shared = [line for line in lines[0][1] if line[0] == CANNOT_TELL] if len(lines) > 1 else []
     shared = [line for line in shared if all(line in of_case for _, of_case in lines)]
@@ -171,9 +177,7 @@ def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> D
         _evidence_section(case, (line for line in of_case if line not in shared)) for case, of_case in lines
     ]
     evidence += [_evidence_section(f"each of these {len(lines)} cases", shared), _more(len(cases) - len(closer))]
-    return Document(
-        "", "", there([section("", "Evidence", *evidence), _next_steps(cases, everything=everything)]), _present(lead)
-    )
+    return section("", "Evidence", *evidence)
 
 
 def _next_steps(cases: Sequence[_Case], *, everything: bool) -> Section | None:

@@ -170,15 +170,27 @@ def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Inter
         stopped = True
     table.finish("interrupted" if stopped else "failed" if failed else "complete")
     complete_output = _write_table(table, targets)
+    return _finish(options, table, limit, len(works), stopped=stopped, complete_output=complete_output)
+
+
+def _finish(
+    options: argparse.Namespace,
+    table: ABTable,
+    limit: float | None,
+    count: int,
+    *,
+    stopped: bool,
+    complete_output: bool,
+) -> int:
+    """Print what ended the measuring early, and judge the rows; returns the exit code."""
     if stopped:
         measured = plural(sum(row["pairs"] for row in table.rows), "pair")
-        left = len(works) - len(table.rows)
-        more = f"; {left} of {len(works)} comparisons were not begun" if left else ""
+        left = count - len(table.rows)
+        more = f"; {left} of {count} comparisons were not begun" if left else ""
         sys.stderr.write(f"bwprof: interrupted: what was measured until then, {measured}, is kept{more}\n")
         return INTERRUPTED if complete_output else INCOMPLETE
-    for row in table.rows:
-        if row["stopped"] == ab_session.FAILED:
-            sys.stderr.write(f"bwprof: error: {row['case']}: {row['reason']}\n")
+    failed = [row for row in table.rows if row["stopped"] == ab_session.FAILED]
+    sys.stderr.writelines(f"bwprof: error: {row['case']}: {row['reason']}\n" for row in failed)
     gate = OK if limit is None else _gate(table, limit, options)
     return gate if complete_output and not failed else INCOMPLETE
 
@@ -391,19 +403,14 @@ class _AblationOutput:
 
     def finish(self, ending: BaseException | None) -> int:
         """Print what could not be written, and what ended the ablation early; returns the exit code."""
-        from bwprof.experiments.ablation_table import MISSING, PEER
+        from bwprof.experiments.ablation_table import PEER
 
         for kind in self._targets.keys() - self._written:
             rescue(kind, self._text(kind))
         if self._trouble is not None and self._trouble.errno != errno.EPIPE and not self._written:
             rescue("csv", self._text("csv"))
         if self._stopped or ending is not None:
-            count = plural(len(self._data), "variant")
-            state = f"what was measured until then, {count}, is kept" if len(self._data) else "nothing is measured"
-            missing = self._data.attrs.get(MISSING, [])
-            lacking = f"; not measured: {', '.join(missing)}" if missing else ""
-            reason = "interrupted" if self._stopped else f"error: {ending}"
-            sys.stderr.write(f"bwprof: {reason}: {state}{lacking}\n")
+            sys.stderr.write(f"bwprof: {'interrupted' if self._stopped else f'error: {ending}'}: {self._state()}\n")
         if self._trouble is not None:
             raise self._trouble
         if self._written != self._targets.keys():
@@ -412,6 +419,14 @@ class _AblationOutput:
             return INTERRUPTED
         failed = self._data["status"].eq("failed") & self._data["kind"].ne(PEER)
         return INCOMPLETE if ending is not None or failed.any() or self._undrawn else OK
+
+    def _state(self) -> str:
+        from bwprof.experiments.ablation_table import MISSING
+
+        count = plural(len(self._data), "variant")
+        state = f"what was measured until then, {count}, is kept" if len(self._data) else "nothing is measured"
+        missing = self._data.attrs.get(MISSING, [])
+        return f"{state}; not measured: {', '.join(missing)}" if missing else state
 
 
 def _draw(data: pd.DataFrame, target: str) -> bool:

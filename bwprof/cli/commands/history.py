@@ -305,19 +305,23 @@ def _answer(data: pd.DataFrame, gate: float) -> list[str]:
         if line["verdict"] in ("slow", "failed", "fast")
     ]
     for device in dict.fromkeys(line["device"] for line in records):
-        of_kind = [line for line in records if line["device"] == device]
-        undecided = [line for line in of_kind if line["verdict"] == "undecided"]
-        if len(undecided) == len(of_kind):
-            lines.append(f"{quote_text(device)}: undecided: {of_kind[0]['reason']}")
-            slower = [line for line in of_kind if line["slower"]]
-            lines += [f"{_device(line)}: {line['operation']}: {_describe_outlier(line)}" for line in slower]
-        elif undecided:
-            lines += [f"{_device(line)}: undecided in {line['operation']}: {line['reason']}" for line in undecided]
-        elif not any(line["verdict"] == "slow" for line in of_kind):
-            count = of_kind[0]["devices"]
-            cases = sum(line["cases"] for line in of_kind) // count
-            lines.append(f"{quote_text(device)}: none of {count} devices is slow (gate {gate:.3g}, {cases} cases each)")
+        lines += _describe_kind(quote_text(device), [line for line in records if line["device"] == device], gate)
     return lines or ["no results"]
+
+
+def _describe_kind(device: str, lines: list[dict[str, Any]], gate: float) -> list[str]:
+    undecided = [line for line in lines if line["verdict"] == "undecided"]
+    if len(undecided) == len(lines):
+        slower = [line for line in lines if line["slower"]]
+        texts = [f"{_device(line)}: {line['operation']}: {_describe_outlier(line)}" for line in slower]
+        return [f"{device}: undecided: {lines[0]['reason']}", *texts]
+    if undecided:
+        return [f"{_device(line)}: undecided in {line['operation']}: {line['reason']}" for line in undecided]
+    if any(line["verdict"] == "slow" for line in lines):
+        return []
+    count = lines[0]["devices"]
+    cases = sum(line["cases"] for line in lines) // count
+    return [f"{device}: none of {count} devices is slow (gate {gate:.3g}, {cases} cases each)"]
 
 
 def _device(line: dict[str, Any]) -> str:

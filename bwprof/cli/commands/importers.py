@@ -94,9 +94,15 @@ def block(row: _Launch, width: int = PLAIN_WIDTH) -> list[str]:
         title = f"launch {row.get('launch')}: {row['case']} (a name of {len(name)} letters: --json)"
     lines = [title]
     values = _values_for_text(row)
-    for part, items in _PARTS.items():
-        text = ", ".join(filter(None, (_fill(item, values) for item in items)))
-        if text:
+    parts: dict[str, list[str]] = {}
+    for line in _PARTS.splitlines():
+        part, _, items = line.partition(": ")
+        parts.setdefault(part, []).extend(
+            filter(None, (_fill(item.split(" | "), values) for item in items.split("; ")))
+        )
+    for part, texts in parts.items():
+        if texts:
+            text = ", ".join(texts)
             joined = text.replace(" ", _FIXED).replace(f",{_FIXED}", ", ")  # a number and its unit stay together
             folded = textwrap.fill(
                 joined, max(width, _LEAST), initial_indent=f"  {part:<11}", subsequent_indent=" " * 13
@@ -112,9 +118,9 @@ class _Formatter(string.Formatter):
         return short(float(value), format_spec) if format_spec else str(value)
 
 
-def _fill(item: str | tuple[str, ...], values: Mapping[str, Any]) -> str:
+def _fill(templates: Sequence[str], values: Mapping[str, Any]) -> str:
     """Fill in the first template whose values are all known; empty where none is."""
-    for template in (item,) if isinstance(item, str) else item:
+    for template in templates:
         names = [name for _, name, _, _ in string.Formatter().parse(template) if name]
         if all(values.get(name) is not None for name in names):
             return _Formatter().vformat(template, (), values)
@@ -137,58 +143,32 @@ def _values_for_text(row: _Launch) -> _Launch:
     return values
 
 
-# What is printed of a launch: templates whose values are all known; of a tuple the first of these.
-_PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
-    "launched": (
-        "{grid} blocks of {block} threads",
-        "{registers:.0f} registers a thread",
-        "{shared_bytes:bytes} shared memory a block",
-        "stream {stream}",
-        "{device}",
-        "compute capability {compute_capability}",
-    ),
-    "time": ("{time}", "SM {sm_clock_mhz:.0f} MHz", "memory {mem_clock_mhz:.0f} MHz"),
-    "DRAM": (
-        "{dram_bytes_read:bytes} read, {dram_bytes_written:bytes} written",
-        ("{dram_gb_s:.2f} GB/s = {pct_peak:.2f} % of peak", "{dram_gb_s:.2f} GB/s", "{pct_peak:.2f} % of peak"),
-        "peak {peak_gb_s:.1f} GB/s",
-    ),
-    "must move": ("{bytes_read:bytes} read, {bytes_written:bytes} written", "{bandwidth_gb_s:.2f} GB/s"),
-    "compute": (
-        "multiprocessors {sm_pct:.2f} %",
-        "tensor pipe {tensor_pct:.2f} %",
-        "FMA pipe {fma_pct:.2f} %",
-        "vector units {valu_busy_pct:.2f} % busy",
-        "memory units {mem_unit_stalled_pct:.2f} % stalled",
-    ),
-    "occupancy": (
-        "{occupancy_pct:.2f} %",
-        "{theoretical_occupancy_pct:.4g} % possible",
-        "limited by {occupancy_limiter}",
-        "{waves:.2f} waves",
-    ),
-    "access": (
-        "{no_load}",
-        (
-            "{sectors_per_load:.4g} sectors a load, {sectors_per_store:.4g} a store",
-            "{sectors_per_load:.4g} sectors a load",
-            "{sectors_per_store:.4g} sectors a store",
-        ),
-        "{no_store}",
-        "{load_efficiency_pct:.4g} % of loaded bytes used",
-        "{store_efficiency_pct:.4g} % of stored sectors written",
-    ),
-    "shared": (
-        "{bank_conflicts:.0f} bank conflicts",
-        "{shared_wavefronts:.0f} wavefronts",
-        "{lds_bank_conflict_pct:.2f} % of its cycles are bank conflicts",
-    ),
-    "caches": ("L1 {l1_hit_pct:.2f} % hits", "L2 {l2_hit_pct:.2f} % hits", "{local_bytes:bytes} to local memory"),
-    "waiting": ("{stalls} warps an issued instruction",),
-    "estimated": ("{estimated}",),
-}
+# What is printed of a launch: of each part the templates whose values are all known; of alternatives the first.
+_PARTS = """\
+launched: {grid} blocks of {block} threads; {registers:.0f} registers a thread; {shared_bytes:bytes} shared memory a block
+launched: stream {stream}; {device}; compute capability {compute_capability}
+time: {time}; SM {sm_clock_mhz:.0f} MHz; memory {mem_clock_mhz:.0f} MHz
+DRAM: {dram_bytes_read:bytes} read, {dram_bytes_written:bytes} written
+DRAM: {dram_gb_s:.2f} GB/s = {pct_peak:.2f} % of peak | {dram_gb_s:.2f} GB/s | {pct_peak:.2f} % of peak
+DRAM: peak {peak_gb_s:.1f} GB/s
+must move: {bytes_read:bytes} read, {bytes_written:bytes} written; {bandwidth_gb_s:.2f} GB/s
+compute: multiprocessors {sm_pct:.2f} %; tensor pipe {tensor_pct:.2f} %; FMA pipe {fma_pct:.2f} %
+compute: vector units {valu_busy_pct:.2f} % busy; memory units {mem_unit_stalled_pct:.2f} % stalled
+occupancy: {occupancy_pct:.2f} %; {theoretical_occupancy_pct:.4g} % possible; limited by {occupancy_limiter}
+occupancy: {waves:.2f} waves
+access: {no_load}
+access: {sectors_per_load:.4g} sectors a load, {sectors_per_store:.4g} a store | {sectors_per_load:.4g} sectors a load \
+| {sectors_per_store:.4g} sectors a store
+access: {no_store}; {load_efficiency_pct:.4g} % of loaded bytes used
+access: {store_efficiency_pct:.4g} % of stored sectors written
+shared: {bank_conflicts:.0f} bank conflicts; {shared_wavefronts:.0f} wavefronts
+shared: {lds_bank_conflict_pct:.2f} % of its cycles are bank conflicts
+caches: L1 {l1_hit_pct:.2f} % hits; L2 {l2_hit_pct:.2f} % hits; {local_bytes:bytes} to local memory
+waiting: {stalls} warps an issued instruction
+estimated: {estimated}
+"""
 
-# A table's columns: heading, column, what it is multiplied with, how it is written.
+# A table's columns: heading, column, factor, format.
 _COLUMNS = (
     ("time us", "time_ms", 1e3, ".4g"),
     ("DRAM GB/s", "dram_gb_s", 1.0, ".1f"),
@@ -201,7 +181,7 @@ _COLUMNS = (
     ("waves", "waves", 1.0, ".3g"),
 )
 
-# The same of a timeline's rows, one for each name.
+# Of a timeline's rows.
 _TIMES = (
     ("median us", "time_ms", 1e3, ".6g"),
     ("total ms", "total_ms", 1.0, ".4g"),

@@ -61,37 +61,25 @@ examples:
   %(prog)s before.csv after.csv --md changes.md
 """
 
-# What is always printed; the rest where it changed.
-_FIRST = (
-    "time_ms",
-    "dram_bytes_read",
-    "dram_bytes_written",
-    "dram_gb_s",
-    "pct_peak",
-    "occupancy_pct",
-    "sectors_per_load",
-    "sectors_per_store",
-    "bank_conflicts",
-)
-
+# The figures of a pair's table; the first nine are always printed, the rest where they changed.
 _HEADINGS = {
     "time_ms": "time, us",
     "dram_bytes_read": "DRAM read",
     "dram_bytes_written": "DRAM written",
     "dram_gb_s": "DRAM GB/s",
     "pct_peak": "% of peak",
+    "occupancy_pct": "occupancy, %",
+    "sectors_per_load": "sectors a load",
+    "sectors_per_store": "sectors a store",
+    "bank_conflicts": "bank conflicts",
     "dram_pct": "DRAM busy, %",
     "sm_pct": "multiprocessors, %",
     "tensor_pct": "tensor pipe, %",
     "fma_pct": "FMA pipe, %",
-    "occupancy_pct": "occupancy, %",
     "theoretical_occupancy_pct": "occupancy possible, %",
     "shared_bytes": "shared memory, block",
-    "sectors_per_load": "sectors a load",
-    "sectors_per_store": "sectors a store",
     "load_efficiency_pct": "loaded bytes used, %",
     "store_efficiency_pct": "stored sectors used, %",
-    "bank_conflicts": "bank conflicts",
     "shared_wavefronts": "shared wavefronts",
     "local_bytes": "local memory",
     "l1_hit_pct": "L1 hits, %",
@@ -99,7 +87,7 @@ _HEADINGS = {
     "l2_bytes": "through L2",
     "active_threads": "active threads",
 }
-
+_FIRST = tuple(_HEADINGS)[:9]
 
 _Pair = tuple[str, list[dict[str, Any]]]  # what a pair of launches is called, its figures
 
@@ -179,11 +167,12 @@ def _figures(lines: list[dict[str, Any]], *, everything: bool) -> list[tuple[str
     """List the lines of a pair's table: figure, base, new, change."""
     selected = [line for line in lines if everything or line["figure"] in _FIRST or _is_changed(line)]
     selected.sort(key=lambda line: (*_FIRST, line["figure"]).index(line["figure"]))
-    return [(_heading(line["figure"]), _value(line, "base"), _value(line, "new"), _change(line)) for line in selected]
-
-
-def _heading(figure: str) -> str:
-    return _HEADINGS.get(figure, f"{figure}, %" if figure.startswith("stall ") else figure)
+    rows = []
+    for line in selected:
+        figure = line["figure"]
+        heading = _HEADINGS.get(figure, f"{figure}, %" if figure.startswith("stall ") else figure)
+        rows.append((heading, _value(line, "base"), _value(line, "new"), _change(line)))
+    return rows
 
 
 def _is_changed(line: dict[str, Any]) -> bool:
