@@ -20,7 +20,6 @@ from bwprof.text.terminal import spelling
 # Exit codes of every command: success (skipped rows included); a gate failed; usage; a case failed or rows could not be
 # written; a signal came; the reader of a pipe left (SIGPIPE of a shell).
 OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED, READER_GONE = 0, 1, 2, 3, 130, 141
-
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 

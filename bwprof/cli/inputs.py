@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_NAMES = 12  # in a message
-
 _RESULT_HELP = "a run's folder, a .csv or .json file of results, or a recorded run: h100, h200 (see bwprof --help)"
 
 RESULT = f"""\

@@ -205,37 +205,22 @@ def rescue(kind: str, text: str) -> None:
 
 
 _log = logging.getLogger("bwprof.sweep")
-
-_LATE = ("classic_csv", "trace", "prometheus")  # files that are written at the end of a run
+# The kinds of a run's files, as a message calls them; those behind the first two are written at its end.
+_KINDS = {"csv": "CSV", "json": "JSON", "classic_csv": "classic CSV", "trace": "trace", "prometheus": "Prometheus"}
 
 
 @dataclass(slots=True)
 class Targets:
-    """Where the results of a run go."""
+    """Where the results of a run go: its folder, the files and streams of each kind, and the written bundle."""
 
     folder: Path | None = None
-    csv: list[Path | TextIO] = field(default_factory=list)
-    json: list[Path | TextIO] = field(default_factory=list)
-    classic: list[Path | TextIO] = field(default_factory=list)  # at the end of the run
-    trace: list[Path | TextIO] = field(default_factory=list)  # likewise
-    prometheus: list[Path | TextIO] = field(default_factory=list)  # likewise
-    bundle: Path | None = None  # set when it is written
-
-    @property
-    def by_kind(self) -> dict[str, list[Path | TextIO]]:
-        """The files and streams of each kind, as a message calls it."""
-        ends = {"classic CSV": self.classic, "trace": self.trace, "Prometheus": self.prometheus}
-        return {"CSV": self.csv, "JSON": self.json, **ends}
-
-    @property
-    def late(self) -> list[Path | TextIO]:
-        """What is written at the end of the run."""
-        return [*self.classic, *self.trace, *self.prometheus]
+    files: dict[str, list[Path | TextIO]] = field(default_factory=lambda: {kind: [] for kind in _KINDS})
+    bundle: Path | None = None
 
     @property
     def every(self) -> list[Path | TextIO]:
         """All files and streams."""
-        return [*self.csv, *self.json, *self.late]
+        return [target for targets in self.files.values() for target in targets]
 
     @property
     def uses_stdout(self) -> bool:
@@ -254,37 +239,35 @@ def new_targets(options: argparse.Namespace) -> tuple[str, Targets]:
         targets = choose_run_targets(options, run_id)
         if targets.folder is None:
             return run_id, targets
+        parent = targets.folder.parent
         try:
             targets.folder.mkdir(parents=True)
-        except FileExistsError:
-            if not targets.folder.is_dir():  # one of its parents is a file
-                raise UnwritableError(f"--output {targets.folder.parent} cannot be written: it is no folder") from None
         except OSError as error:
-            raise UnwritableError(
-                f"--output {targets.folder.parent} cannot be written: {error.strerror or error}"
-            ) from None
-        else:
-            sync_folder(targets.folder.parent)
-            return run_id, targets
+            if isinstance(error, FileExistsError) and targets.folder.is_dir():
+                continue
+            reason = "it is no folder" if isinstance(error, FileExistsError) else error.strerror or error
+            raise UnwritableError(f"--output {parent} cannot be written: {reason}") from None
+        sync_folder(parent)
+        return run_id, targets
 
 
 def choose_run_targets(options: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
     """Choose where the results go: those of a new run, or of one that has its folder."""
-    names = {name: _as_dash(getattr(options, name)) for name in ("csv", "json", *_LATE)}
+    names = {kind: _as_dash(getattr(options, kind)) for kind in _KINDS}
     _check_stdout(names)
     targets = Targets(folder)
     output = Path(options.output) if options.output is not None else DEFAULT_OUTPUT
     kind = output.suffix.lower()
     if folder is None and kind in (".json", ".csv") and not output.is_dir():
-        (targets.json if kind == ".json" else targets.csv).append(output)
+        targets.files[kind[1:]].append(output)
     elif folder is None:
         targets.folder = output / run_id
     if targets.folder is not None:
-        targets.csv.append(targets.folder / reader.CSV_NAME)
-        targets.json.append(targets.folder / reader.JSON_NAME)
-    for name, files in zip(names.values(), targets.by_kind.values(), strict=True):
+        targets.files["csv"].append(targets.folder / reader.CSV_NAME)
+        targets.files["json"].append(targets.folder / reader.JSON_NAME)
+    for kind, name in names.items():
         if name is not None:
-            files.append(data_stream() if name == "-" else Path(name))
+            targets.files[kind].append(data_stream() if name == "-" else Path(name))
     _remove_duplicates(targets)
     _check_suite(options.suite, targets)
     if not options.force:
@@ -320,7 +303,12 @@ def open_store(
     """Open the files of a run's rows and write their first lines."""
     with unwritable():
         return Store(
-            data, csv_targets=targets.csv, json_targets=targets.json, rows=rows, samples=samples, claims=claims
+            data,
+            csv_targets=targets.files["csv"],
+            json_targets=targets.files["json"],
+            rows=rows,
+            samples=samples,
+            claims=claims,
         )
 
 
@@ -365,7 +353,7 @@ def _as_dash(name: str | None) -> str | None:
 def _remove_duplicates(targets: Targets) -> None:
     """Leave each file once; UnwritableError for a file of two kinds."""
     seen: dict[str, str] = {}
-    for kind, files in targets.by_kind.items():
+    for kind, files in targets.files.items():
         for target in list(files):
             if not is_file(target):
                 continue
@@ -373,7 +361,7 @@ def _remove_duplicates(targets: Targets) -> None:
             if seen.get(real) == kind:
                 files.remove(target)
             elif seen.setdefault(real, kind) != kind:
-                raise UnwritableError(f"{target} cannot be both the {seen[real]} and the {kind} file")
+                raise UnwritableError(f"{target} cannot be both the {_KINDS[seen[real]]} and the {_KINDS[kind]} file")
 
 
 def _check_suite(suite: str | None, targets: Targets) -> None:
@@ -389,7 +377,7 @@ def _check_new(targets: Targets, resumed: str | None) -> None:
     for target in targets.every:
         if not isinstance(target, Path) or target.parent == targets.folder or not holds_something(target):
             continue
-        if target in targets.prometheus and _begins_with(target, export.OPENING):
+        if target in targets.files["prometheus"] and _begins_with(target, export.OPENING):
             continue  # each run replaces it
         if resumed is None or not _is_of_run(target, resumed):
             raise UnwritableError(f"{target} exists already: name another file, or replace it with --force")

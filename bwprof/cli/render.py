@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_NAMES = 8  # cases in a note
-
 _SPARE = ("bytes\nratio", "GB/s\nratio", "variant", "limiter")  # columns that a narrow screen does without
-
 _DEVICE_COLUMNS = ["hostname", "backend", "device", "device_uuid"]
 
 
@@ -160,16 +158,12 @@ def list_rows(reason: str, names: Sequence[str], total: int, width: int = PLAIN_
 
 
 _KEYS = ("case", "precision", "variant")  # every table of a view begins with those that it has
-
 _UNDERSCORE = re.compile("_(?!s$)")  # not that of a GB_s
-
 _ROOMY = 100  # letters of a screen, from which on there are rules between the columns
 
 # Letters of a text's line, at least, on a narrow and on a roomy screen.
 _LEAST_TEXT = (10, 24)
-
 _LEAST_CASE = 32  # of a case's name
-
 _LONGEST_WORD = 24  # letters of one that is not broken
 
 # Letters of a heading's line, at most, where its words allow it.

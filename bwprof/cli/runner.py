@@ -60,8 +60,8 @@ def check(parsed: argparse.Namespace, targets: Targets) -> None:
     try:
         if root is not None:
             proof.check_root(root)
-        for target in targets.late:
-            if not isinstance(target, Path):
+        for target in targets.every:
+            if not isinstance(target, Path) or target in (*targets.files["csv"], *targets.files["json"]):
                 continue
             if target.is_dir():
                 raise OSError(None, "it is a folder", str(target))
@@ -72,11 +72,8 @@ def check(parsed: argparse.Namespace, targets: Targets) -> None:
 
 
 _log = logging.getLogger("bwprof.sweep")
-
 PICTURE_NAME = "bandwidth_comparison"
-
 _PICTURE_SECONDS = 60.0
-
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
 
 # Prints the rows of a run; it also gets the run's folder, if any.
@@ -141,7 +138,7 @@ class _Run:
 
     def measure(self) -> int:
         """Measure the items, write, print; returns the exit code."""
-        plan, inputs, timeline = self.job.plan, self.inputs, Timeline() if self.targets.trace else None
+        plan, inputs, timeline = self.job.plan, self.inputs, Timeline() if self.targets.files["trace"] else None
         limits = TimeBudget(plan.target_seconds, inputs.max_total_seconds, inputs.started, max_seconds=plan.max_seconds)
         status, trouble = self._measure_items(limits, timeline)
         if trouble is not None:
@@ -151,7 +148,7 @@ class _Run:
         try:
             try:
                 with self.interrupts.at_once():
-                    self._write_late(self.targets, timeline)
+                    self._write_late(timeline)
                     if self.job.draws:
                         seconds = max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS)
                         _draw(self.store, self.targets, seconds)
@@ -211,25 +208,28 @@ class _Run:
             ChildExecutor(choice.backend, choice.index, self.interrupts, max_case_seconds=seconds, nvtx=nvtx)
         )
 
-    def _write_late(self, targets: Targets, timeline: Timeline | None) -> None:
+    def _write_late(self, timeline: Timeline | None) -> None:
         """Write the rows for older tools and for Prometheus, and the trace; OSError when they cannot be written."""
-        if targets.classic:
-            _write(targets.classic, csv_file.classic_text(self.store.rows))
-        if targets.prometheus:
-            _write(targets.prometheus, export.text(self.store.rows))
-        if targets.trace and timeline is not None:
-            _write(targets.trace, timeline.text(self.store.run))
+        files, rows = self.targets.files, self.store.rows
+        if files["classic_csv"]:
+            _write(files["classic_csv"], csv_file.classic_text(rows))
+        if files["prometheus"]:
+            _write(files["prometheus"], export.text(rows))
+        if timeline is not None:
+            _write(files["trace"], timeline.text(self.store.run))
 
     def _write_trace(self, timeline: Timeline | None) -> None:
         """Write the trace of a run that a signal ended, into files alone: the reader of a pipe may wait for that end.
 
         Metrics, and rows in the classic columns, stay those of the last complete run.
         """
-        targets = self.targets
-        for files in (targets.classic, targets.trace, targets.prometheus):  # whose names are printed
-            is_trace = files is targets.trace
-            files[:] = [path for path in files if not isinstance(path, Path) or (is_trace and output.is_file(path))]
-        self._write_late(Targets(trace=[path for path in targets.trace if isinstance(path, Path)]), timeline)
+        files = self.targets.files
+        traces = list(filter(output.is_file, files["trace"]))
+        for kind in ("classic_csv", "trace", "prometheus"):  # the names of others are not printed as written
+            files[kind] = [path for path in files[kind] if not isinstance(path, Path)]
+        files["trace"] += traces
+        if timeline is not None:
+            _write(traces, timeline.text(self.store.run))
 
     def _write_bundle(self) -> bool:
         """Write the proof bundle, with the run's pictures; return False, and print why, when it cannot be written."""
@@ -256,9 +256,9 @@ class _Run:
 
     def _rescue(self, trouble: OSError) -> int:
         """Print where the finished rows are, or the rows themselves on standard error, when writing fails."""
-        name = f" {trouble.filename}" if trouble.filename else ""
+        name, files = f" {trouble.filename}" if trouble.filename else "", self.targets.files
         sys.stderr.write(f"bwprof: error: results cannot be written{name}: {trouble.strerror or trouble}\n")
-        if isinstance(trouble, BrokenPipeError) and any(map(output.is_file, (*self.targets.csv, *self.targets.json))):
+        if isinstance(trouble, BrokenPipeError) and any(map(output.is_file, (*files["csv"], *files["json"]))):
             sys.stderr.write(f"bwprof: the run ends here; its {len(self.store.rows)} finished rows are kept\n")
             output.print_paths(self.targets)
         else:

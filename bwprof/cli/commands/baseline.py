@@ -11,23 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bwprof.cli import options as shared
 from bwprof.cli.commands import sweep
 from bwprof.cli.guard import INCOMPLETE, OK, USAGE
-from bwprof.cli.options import (
-    CASES_AND_DEVICES,
-    DEFAULT_OUTPUT,
-    DRY_RUN,
-    LIMITS,
-    ROOFS,
-    SAMPLING,
-    VERBOSE,
-    MixedParser,
-    Parser,
-    case_options,
-    read_request,
-    run,
-    run_measuring,
-)
+from bwprof.cli.options import MixedParser, Parser, run, run_measuring
 from bwprof.records import baselines, save_baseline
 from bwprof.records.baselines import Baseline, BaselineCase
 from bwprof.records.keys import value
@@ -46,11 +33,8 @@ if TYPE_CHECKING:
     from bwprof.runs.plan import Plan
 
 _log = logging.getLogger("bwprof.sweep")
-
 _WORDS = ("case", "precision", "variant", "cache")
-
 _NUMBERS = ("time, ms", "95 % from", "to", "GB/s", "processes", "wander, %")
-
 REPEAT = 5
 
 DIR = f"""\
@@ -74,17 +58,17 @@ what=RUN|FILE*  finished runs; with --repeat: operations to measure
 --repeat N  measure in N fresh processes (default without a RUN: {REPEAT})
 {DIR}
 --force  replace a baseline of that name
-{CASES_AND_DEVICES}
+{shared.CASES_AND_DEVICES}
 how:
-{DRY_RUN}
-{LIMITS}
-{SAMPLING}
-{ROOFS}
+{shared.DRY_RUN}
+{shared.LIMITS}
+{shared.SAMPLING}
+{shared.ROOFS}
 
 output:
---output DIR  parent of the runs' folders (default: {DEFAULT_OUTPUT})
+--output DIR  parent of the runs' folders (default: {shared.DEFAULT_OUTPUT})
 -q, --quiet  no progress, only warnings and errors
-{VERBOSE}"""
+{shared.VERBOSE}"""
 
 _EPILOG = f"""\
 examples:
@@ -114,46 +98,19 @@ def main_baseline(arguments: Sequence[str] | None = None) -> int:
     if not words or words in (["-h"], ["--help"], ["help"]):
         (sys.stdout if words else sys.stderr).write(_USAGE)
         return OK if words else USAGE
-    if words[0] not in _ACTIONS:
-        sys.stderr.write(f"bwprof: error: {unknown('action', words[0], _ACTIONS, where='bwprof baseline')}\n")
+    action, *rest = words
+    if action == "save":
+        parser = MixedParser(
+            "bwprof baseline save", _DESCRIPTION, _TABLE, _EPILOG, seed="0"
+        )  # NAME --repeat 3 OPERATION
+        of_sweep = ("csv", "json", "classic_csv", "proof_bundle", "trace", "prometheus", "resume")
+        parser.set_defaults(operations=[], **dict.fromkeys(of_sweep))
+        return run_measuring(parser, rest, lambda options, interrupts: _save(options, rest, interrupts))
+    if action not in _ACTIONS:
+        sys.stderr.write(f"bwprof: error: {unknown('action', action, ['save', *_ACTIONS], where='bwprof baseline')}\n")
         return USAGE
-    return _ACTIONS[words[0]](words[1:])
-
-
-def list_all(arguments: Sequence[str]) -> int:
-    """Print a line for each baseline; returns the exit code, 3 where one of them cannot be read."""
-    return run(Parser("bwprof baseline list", "List the baselines.", DIR), arguments, _list)
-
-
-def show(arguments: Sequence[str]) -> int:
-    """Print a baseline's cases; returns the exit code."""
-    text = "Print where a baseline was measured, and a line for each of its cases."
-    table = f"name=NAME  the baseline\n{DIR}"
-    return run(Parser("bwprof baseline show", text, table, _SHOW_EPILOG), arguments, _show)
-
-
-def delete(arguments: Sequence[str]) -> int:
-    """Remove baselines; returns the exit code."""
-    table = f"names=NAME+  the baselines\n{DIR}"
-    return run(Parser("bwprof baseline delete", "Remove baselines, also damaged ones.", table), arguments, _delete)
-
-
-def save(arguments: Sequence[str]) -> int:
-    """Save a baseline; returns the exit code."""
-    argv = list(arguments)
-    parser = MixedParser("bwprof baseline save", _DESCRIPTION, _TABLE, _EPILOG, seed="0")  # NAME --repeat 3 OPERATION
-    of_sweep = ("csv", "json", "classic_csv", "proof_bundle", "trace", "prometheus", "resume")
-    parser.set_defaults(operations=[], **dict.fromkeys(of_sweep))
-    return run_measuring(parser, argv, lambda options, interrupts: _save(options, argv, interrupts))
-
-
-_ACTIONS: dict[str, Callable[[Sequence[str]], int]] = {
-    "save": save,
-    "list": list_all,
-    "show": show,
-    "delete": delete,
-    "remove": delete,
-}
+    command, text, table, epilog = _ACTIONS[action]
+    return run(Parser(f"bwprof baseline {action}", text, table + DIR, epilog), rest, command)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -229,9 +186,24 @@ def _delete(options: argparse.Namespace) -> int:
     return OK
 
 
+_DELETE = (_delete, "Remove baselines, also damaged ones.", "names=NAME+  the baselines\n", "")
+
+_ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, str]] = {
+    "list": (_list, "List the baselines.", "", ""),
+    "show": (
+        _show,
+        "Print where a baseline was measured, and a line for each of its cases.",
+        "name=NAME  the baseline\n",
+        _SHOW_EPILOG,
+    ),
+    "delete": _DELETE,
+    "remove": _DELETE,
+}
+
+
 def _save(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts) -> int:
     if options.repeat is None and options.what:
-        clash = case_options(options) + (["--dry-run"] if options.dry_run else [])
+        clash = shared.case_options(options) + (["--dry-run"] if options.dry_run else [])
         if clash:
             raise ValueError(f"finished runs are measured already: leave out {', '.join(clash)}, or give --repeat")
         with interrupts.at_once():
@@ -276,7 +248,7 @@ def _measure(options: argparse.Namespace, argv: Sequence[str], interrupts: Inter
     finally:
         complete = list(filter(_is_complete, stores))
         if complete and not saved:
-            parent = Path(options.output) if options.output is not None else DEFAULT_OUTPUT
+            parent = Path(options.output) if options.output is not None else shared.DEFAULT_OUTPUT
             runs = " ".join(str(parent / str(store.run["run_id"])) for store in complete)
             sys.stderr.write(f"bwprof: bwprof baseline save {options.name} {runs} saves what is finished\n")
     return code
@@ -318,5 +290,5 @@ def _plan_each(options: argparse.Namespace, *, runs: bool = True) -> list[tuple[
     from bwprof import hardware
     from bwprof.runs import plan
 
-    request = read_request(options)
+    request = shared.read_request(options)
     return plan.for_each(request, hardware.choose_several(request.backend, request.device), runs=runs)

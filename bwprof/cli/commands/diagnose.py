@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # On a screen, without --all: cases with their answer, with their evidence, with their next steps.
 _ANSWERS, _MOST_CASES, _STEPS = 100, 20, 3
-
 _LAUNCH = re.compile(r"(.* \(launch )([0-9]+)(\))")
 
 _DESCRIPTION = """\
@@ -58,7 +57,6 @@ examples:
 """
 
 _Case = tuple[Diagnosis, list[NextCommand]]
-
 _VerdictLine = tuple[str, str, str]  # verdict, hypothesis, evidence
 
 

@@ -12,25 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware, registry
+from bwprof.cli import options as shared
 from bwprof.cli.display import print_frame, print_lines
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.options import (
-    DEVICE,
-    FILES,
-    KV_LENS,
-    PARAM,
-    ROOFS,
-    SINGLE_PARAM,
-    VERBOSE,
-    Parser,
-    read_fraction,
-    read_params,
-    read_roofs,
-    read_seconds,
-    read_single_params,
-    run,
-    run_measuring,
-)
+from bwprof.cli.options import Parser, read_fraction, read_seconds, run, run_measuring
 from bwprof.cli.output import check_picture, choose_targets, json_text, rescue, write_each
 from bwprof.experiments import ab, ab_result, ab_run, ab_session
 from bwprof.experiments.ab import Options, checked_threads, complete, is_same
@@ -62,12 +47,12 @@ where the sides run:
 --rev REV ...  a git revision; twice: A's and B's
 --repo DIR  of the revisions (default: the one here)
 --build COMMAND  a shell command that makes a revision's worktree ready; it runs there
-{DEVICE}
+{shared.DEVICE}
 --threads N  of a CPU (default: all); one scatters least on a busy machine
 
 what to measure:
-{PARAM}
-{KV_LENS}
+{shared.PARAM}
+{shared.KV_LENS}
 --precision P,…  of an operation (default: {ab.DEFAULT_PRECISION})
 --cache cold|hot|both  as in bwprof sweep (default: cold)
 --timer NAME  as in bwprof sweep
@@ -81,9 +66,9 @@ how:
 --max-turn-seconds SECONDS  for one answer of a side, whose process then ends (default: {DEFAULT_TURN_SECONDS:g})
 
 output:
-{FILES}
+{shared.FILES}
 -q, --quiet  no progress, only warnings and errors
-{VERBOSE}"""
+{shared.VERBOSE}"""
 
 _EPILOG = """\
 examples:
@@ -233,7 +218,7 @@ def _describe_undecided(row: dict[str, Any], options: argparse.Namespace) -> str
 
 def _read_options(options: argparse.Namespace, seed: int) -> Options:
     return Options(
-        params=read_params(options.param),
+        params=shared.read_params(options.param),
         kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
         precisions=parse_names("--precision", options.precision),
         caches=parse_names("--cache", options.cache),
@@ -274,8 +259,8 @@ and what it brings. Without parameters and lengths it is the shape of the predic
 
 _ABLATION_TABLE = f"""\
 operation=OPERATION  the operation (see bwprof --list)
-{SINGLE_PARAM}
-{KV_LENS}
+{shared.SINGLE_PARAM}
+{shared.KV_LENS}
 --precision P  the precision (default: the predictions', else fp32)
 --vs torch  measure PyTorch's counterparts, too, where it is installed
 --variant V,…  only these variants
@@ -284,8 +269,8 @@ operation=OPERATION  the operation (see bwprof --list)
 --timer T  on a GPU graph (default), events or cupti
 --metrics M,…  what else to count: occupancy is the achieved one
 --max-seconds SECONDS  of sampling for each (default: {DEFAULT_CASE_SECONDS:g})
-{ROOFS}
-{FILES}
+{shared.ROOFS}
+{shared.FILES}
 --md FILE|-  tables in Markdown
 -o, --output PICTURE  draw the variants; the ending says the format
 -q, --quiet  no progress
@@ -305,6 +290,10 @@ interrupted; what was measured until then is printed and written.
 """
 
 
+# Options that are arguments of `bwprof.ablation` as they are.
+_ABLATION_ARGUMENTS = ("precision", "vs", "variant", "device", "cache", "timer", "metrics")
+
+
 def main_ablation(arguments: Sequence[str] | None = None) -> int:
     """Measure an operation's variants and print them; returns the exit code."""
     parser = Parser("bwprof ablation", _ABLATION_DESCRIPTION, _ABLATION_TABLE, _ABLATION_EPILOG, cache="cold")
@@ -318,24 +307,18 @@ def _ablate(options: argparse.Namespace) -> int:
     if options.output is not None:
         check_picture("-o", options.output, force=options.force, targets=targets)
     seconds = read_seconds(options, "max_seconds", from_zero=True)
-    roofs = read_roofs(options)
+    roofs = shared.read_roofs(options)
     lengths = registry.lengths(options.kv_lens, "--kv-lens")
     ending: BaseException | None = None
     try:
         data = ablation(
             options.operation,
-            precision=options.precision,
-            vs=options.vs,
-            variant=options.variant,
-            device=options.device,
-            cache=options.cache,
-            timer=options.timer,
-            metrics=options.metrics,
+            **{name: getattr(options, name) for name in _ABLATION_ARGUMENTS},
             max_seconds=DEFAULT_CASE_SECONDS if seconds is None else seconds,
             roofs="auto" if roofs is None else roofs,
             progress=not options.quiet,
             kv_lens=lengths,
-            grid=read_single_params(options.param),
+            grid=shared.read_single_params(options.param),
         )
     except BaseException as error:  # with the finished variants, where any was begun
         if not hasattr(error, "frame"):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.display import print_lines
@@ -25,11 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _MOST_LINES = 20  # runs of a table, unless --last says otherwise
-
-_LEAST_FOR_BAR = 64  # runs to read: fewer take no time
-
 _BESIDE_NOTES = 58  # letters of a run's other columns
-
 _LEAST_NOTES = 22  # both together fit into 80
 
 _DESCRIPTION = """\
@@ -67,13 +62,17 @@ def main_history(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from rich.progress import Progress
+
     from bwprof.records.history.query import history
     from bwprof.results import frame
 
     if options.plot is not None:
         check_picture("--plot", options.plot, force=options.force)
     targets = choose_targets(options)
-    with _progress_bar() as progress:
+    quiet = not sys.stderr.isatty()
+    with Progress(console=console(sys.stderr), transient=True, disable=quiet) as bar:
+        task = bar.add_task("reading runs", total=None)
         runs = history(
             options.folder,
             options.cases or None,
@@ -81,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
             device=options.device,
             last=None if options.last is None else parse_count(options.last, "--last"),
             gate=DEFAULT_GATE if options.gate is None else options.gate,
-            progress=progress,
+            progress=None if quiet else lambda done, total: bar.update(task, completed=done, total=total),
         )
     if options.plot is not None:
         from bwprof.plot import regressions
@@ -93,29 +92,6 @@ def _run(options: argparse.Namespace) -> int:
     }
     is_printed = options.plot is None or options.cases
     return emit(targets, texts, (lambda screen: _show(runs, options, screen)) if is_printed else None)
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[int, int], object] | None]:
-    """Show on a terminal how many runs are read, if there are many."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("left:"), TimeRemainingColumn(compact=True))
-    bar = Progress(TextColumn("reading runs"), *columns, console=console(sys.stderr), transient=True)
-    task = bar.add_task("", total=None)
-
-    def progress(done: int, total: int) -> None:
-        if total >= _LEAST_FOR_BAR:
-            bar.start()
-            bar.update(task, completed=done, total=total)
-
-    try:
-        yield progress
-    finally:
-        bar.stop()
 
 
 def _show(data: pd.DataFrame, options: argparse.Namespace, screen: Console) -> None:

@@ -27,17 +27,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MOST_BLOCKS = 4  # launches that get lines of their own
-
 _MOST_STALLS = 5
-
 _FIXED = "\u00a0"  # a blank at which no line is folded
-
 _LONGEST = 80  # letters of a kernel's name in Markdown
-
 _LEAST = 40  # letters of a line
-
 _MOST_LINES = 200  # of a table
-
 _Launch = dict[str, Any]
 
 
@@ -145,8 +139,8 @@ def _values_for_text(row: _Launch) -> _Launch:
 
 # What is printed of a launch: of each part the templates whose values are all known; of alternatives the first.
 _PARTS = """\
-launched: {grid} blocks of {block} threads; {registers:.0f} registers a thread; {shared_bytes:bytes} shared memory a block
-launched: stream {stream}; {device}; compute capability {compute_capability}
+launched: {grid} blocks of {block} threads; {registers:.0f} registers a thread
+launched: {shared_bytes:bytes} shared memory a block; stream {stream}; {device}; compute capability {compute_capability}
 time: {time}; SM {sm_clock_mhz:.0f} MHz; memory {mem_clock_mhz:.0f} MHz
 DRAM: {dram_bytes_read:bytes} read, {dram_bytes_written:bytes} written
 DRAM: {dram_gb_s:.2f} GB/s = {pct_peak:.2f} % of peak | {dram_gb_s:.2f} GB/s | {pct_peak:.2f} % of peak
@@ -268,7 +262,6 @@ READERS: dict[str, ProfilerReader] = {
 }
 
 _PROGRAM = "bwprof import"
-
 COLUMNS = "columns"
 
 _DESCRIPTION = """\

@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MOST_BLOCKS = 4  # pairs that get a table of their own
-
 _MOST_LINES = 200  # of the table of more
-
 _NAME = 30  # letters of a kernel's name in it
-
 _SAME = 0.01  # a smaller change is none
 
 _DESCRIPTION = """\
@@ -88,7 +85,6 @@ _HEADINGS = {
     "active_threads": "active threads",
 }
 _FIRST = tuple(_HEADINGS)[:9]
-
 _Pair = tuple[str, list[dict[str, Any]]]  # what a pair of launches is called, its figures
 
 

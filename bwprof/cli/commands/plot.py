@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COMPARISON = "comparison"
-
 _FILE_NAMES = {COMPARISON: "bandwidth_comparison"}  # of files, where they are not the kind's
 
 _OTHERS = {

@@ -57,7 +57,6 @@ examples:
 """
 
 _CASE_OPTIONS = ("operations", "param", "seq_lengths", "kv_lens", "precision", "suite", "only")
-
 _NUMBERS = ("time", "between", "GB/s", "% limit")
 
 
@@ -114,7 +113,6 @@ def _cases(options: argparse.Namespace) -> list[PredictedCase]:
 
 
 _LEAST = ">=: no less than that: what its arithmetic takes is not known, so do not compare it with other precisions"
-
 _COLUMNS = ("device", "reason", "operation", "precision")
 
 
@@ -179,7 +177,6 @@ def _print_devices() -> int:
 
 
 _HEADINGS = ["device", "name", "measured", "largest read GB/s", "file"]
-
 _ACTIONS = ("list", "export", "import")
 
 _ROOFS_DESCRIPTION = """\

@@ -83,17 +83,10 @@ def _write(options: argparse.Namespace) -> int:
 
     check_ending(Path(options.output))
     check_folder("-o", options.output)
+    runs = [load_rows(name, options.only) for name in options.results] if options.only else options.results
+    arguments = {name: getattr(options, name) for name in ("kind", "title", "goals", "case", "precision", "force")}
     try:
-        report = write_report(
-            [load_rows(name, options.only) for name in options.results] if options.only else options.results,
-            options.output,
-            kind=options.kind,
-            title=options.title,
-            goals=options.goals,
-            case=options.case,
-            precision=options.precision,
-            force=options.force,
-        )
+        report = write_report(runs, options.output, **arguments)
     except FileExistsError as error:
         raise ValueError(str(error).replace("force=True, --force in a shell", "--force")) from None
     pictures = f", with {plural(len(report.pictures), 'picture')} beside it" if report.pictures else ""

@@ -27,9 +27,7 @@ from bwprof.text.parsing import and_text, to_ascii
 from bwprof.text.terminal import console, print_table
 
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
-
 _HEADING = ["case", "precision", "variant", *_NUMBERS, "note"]
-
 _LINES = 500  # that are laid out together; more of them would keep people waiting
 
 
