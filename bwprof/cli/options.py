@@ -173,7 +173,7 @@ class _StoreOnce(argparse.Action):
         if option_string is not None and self.dest in seen:
             parser.error(f"{option_string} is given twice: '{seen[self.dest]}' and '{values}'")
         if option_string is not None and values == "":
-            raise ValueError(f"{option_string} is '': a name or value is needed")
+            raise ValueError(f"{option_string} is '': a value is needed")
         seen[self.dest] = values
         setattr(namespace, self.dest, values)
 

@@ -175,7 +175,17 @@ def emit(
     """
     if show is not None and "-" not in targets.values():
         show(console(sys.stdout))
-    return OK if write_each(targets, lambda kind: texts[kind]()) == targets.keys() else INCOMPLETE
+    return OK if write_targets(targets, texts) else INCOMPLETE
+
+
+def write_targets(targets: Mapping[str, str], texts: Mapping[str, Callable[[], str]]) -> bool:
+    """Write files, then the standard output, whose errors `guarded` reports; return whether all files are written."""
+    files = {kind: name for kind, name in targets.items() if name != "-"}
+    complete = write_each(files, lambda kind: texts[kind]()) == files.keys()
+    for kind in targets.keys() - files.keys():
+        text = texts[kind]()
+        data_stream(f"--{kind} -").write(to_ascii(text) if kind == "md" else text)
+    return complete
 
 
 def json_text(data: Any) -> str:

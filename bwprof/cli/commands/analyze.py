@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from bwprof.cli.display import markdown, print_document, print_lines
@@ -92,13 +91,12 @@ def _document(
     answer: Answer, bottlenecks: Section | None, strengths: Block | None, checklist: Section | None
 ) -> Document:
     improved, reason = answer.improvement()
+    pairs = of_frame(improved, numbers=list(improved.columns)[1:])
     sections = [
         bottlenecks,
         section("", "Cliffs: time that the step of work does not explain", items(answer.cliffs())),
         section("", "Strengths", strengths),
-        section("", "FP32 and FP16", of_frame(improved, numbers=list(improved.columns)[1:]), words(reason))
-        if len(improved)
-        else None,
+        section("", "FP32 and FP16", pairs, words(reason)) if pairs else None,
         _utilization(answer.utilization()),
         checklist,
     ]
@@ -117,22 +115,11 @@ def _bottlenecks(answer: Answer) -> Section:
 
     if not answer.findings:
         return Section("", "Bottlenecks: none that a roof tells of", ())
-    parts = [
-        Section(
-            "",
-            f"{finding.priority} {finding.label}: {finding.issue}",
-            (
-                FactList(
-                    (
-                        ("impact", f"{finding.impact}; {finding.gain}"),
-                        ("fix", finding.fix),
-                        ("evidence", finding.evidence),
-                    )
-                ),
-            ),
-        )
-        for finding in in_order(answer.findings)
-    ]
+    parts = []
+    for finding in in_order(answer.findings):
+        impact = ("impact", f"{finding.impact}; {finding.gain}")
+        facts = FactList((impact, ("fix", finding.fix), ("evidence", finding.evidence)))
+        parts.append(Section("", f"{finding.priority} {finding.label}: {finding.issue}", (facts,)))
     return Section("", "Bottlenecks", (Paragraph(_PRIORITIES), *parts))
 
 
@@ -140,26 +127,16 @@ def _utilization(data: pd.DataFrame) -> Section | None:
     title = "Utilization of the theoretical peak"
     if data["Utilization"].ne("-").any():
         return section("", title, of_frame(data, numbers=list(data.columns)[1:3]))
-    return section(
-        "", f"{title}: not known of any row", words("--peak GB/S gives the peak of cold ones" if len(data) else "")
-    )
+    unknown = words("--peak GB/S gives the peak of cold ones") if len(data) else None
+    return section("", f"{title}: not known of any row", unknown)
 
 
 def checklist_section(checklist: pd.DataFrame) -> Section:
     """Make the section of a checklist: its groups, a line for each item."""
-    lines = checklist.to_dict(orient="records")
-    groups = [
-        section(
-            "",
-            group,
-            table(
-                ["Result", "Item", "Figure"],
-                [(f"{line['Result']:<7}", line["Item"], line["Figure"]) for line in of_group],
-                wordy=True,
-            ),
-        )
-        for group, of_group in groupby(lines, lambda line: line["Group"])
-    ]
+    groups = []
+    for group, lines in checklist.groupby("Group", sort=False):
+        rows = zip(lines["Result"].str.ljust(7), lines["Item"], lines["Figure"], strict=True)
+        groups.append(section("", str(group), table(["Result", "Item", "Figure"], rows, wordy=True)))
     return Section("", "Checklist", there(groups))
 
 

@@ -13,7 +13,7 @@ from bwprof.cli.commands.baseline import DIR
 from bwprof.cli.display import print_frame, print_lines
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.options import ONLY, Parser, read_fraction, run, split
-from bwprof.cli.output import check_picture, choose_targets, write_each
+from bwprof.cli.output import check_picture, choose_targets, write_targets
 from bwprof.text.parsing import quote_text, unknown
 from bwprof.text.terminal import console
 
@@ -130,7 +130,7 @@ def _write(options: argparse.Namespace, targets: dict[str, str], comparison: Com
         "md": lambda: report.markdown(comparison, heads, gate),
     }
     printed = {_FORMATS[options.format]: "-"} if options.format != "table" else {}
-    complete = all(write_each(part, lambda kind: texts[kind]()) == part.keys() for part in (printed, targets))
+    complete = write_targets(targets, texts) and write_targets(printed, texts)
     if options.plot is not None:
         from bwprof.plot import regressions
 
