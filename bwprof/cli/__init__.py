@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     if words in (["-h"], ["--help"], ["help"]):
-        lines = [f"  {f'{name} {arguments}':<32}{text}\n" for name, (arguments, text) in _COMMANDS.items()]
+        lines = [f"  {f'{name} {arguments}':<33}{text}\n" for name, (arguments, text) in _COMMANDS.items()]
         sys.stdout.write(f"usage: bwprof COMMAND ...\n\n{''.join(lines)}{_USAGE_END}")
         return 0
     if words == ["--version"]:

@@ -107,39 +107,41 @@ Continued = Callable[[Path, dict[str, Any], Sequence[RowDict]], tuple[Sequence[i
 
 
 @dataclass(frozen=True, slots=True)
-class RunInputs:
-    """When the command began (time.monotonic()); seconds for the run and for a case, the roofs; whether to use NVTX."""
+class Invocation:
+    """A command that measures: its options, arguments and signals, its start (time.monotonic()), limits and roofs."""
 
+    options: argparse.Namespace
+    argv: Sequence[str]
+    interrupts: Interrupts
     started: float
     max_total_seconds: float | None
     max_case_seconds: float | None
-    roofs: RoofsArgument | None
-    nvtx: bool | None = None
+    roofs: RoofsArgument | None  # None where no option is typed
 
 
-def read_inputs(parsed: argparse.Namespace, started: float) -> RunInputs:
+def read_invocation(
+    options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, started: float
+) -> Invocation:
     """Read a run's limits and roofs; ValueError for values that cannot be read."""
-    total, case = (read_seconds(parsed, name) for name in ("max_total_seconds", "max_case_seconds"))
-    read_columns(parsed)
-    return RunInputs(started, total, case, read_roofs(parsed), getattr(parsed, "nvtx", None))
+    total, case = (read_seconds(options, name) for name in ("max_total_seconds", "max_case_seconds"))
+    read_columns(options)
+    return Invocation(options, argv, interrupts, started, total, case, read_roofs(options))
 
 
 @dataclass(frozen=True)
 class _Run:
     """A run whose files are open."""
 
-    parsed: argparse.Namespace
-    interrupts: Interrupts
+    call: Invocation
     choice: Choice
     store: Store
     targets: Targets
     job: Job
-    inputs: RunInputs
 
     def measure(self) -> int:
         """Measure the items, write, print; returns the exit code."""
-        plan, inputs, timeline = self.job.plan, self.inputs, Timeline() if self.targets.files["trace"] else None
-        limits = TimeBudget(plan.target_seconds, inputs.max_total_seconds, inputs.started, max_seconds=plan.max_seconds)
+        plan, call, timeline = self.job.plan, self.call, Timeline() if self.targets.files["trace"] else None
+        limits = TimeBudget(plan.target_seconds, call.max_total_seconds, call.started, max_seconds=plan.max_seconds)
         status, trouble = self._measure_items(limits, timeline)
         if trouble is not None:
             return self._rescue(trouble)
@@ -147,7 +149,7 @@ class _Run:
         stopped, complete = status == "interrupted", True
         try:
             try:
-                with self.interrupts.at_once():
+                with self.call.interrupts.at_once():
                     self._write_late(timeline)
                     if self.job.draws:
                         seconds = max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS)
@@ -158,7 +160,7 @@ class _Run:
                 self._write_trace(timeline)
         except OSError as error:
             return self._rescue(error)
-        if not self.parsed.quiet:
+        if not self.call.options.quiet:
             self._show(status)
         if stopped:
             return INTERRUPTED
@@ -186,7 +188,7 @@ class _Run:
 
     def _measure_parts(self, limits: TimeBudget, timeline: Timeline | None) -> None:
         parts = self.job.parts or (DevicePart(self.choice, self.job.items, self.store.run),)
-        quiet = self.parsed.quiet
+        quiet = self.call.options.quiet
         for part in parts:
             if not quiet and (part.items or len(parts) == 1):
                 device = f"{part.choice.backend}:{part.choice.index} {part.choice.name} ({part.choice.reason})"
@@ -194,7 +196,7 @@ class _Run:
         progress: SilentProgress = choose_progress(quiet=quiet)
         if timeline is not None:
             progress = timeline.telling(progress)
-        roofs, again = self.inputs.roofs or False, self.parsed.recalibrate
+        roofs, again = self.call.roofs or False, self.call.options.recalibrate
         try:
             metadata.measure(
                 parts, self._executor, self.store, limits=limits, progress=progress, given=roofs, recalibrate=again
@@ -203,9 +205,9 @@ class _Run:
             progress.end()
 
     def _executor(self, choice: Choice) -> Executor[Any]:
-        seconds, nvtx = self.inputs.max_case_seconds, self.inputs.nvtx
+        seconds, nvtx = self.call.max_case_seconds, getattr(self.call.options, "nvtx", None)
         return self.job.executor(
-            ChildExecutor(choice.backend, choice.index, self.interrupts, max_case_seconds=seconds, nvtx=nvtx)
+            ChildExecutor(choice.backend, choice.index, self.call.interrupts, max_case_seconds=seconds, nvtx=nvtx)
         )
 
     def _write_late(self, timeline: Timeline | None) -> None:
@@ -233,7 +235,7 @@ class _Run:
 
     def _write_bundle(self) -> bool:
         """Write the proof bundle, with the run's pictures; return False, and print why, when it cannot be written."""
-        root, folder = self.parsed.proof_bundle, self.targets.folder
+        root, folder = self.call.options.proof_bundle, self.targets.folder
         if root is None:
             return True
         from bwprof.results import frame as frames
@@ -268,7 +270,7 @@ class _Run:
 
     def _show(self, status: str) -> None:
         """Print the summary, or the columns of --columns, and where the files are."""
-        rows, targets, columns = self.store.rows, self.targets, read_columns(self.parsed)
+        rows, targets, columns = self.store.rows, self.targets, read_columns(self.call.options)
         if rows:
             screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
             if columns is None:
@@ -279,7 +281,7 @@ class _Run:
                 render.print_view(frames.from_rows(rows), screen, columns=columns)
         counts = {name: sum(row["status"] == name for row in rows) for name in schema.STATUSES}
         text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
-        sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - self.inputs.started)}: {text}\n")
+        sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - self.call.started)}: {text}\n")
         output.print_paths(targets)
         if status == "interrupted" and targets.folder is not None:
             command = f"bwprof {self.job.command} " if self.job.command != "sweep" else ""
@@ -295,27 +297,19 @@ def _write(targets: Iterable[Path | TextIO], text: str) -> None:
             target.flush()
 
 
-def run(
-    parsed: argparse.Namespace,
-    argv: Sequence[str],
-    interrupts: Interrupts,
-    job: Job,
-    choice: Choice,
-    inputs: RunInputs,
-    more: Mapping[str, Any] | None = None,
-) -> int:
+def run(call: Invocation, job: Job, choice: Choice, more: Mapping[str, Any] | None = None) -> int:
     """Measure a new run, with `more` metadata; returns the exit code."""
-    run_id, targets = output.new_targets(parsed)
-    roofs: model.RoofsArgument = "auto" if inputs.roofs is None else inputs.roofs
-    data = metadata.describe_run(run_id, job.plan, choice, argv, roofs) | dict(more or {})
+    run_id, targets = output.new_targets(call.options)
+    roofs: model.RoofsArgument = "auto" if call.roofs is None else call.roofs
+    data = metadata.describe_run(run_id, job.plan, choice, call.argv, roofs) | dict(more or {})
     store: Store | None = None
     try:
-        with interrupts.at_once():  # a pipe waits for its reader
+        with call.interrupts.at_once():  # a pipe waits for its reader
             if len(job.made) > 1:
                 job = replace(job, parts=metadata.parts_of(job.made, data))
-            check(parsed, targets)
+            check(call.options, targets)
             store = output.open_store(data, targets)
-        return _Run(parsed, interrupts, choice, store, targets, job, replace(inputs, roofs=roofs)).measure()
+        return _Run(replace(call, roofs=roofs), choice, store, targets, job).measure()
     # An output that cannot be written, a device that cannot be opened, a signal while waiting for a pipe.
     except (BrokenPipeError, ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
         if targets.folder is not None and (store is None or not store.rows):
@@ -323,47 +317,33 @@ def run(
         raise
 
 
-def resume(
-    parsed: argparse.Namespace,
-    argv: Sequence[str],
-    interrupts: Interrupts,
-    inputs: RunInputs,
-    clash: Sequence[str],
-    continued: Continued,
-) -> int:
+def resume(call: Invocation, clash: Sequence[str], continued: Continued) -> int:
     """Continue a run: its finished rows stay, the others are measured; returns the exit code.
 
     `clash` are the typed options that choose what to run, which the run's metadata already does.
     """
     if clash:
         raise ValueError(f"--resume takes its cases from the run: leave out {', '.join(clash)}")
-    parent = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
+    name = call.options.output
+    parent = Path(name) if name is not None else DEFAULT_OUTPUT
     if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
-    folder = _find_folder(parsed.resume, parent)
-    with interrupts.at_once(), output.unwritable():
+    folder = _find_folder(call.options.resume, parent)
+    with call.interrupts.at_once(), output.unwritable():
         claims = claimed([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
     try:  # no other process writes there from here on
-        return _continue(parsed, argv, interrupts, folder, claims, inputs, continued)
+        return _continue(call, folder, claims, continued)
     finally:
         release(claims)
 
 
-def _continue(
-    parsed: argparse.Namespace,
-    argv: Sequence[str],
-    interrupts: Interrupts,
-    folder: Path,
-    claims: Claims,
-    inputs: RunInputs,
-    continued: Continued,
-) -> int:
-    with interrupts.at_once():
+def _continue(call: Invocation, folder: Path, claims: Claims, continued: Continued) -> int:
+    with call.interrupts.at_once():
         rows, samples, data = reader.read_rows(folder)
         stay, strangers, job = continued(folder, data, rows)
         choice = hardware.choose(data["backend"], data["device_index"])
         try:
-            roofs = metadata.earlier_roofs(data) if inputs.roofs is None else inputs.roofs
+            roofs = metadata.earlier_roofs(data) if call.roofs is None else call.roofs
         except ValueError as error:
             raise ValueError(f"{folder} cannot be resumed: {error}") from None
         data |= metadata.chosen_roofs(roofs)
@@ -372,18 +352,14 @@ def _continue(
             _log.warning("the run began on %s and goes on on %s", before.get("device"), now.name)
     if strangers:
         _log.warning("%s: rows that belong to no case of its plan stay as they are: %d", folder, strangers)
-    earlier = data.get("resumed")
-    data["resumed"] = [
-        *(earlier if isinstance(earlier, list) else []),
-        {"argv": list(argv), "kept_rows": len(stay), "device": choice.name},
-    ]
-    targets = output.choose_run_targets(parsed, data["run_id"], folder=folder)
-    with interrupts.at_once():
-        check(parsed, targets)
-        store = output.open_store(
-            data, targets, [rows[index] for index in stay], [samples[index] for index in stay], claims
-        )
-    return _Run(parsed, interrupts, choice, store, targets, job, replace(inputs, roofs=roofs)).measure()
+    earlier = data["resumed"] if isinstance(data.get("resumed"), list) else []
+    data["resumed"] = [*earlier, {"argv": list(call.argv), "kept_rows": len(stay), "device": choice.name}]
+    targets = output.choose_run_targets(call.options, data["run_id"], folder=folder)
+    with call.interrupts.at_once():
+        check(call.options, targets)
+        finished = [rows[index] for index in stay], [samples[index] for index in stay]
+        store = output.open_store(data, targets, *finished, claims)
+    return _Run(replace(call, roofs=roofs), choice, store, targets, job).measure()
 
 
 def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: bool | None = None) -> int:

@@ -268,7 +268,8 @@ def _run_each(
     """Measure until a run is incomplete; `stores` get their rows. Returns the worst exit code."""
     from bwprof.cli import runner
 
-    runner.read_inputs(options, 0.0)  # an option that cannot be read is an error before any work
+    argv = ["baseline", "save", *argv]
+    runner.read_invocation(options, argv, interrupts, 0.0)  # an option that cannot be read is an error before any work
     with interrupts.at_once():
         plans = _plan_each(options)
     sweep.warn_of_choices(plans)
@@ -278,8 +279,8 @@ def _run_each(
     for number in range(repeat):
         if not options.quiet:
             sys.stderr.write(f"bwprof: baseline {options.name}: process {number + 1} of {repeat}\n")
-        inputs = runner.read_inputs(options, time.monotonic())
-        code = max(code, runner.run(options, ["baseline", "save", *argv], interrupts, job, choice, inputs))
+        call = runner.read_invocation(options, argv, interrupts, time.monotonic())
+        code = max(code, runner.run(call, job, choice))
         if not _is_complete(stores[number]):
             break
         options.recalibrate = False  # once is enough

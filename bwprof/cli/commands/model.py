@@ -102,13 +102,13 @@ def _parser() -> Parser:
 
 def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, started: float) -> int:
     max_seconds = options.read_seconds(parsed, "max_seconds", from_zero=True)
-    inputs = runner.read_inputs(parsed, started)
+    call = runner.read_invocation(parsed, argv, interrupts, started)
     if parsed.list:
         refuse_others(parsed, "--list prints the models that are known by name", "list", "verbose")
         _print_models()
         return OK
     if parsed.resume is not None:
-        return runner.resume(parsed, argv, interrupts, inputs, typed(parsed, only=_QUESTION), _continue)
+        return runner.resume(call, typed(parsed, only=_QUESTION), _continue)
     if parsed.model is None:
         raise ValueError(f"MODEL is missing: a config.json, a .gguf file, or one of {', '.join(architecture.names())}")
     with interrupts.at_once():  # a file may be a pipe
@@ -116,10 +116,10 @@ def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interr
         path = Path(parsed.model) / "config.json" if Path(parsed.model).is_dir() else Path(parsed.model)
         if path.is_file():
             parsed.suite = str(path)  # which no output may replace
-        roofs: RoofsArgument = "auto" if inputs.roofs is None else inputs.roofs
+        roofs: RoofsArgument = "auto" if call.roofs is None else call.roofs
         predicted = model_step.predicted_on(parsed.device, roofs, predict=parsed.predict)
         if predicted is not None:
-            model_step.refuse_measuring(_measuring_options(parsed, roofs_are_used=inputs.roofs is predicted[0]))
+            model_step.refuse_measuring(_measuring_options(parsed, roofs_are_used=call.roofs is predicted[0]))
             return _predict(parsed, question, predicted)
         if parsed.efficiency is not None:
             raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
@@ -132,7 +132,7 @@ def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interr
         print_plan(sys.stdout, replace(plan, specs=tuple(reversed(shapes.values()))), choice)
         return OK
     job = _job(question, plan, llm_executor.items_of(question, choice.backend))
-    return runner.run(parsed, argv, interrupts, job, choice, inputs, {"model": question.to_dict()})
+    return runner.run(call, job, choice, {"model": question.to_dict()})
 
 
 def _read_question(parsed: argparse.Namespace) -> Question:

@@ -134,7 +134,7 @@ def main_sweep(arguments: Sequence[str] | None = None) -> int:
 def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, started: float) -> int:
     from bwprof.cli import runner
 
-    inputs = runner.read_inputs(parsed, started)
+    call = runner.read_invocation(parsed, argv, interrupts, started)
     if parsed.list:
         _warn_of_unused(parsed, "--list")
         with interrupts.at_once():
@@ -143,7 +143,7 @@ def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interr
     if parsed.resume is not None:
         modes = [name for name, typed in (("--dry-run", parsed.dry_run), ("--once", parsed.once)) if typed]
         clash = [*options.case_options(parsed), *modes]
-        return runner.resume(parsed, argv, interrupts, inputs, clash, runner.continue_cases)
+        return runner.resume(call, clash, runner.continue_cases)
     with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
         request = options.read_request(parsed)
         choices = hardware.choose_several(request.backend, request.device)
@@ -152,7 +152,7 @@ def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interr
         _warn_of_unused(parsed, "--dry-run")
         with interrupts.at_once():
             for choice, plan in plans:
-                roofs = inputs.roofs in (None, "auto")
+                roofs = call.roofs in (None, "auto")
                 print_plan(sys.stdout, plan, choice, roofs=roofs, recalibrate=parsed.recalibrate)
         return OK
     warn_of_choices(plans)
@@ -160,7 +160,7 @@ def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interr
         _warn_of_unused(parsed, "--once")
         return max(runner.launch_once(plan, choice, interrupts, nvtx=parsed.nvtx) for choice, plan in plans)
     choice, first = plans[0]
-    return runner.run(parsed, argv, interrupts, runner.Job(first, first.specs, made=plans), choice, inputs)
+    return runner.run(call, runner.Job(first, first.specs, made=plans), choice)
 
 
 def warn_of_choices(plans: Sequence[tuple[Choice, Plan]]) -> None:
