@@ -179,16 +179,9 @@ class _StoreOnce(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of a command: no abbreviations, and no option with one value twice.
+    """A parser of a command, its options in a table: no abbreviations, and no option with one value twice.
 
-    Parameters
-    ----------
-    program, description, epilog : str
-        As in argparse.
-    table : str
-        The options, as the module describes.
-    defaults : optional
-        Values of options where they are not typed; of one with an optional value, the value that it stands for.
+    `defaults` are the values of options that are not typed; of one with an optional value, that value.
     """
 
     def __init__(self, program: str, description: str, table: str = "", epilog: str = "", **defaults: Any) -> None:
@@ -254,17 +247,7 @@ class MixedParser(Parser):
 def typed(
     options: argparse.Namespace, ignored: Collection[str] = (), *, only: Collection[str] | None = None
 ) -> list[str]:
-    """List the options that were typed, as people type them.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        From a `Parser`.
-    ignored : collection of str, optional
-        Destinations to leave out.
-    only : collection of str, optional
-        Destinations to look at (default: all).
-    """
+    """List the options that were typed, as people type them, but for the `ignored` destinations, or `only` some."""
     names = options.parser.names(options).items()
     return [name for dest, name in names if dest not in ignored and (only is None or dest in only)]
 
@@ -316,13 +299,7 @@ def split(values: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def read_roofs(options: argparse.Namespace) -> RoofsArgument | None:
-    """Read what rows are compared with; None where no option is typed.
-
-    Raises
-    ------
-    ValueError
-        For an unknown word, a file without roofs, and options that contradict each other.
-    """
+    """Read what rows are compared with; None where no option is typed."""
     for name, value in (("--roofs", options.roofs), ("--recalibrate", options.recalibrate)):
         if options.no_roofs and value:
             raise ValueError(f"--no-roofs and {name} contradict each other: leave one out")
