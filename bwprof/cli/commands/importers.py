@@ -293,8 +293,8 @@ def main_import(arguments: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
-        lines = [f"{_PROGRAM} {name} FILE   {reader.files}" for name, reader in READERS.items()]
-        lines.append(f"{_PROGRAM} {COLUMNS}   what the columns mean")
+        lines = [f"{f'{_PROGRAM} {name} FILE':<28}{reader.files}" for name, reader in READERS.items()]
+        lines.append(f"{f'{_PROGRAM} {COLUMNS}':<28}what the columns mean")
         sys.stdout.write(
             f"usage: {_PROGRAM} KIND FILE ({_PROGRAM} KIND --help)\n       " + "\n       ".join(lines) + "\n"
         )
